@@ -44,7 +44,10 @@ servers:                      ## Debian's prometheus and alertmanager, which som
 	fi; \
 	echo "make servers: prometheus and alertmanager are not installed ($$why); the tests that need it are skipped"
 
-test: setup servers           ## every test, the files shared out among WORKERS
+test: setup servers           ## every package and every real server, without what is slow: three minutes
+	RAGMON_EXAMPLES=few $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+
+test-all: setup servers       ## every test, the files shared out among WORKERS: what CI runs
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 attack: setup                 ## ten minutes of every attack beside honest clients

@@ -117,6 +117,7 @@ def test_however_often_it_is_restarted_the_same_begins_and_ends(day, early, stra
     assert found + end(world) == straight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0.2, 0.4, 0.45, 0.6, 0.82, 0.95])
 def test_a_lost_checkpoint_delays_gates_and_raises_nothing(day, early, straight, cut):
     """An alarm that begins without its past has less evidence, never more."""

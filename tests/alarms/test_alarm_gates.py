@@ -73,6 +73,7 @@ def test_a_gate_on_latency_looks_where_it_says(configured):
     assert "waiting" not in world.firing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "severity"), [(1, "page"), (1, "ticket"), (2, "page")])
 def test_a_gate_on_distinct_indexes_is_the_alarm_on_the_index(configured, allowed, severity):
     text = f'[gates.one_index]\nkind = "distinct"\nat_most = {allowed}\nseverity = "{severity}"\n'

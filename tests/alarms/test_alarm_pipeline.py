@@ -57,6 +57,7 @@ def begun():
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("incident", INCIDENTS)
 def test_a_fault_is_told_with_its_metric_and_urgency_and_is_over_when_it_is_over(incident):
     """What breaks in answers to gold questions wakes nobody for user traffic, and the other way round."""

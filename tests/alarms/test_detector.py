@@ -47,6 +47,7 @@ def mean(values):
 # --- the detector is what it is called --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_the_wealth_is_the_sum_over_all_starts_of_what_the_bets_bring(steps):
     """Also where the level moves from step to step, as it does while a baseline grows."""
@@ -58,6 +59,7 @@ def test_the_wealth_is_the_sum_over_all_starts_of_what_the_bets_bring(steps):
         assert detector.mean == mean(detector.wealth)
 
 
+@pytest.mark.slow
 @given(STEPS, st.randoms())
 def test_the_order_of_observations_within_a_step_does_not_matter(steps, rng):
     """Not even in the last digit: live and replay see the same minute in different orders."""
@@ -68,6 +70,7 @@ def test_the_order_of_observations_within_a_step_does_not_matter(steps, rng):
     assert mine.wealth == yours.wealth
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_the_best_explanation_is_the_game_that_won_most(steps):
     detector = Detector()
@@ -277,6 +280,7 @@ def defined(minutes):
     return found
 
 
+@pytest.mark.slow
 @given(MINUTES)
 @example([BAD] * 6 + [GOOD] * 6 + [FINE] * 3 + [BAD] * 5)
 @example([BAD] * 10 + [FINE] * 10)
@@ -345,6 +349,7 @@ def test_it_starts_from_nothing_when_it_resolves():
     assert alarm.dump() == {**Alarm(WATCH).dump(), "back": alarm.dump()["back"]}
 
 
+@pytest.mark.slow
 @given(MINUTES, MINUTES)
 def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(before, after):
     alarm, restored = Alarm(WATCH), Alarm(WATCH)

@@ -65,6 +65,7 @@ def test_critical_values_are_those_of_chi_squared():
     assert pytest.approx(chi2.ppf(0.999, range(1, 10)), abs=5e-4) == drift._CRITICAL
 
 
+@pytest.mark.slow
 @given(histograms())
 @settings(max_examples=1_000)
 def test_drift_is_what_chance_brings_once_in_a_thousand_blocks_and_at_least_a_tenth(pair):
@@ -128,6 +129,7 @@ def looks(n, rule, shift=0.0, references=600):
     return found / LOOKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 100, 300, 1_000])
 def test_traffic_that_stays_the_same_is_left_alone(n):
     assert looks(n, has_drifted) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / LOOKS)

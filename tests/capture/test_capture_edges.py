@@ -51,6 +51,7 @@ def test_a_generator_that_had_begun_before_it_was_returned_goes_on_as_it_would()
     assert [(r.ended, r.error) for r in records] == [("abandoned", None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_a_function_that_ran_is_counted_though_nobody_reads_the_stream_it_returned(rate):
     async def main():

@@ -89,6 +89,7 @@ def test_the_calls_of_a_process_that_ends_in_order_are_all_delivered_and_all_tol
     assert {line.get("calls") for line in totals if line.get("kind") == "totals"} >= {3000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", range(3))
 def test_what_os_exit_leaves_behind_in_a_forked_child_is_counted_by_the_next_process(start, tmp_path, times):
     """Such a child runs no exit handlers and flushes nothing."""
@@ -149,6 +150,7 @@ ask(100)
     assert (delivered, lost) == (200 + 1 + 2 * 100, Counter())
 
 
+@pytest.mark.slow
 def test_a_fork_while_the_worker_holds_its_locks_leaves_the_child_whole(start, tmp_path):
     """Threads ask without pause, so that locks are held whenever the fork comes."""
     ended(
@@ -291,6 +293,7 @@ told(books.received, books.scored, dict(books.dropped), books.residual)
     assert "name a server in [export] endpoint" in err
 
 
+@pytest.mark.slow
 def test_the_parents_metrics_tell_what_a_child_lost_by_dying(start, tmp_path):
     process = start(
         """

@@ -113,6 +113,7 @@ def asked(folder):
     return (folder / "asked").stat().st_size
 
 
+@pytest.mark.slow
 def test_four_preloaded_workers_that_are_recycled_deliver_every_request(serve, tmp_path):
     server = serve("--workers", "4", "--max-requests", "25", "--max-requests-jitter", "10")
     with ThreadPoolExecutor(4) as pool:

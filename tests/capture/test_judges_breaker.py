@@ -85,6 +85,7 @@ def test_an_answer_to_the_trial_is_the_end_of_it(model):
     assert case.results(1) == [constants.SCORED], "what failed before is forgotten"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [401, 404, 429])
 def test_a_server_that_answers_is_there_whatever_it_says(model, code):
     case = Case(model.url)

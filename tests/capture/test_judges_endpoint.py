@@ -198,6 +198,7 @@ class TestAskingAgain:
         assert judged(precision(model)).result == constants.JUDGE_ERROR
         assert len(model.asked) == 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("pause", ["0.3", "date"])
     def test_the_server_is_left_alone_for_as_long_as_it_asks(self, model, pause):
         soon = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)

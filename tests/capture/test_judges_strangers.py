@@ -23,6 +23,7 @@ def fresh_notices(monkeypatch):
 
 
 class TestRedirects:
+    @pytest.mark.slow
     @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
     @pytest.mark.parametrize(
         ("target", "why"),

@@ -222,6 +222,7 @@ ADVERSARIAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [unit for units in ADVERSARIAL.values() for unit in units])
 def test_time_grows_with_the_length_and_no_faster(unit):
     """A megabyte of what nearly is a secret, over and over, takes twice the time of half of it.

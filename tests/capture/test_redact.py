@@ -416,6 +416,7 @@ personal = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @given(secret=personal)
 def test_no_personal_data_survives_in_any_field(policy, secret):
@@ -465,6 +466,7 @@ def without_gold_by_text(world):
 of_ids = worlds(most=8).map(without_gold_by_text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=40)
 @given(world=of_ids | of_ids.map(with_personal_data))

@@ -27,6 +27,7 @@ def told():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_question_is_the_endpoints_parameter_and_the_answer_what_was_streamed(told):
     (record,) = told["records"]
     assert (record["q"], record["answer"]) == ("Who ruled Normandy?", told["said"])

@@ -248,6 +248,7 @@ def test_without_install_functions_run_as_they_are_and_one_warning_says_so():
     assert err[0].startswith("WARNING ragmon ragmon.install() was not called")
 
 
+@pytest.mark.slow
 def test_disabled_by_the_environment_nothing_is_captured_and_nothing_is_said(tmp_path):
     config = tmp_path / "ragmon.toml"
     config.write_text('[export]\njsonl = "trace.jsonl"\n')

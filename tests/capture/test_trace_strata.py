@@ -125,6 +125,7 @@ def estimate(calls):
     return total, variance**0.5
 
 
+@pytest.mark.slow
 def test_weighted_by_their_probabilities_kept_calls_tell_the_truth_about_all_calls():
     """Within two standard errors in at least 93 % of 200 runs, with strata kept at different rates."""
     inside = 0

@@ -42,6 +42,7 @@ def rows(done):
 
 
 class TestExitCode:
+    @pytest.mark.slow
     def test_0_the_drop_is_proven_to_be_less_than_allowed(self, compare):
         done = compare(run("a") + run("b"))
         assert (done.code, done.err) == (0, "")
@@ -53,11 +54,13 @@ class TestExitCode:
         assert done.out.endswith("\nverdict: worse\n")
         assert "  worse " in rows(done)["default/under_refusal_rate"]
 
+    @pytest.mark.slow
     def test_2_neither_is(self, compare):
         done = compare(run("a", first("u", 12)) + run("b", first("a", 3) | first("u", 14)))
         assert (done.code, done.err) == (2, "")
         assert done.out.endswith("\nverdict: undecided\n")
 
+    @pytest.mark.slow
     def test_a_gate_that_is_worse_outweighs_one_that_is_undecided(self, compare):
         undecided = run("a", first("u", 12))
         assert compare(undecided + run("b", first("u", 14))).code == 2
@@ -69,12 +72,14 @@ class TestExitCode:
         assert (done.code, done.err) == (2, "")
         assert rows(done)["default/answer_precision"].endswith("b: 320 of 720 gold items have no trace yet")
 
+    @pytest.mark.slow
     def test_max_drop_allows_what_is_proven_to_be_less(self, compare):
         worse = run("a") + run("b", first("u", 30))
         assert compare(worse, "--max-drop", "0.25").code == 0
 
 
 class TestOutput:
+    @pytest.mark.slow
     def test_a_line_a_gate_says_what_was_compared_and_why(self, compare):
         done = compare(run("a", first("u", 2)) + run("b", first("a", 3) | {"u1"} | {f"u{i}" for i in range(20, 50)}))
         title, head, *_ = done.out.splitlines()
@@ -103,6 +108,7 @@ class TestOutput:
             "(a drop of 2 points): 2.5 % at most; at all looks together"
         ) in done.out.splitlines()
 
+    @pytest.mark.slow
     def test_json_is_for_programs(self, compare):
         found = compare(run("a") + run("b", first("u", 30)), "--format", "json").json
         precision, refusal = found.pop("gates")
@@ -135,12 +141,14 @@ class TestOutput:
             pytest.approx(30 / 430, abs=1e-6),
         )
 
+    @pytest.mark.slow
     def test_markdown_is_for_a_step_summary(self, compare):
         done = compare(run("a|") + run("b", first("u", 30)), "--format", "md", names=("a|", "b"))
         assert done.code == 1
         assert done.out.splitlines()[0] == "# ❌ worse: build b against a\\|"
         assert sum(line.startswith("| default/") for line in done.out.splitlines()) == 2
 
+    @pytest.mark.slow
     def test_output_goes_to_a_file_and_the_verdict_to_the_exit_code(self, compare, tmp_path):
         path = tmp_path / "verdict.txt"
         done = compare(run("a") + run("b"), "--output", path)
@@ -168,6 +176,7 @@ def users(tmp_path):
     return go
 
 
+@pytest.mark.slow
 def test_user_traffic_is_two_samples_of_sessions(users):
     """40 of 400 requests would prove a drop; 4 of 40 sessions do not."""
     done = users(40, 10)
@@ -192,6 +201,7 @@ def test_gates_without_gold_are_named(tmp_path):
     assert done.err.startswith("note: no gold set, and 4 gates need one: answer_precision, ")
 
 
+@pytest.mark.slow
 def test_gates_that_are_not_compared_are_named(tmp_path):
     config = tmp_path / "ragmon.toml"
     config.write_text("[gates]\npreset = 'wfgy-live'\n")
@@ -204,25 +214,30 @@ def test_gates_that_are_not_compared_are_named(tmp_path):
 
 
 class TestRefusals:
+    @pytest.mark.slow
     @pytest.mark.parametrize("names", [("release-7", "release-9"), ("release-9", "release-7")])
     def test_a_release_nobody_has_seen(self, compare, names):
         done = compare(run("release-7"), names=names)
         assert done.error == ("unknown build: 'release-9'", "did you mean release-7?")
 
+    @pytest.mark.slow
     def test_an_index_nobody_has_seen(self, compare):
         done = compare(run("a", index_hash="f00"), by="index_hash", names=("f00", "f01"))
         assert done.error == ("unknown index hash: 'f01'", "did you mean f00?")
 
+    @pytest.mark.slow
     def test_a_release_against_itself(self, compare):
         done = compare(run("a"), names=("a", "a"))
         assert done.error == ("--baseline and --candidate are the same: 'a'", "ragmon compare --help")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "option", [["--max-drop", "1"], ["--by", "colour"], ["--pipeline", "other"], ["--jobs", "2"]]
     )
     def test_options_that_cannot_be(self, compare, option):
         assert compare(run("a") + run("b"), *option).code == 3
 
+    @pytest.mark.slow
     def test_a_drop_that_is_no_number_is_refused_before_anything_is_scored(self, compare):
         """A line that is no trace would be named first."""
         done = compare([{"broken": 1}], "--max-drop", "nan")
@@ -231,10 +246,12 @@ class TestRefusals:
             "ragmon compare --help",
         )
 
+    @pytest.mark.slow
     def test_an_index_where_no_record_carries_one(self, compare):
         done = compare(run("a"), by="index_hash", names=("f00", "f01"))
         assert done.error == ("unknown index hash: 'f00'", "no record carries an index hash")
 
+    @pytest.mark.slow
     def test_a_release_that_is_not_named(self, tmp_path):
         done = ragmon("compare", lines(tmp_path / "t.jsonl", traces()), "--by", "build", "--baseline", "a")
         assert done.error[0] == "Missing option '--candidate'."
@@ -288,6 +305,7 @@ def both(monitor):
 
 
 class TestOfAMonitor:
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["text", "md", "json"])
     @pytest.mark.parametrize(("candidate", "code"), [("b", 1), ("c", 2)])
     def test_it_prints_what_a_comparison_of_the_same_traces_prints(self, both, form, candidate, code):
@@ -295,6 +313,7 @@ class TestOfAMonitor:
         assert of_file.code == code
         assert of_file == of_monitor
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("drop", "code"), [("0.3", 0), ("0.00001", 1)])
     def test_max_drop_is_the_askers(self, both, drop, code):
         of_file, of_monitor = both("--candidate", "b", "--max-drop", drop)
@@ -302,6 +321,7 @@ class TestOfAMonitor:
         assert of_file == of_monitor
         assert f"a drop of {100 * float(drop):g} points" in of_monitor.out
 
+    @pytest.mark.slow
     def test_0_not_worse(self, tmp_path):
         requests = [asked(n, build="ab"[n % 2], session=f"s{n}") for n in range(800)]
         with serving(tmp_path, "[pipelines.support]\n[gates]\ncompliance.at_least = 0.9\n") as running:
@@ -312,6 +332,7 @@ class TestOfAMonitor:
         assert (done.code, done.out, done.err) == (0, "", "")
         assert (tmp_path / "verdict.txt").read_text(encoding="utf-8").endswith("\nverdict: not worse\n")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("options", "error", "hint"),
         [
@@ -327,6 +348,7 @@ class TestOfAMonitor:
         assert done.error[0].startswith(error)
         assert done.error[1].endswith(hint)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("answer", "error"),
         [
@@ -342,6 +364,7 @@ class TestOfAMonitor:
         told = {"pipeline": "default", "by": "build", "baseline": "a", "candidate": "b", "max_drop": "0.02"}
         assert questions == [("/api/compare", told)]
 
+    @pytest.mark.slow
     def test_without_a_monitor_it_says_where_it_asked(self):
         named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
         assert beside("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")

@@ -13,6 +13,7 @@ from tests.support.oracle import seed_001, seed_003, seed_004
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 
 
+@pytest.mark.slow
 def test_seed_000(data):
     expected = json.loads((data / "squad2/expected/wfgy_000.json").read_text())["small"]
     for option, k in (((), 5), (("--k", 3), 3)):
@@ -28,6 +29,7 @@ def test_seed_000_with_gates_of_its_own():
     assert report["pass"] is True
 
 
+@pytest.mark.slow
 def test_seed_001(tmp_path):
     verdicts = ["yes", "no", "yes"]
     cases = lines(tmp_path / "c.jsonl", [{"retrieval_context": ["a", "b", "c"], "verdicts": verdicts, "reason": "r"}])
@@ -79,6 +81,7 @@ def research(tmp_path):
     return lines(tmp_path / "t.jsonl", traced), folder, queries
 
 
+@pytest.mark.slow
 def test_seed_004(research):
     path, folder, queries = research
     files = path, "--gold", folder, "--compat", "seed-004"
@@ -110,6 +113,7 @@ def test_reads_standard_input(data):
     assert done.out == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

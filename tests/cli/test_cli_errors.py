@@ -31,6 +31,7 @@ def _here(tmp_path, monkeypatch):
 class TestMistakes:
     """Exit code 3, one line that says what is wrong, one that says what would be right, and nothing on stdout."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("arguments", "message", "hint"),
         [
@@ -54,6 +55,7 @@ class TestMistakes:
         assert message in said
         assert advice == hint
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -94,6 +96,7 @@ class TestOutput:
         assert "No space left on device" in done.err
         assert "Traceback" not in done.err
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("arguments", ["--help", "gate --help", "config show", f"gold stats {GOLD}"])
     def test_a_reader_that_leaves_is_no_failure(self, arguments):
         with start(*arguments.split()) as process:
@@ -115,6 +118,7 @@ class TestOutput:
         poor = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"}
         assert ragmon("gate", TRACES, "--gold", GOLD, env=poor) == usual
 
+    @pytest.mark.slow
     def test_progress_of_a_long_read_is_drawn_on_stderr_where_somebody_watches(self, tmp_path):
         long = tmp_path / "long.jsonl"
         with long.open("wb") as file:

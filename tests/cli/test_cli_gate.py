@@ -72,6 +72,7 @@ class TestExitCode:
 
 
 class TestFormat:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("form", "start"), [("text", "gate  "), ("md", "# Gates: ❌ fail\n"), ("json", "{\n")])
     def test_every_format_has_the_same_exit_code(self, judge, form, start):
         done = judge(traces(wrong={f"u{n}" for n in range(20)}), "--format", form)
@@ -119,6 +120,7 @@ class TestConfiguration:
         wrong = {f"a{n}" for n in range(40)}
         return lines(tmp_path / "t.jsonl", [*traces(pipeline="a"), *traces(pipeline="b", wrong=wrong)])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("option", "code", "judged"), [(["a"], 0, {"a"}), (["b"], 1, {"b"}), ([], 1, {"a", "b"})])
     def test_pipeline_judges_one_of_several(self, two, tmp_path, option, code, judged):
         done = ragmon("gate", two, *(["--pipeline", *option] if option else []), cwd=tmp_path)
@@ -148,6 +150,7 @@ def earlier(tmp_path_factory):
 
 
 class TestBaseline:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["report", "traces"])
     def test_a_drop_beyond_what_is_allowed_fails_a_gate_that_holds(self, judge, earlier, kind):
         done = judge(traces(wrong=WRONG), "--baseline", earlier[kind])
@@ -155,6 +158,7 @@ class TestBaseline:
         assert "7.5 points worse than the baseline, at most 2.0 allowed" in done.out
         assert "default/answer_precision: 100.0 % -> 92.5 % against the baseline" in done.out
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("kind", "allowed", "code"), [("report", 0.075, 0), ("traces", 0.075, 0), ("traces", 0.074, 1)]
     )
@@ -187,6 +191,7 @@ class TestBaseline:
         assert {entry["before"] for entry in report["baseline"] if entry["gate"] == "answer_precision"} == {1.0}
         assert report["verdict"] == "pass"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["text", "json"])
     def test_another_gold_set_than_the_baselines_is_told(self, judge, earlier, tmp_path, form):
         report = json.loads(Path(earlier["report"]).read_text(encoding="utf-8"))

@@ -46,6 +46,7 @@ def test_the_overview_names_every_command_with_its_purpose():
     assert listed == {name: text for name, (_, text) in COMMANDS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["replay", "--help"], ["gate", "-h"], ["gold", "lint", "--help"]])
 def test_help_of_a_command_goes_to_stdout(arguments):
     done = ragmon(*arguments)
@@ -69,6 +70,7 @@ def test_version_names_the_program():
     assert ragmon("--version").out.startswith("ragmon, version ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["gold"], ["config"]])
 def test_without_a_command_the_help_is_shown_and_nothing_was_done(arguments):
     done = ragmon(*arguments)

@@ -40,6 +40,7 @@ def sheet(folder, rows, head="trace_id,correct,rater"):
 class TestImport:
     """A sheet goes to a server, or into a file of label lines."""
 
+    @pytest.mark.slow
     def test_a_sheet_is_joined_at_a_server_and_again_changes_nothing(self, tmp_path):
         path = sheet(tmp_path, [f"{trace(n)},{'yes' if n % 2 else 'no'},ada" for n in range(10)])
         with serving(tmp_path) as running:
@@ -102,6 +103,7 @@ class TestQueue:
         assert done.code == 0, done.err
         return [json.loads(line) for line in done.out.splitlines()]
 
+    @pytest.mark.slow
     def test_answers_of_the_uniform_draw_come_first_in_an_order_of_chance(self, tmp_path):
         lines = [record(n, audit=n % 2 == 0) for n in range(100)]
         rows = self.queued(tmp_path, lines, "--limit", 60)
@@ -120,11 +122,13 @@ class TestQueue:
         lines.append(Label(trace_id=trace(1), rater="ada", correct=True))
         assert [row["trace_id"] for row in self.queued(tmp_path, lines)] == [trace(0)]
 
+    @pytest.mark.slow
     def test_text_is_shown_only_when_asked_for_and_never_as_a_formula(self, tmp_path):
         lines = [record(0, q="=cmd()", claim="an answer")]
         assert "question" not in self.queued(tmp_path, lines)[0]
         assert self.queued(tmp_path, lines, "--text")[0]["question"] == "'=cmd()"
 
+    @pytest.mark.slow
     def test_a_servers_journal_makes_a_sheet_that_import_reads(self, tmp_path):
         links = '[links]\ntrace = "https://traces.example/{trace_id}"\n'
         with serving(tmp_path, links) as running:
@@ -321,6 +325,7 @@ def gateway(behind, script):
 class TestABusyServer:
     """What cannot be taken now may be taken in a moment."""
 
+    @pytest.mark.slow
     def test_a_server_that_is_busy_or_away_for_a_moment_is_told_again(self, tmp_path):
         path = sheet(tmp_path, [f"{trace(n)},yes,ada" for n in range(10)])
         with serving(tmp_path) as running, gateway(running.otlp, [(503, "0"), (429, "0"), (502, None)]) as there:
@@ -330,6 +335,7 @@ class TestABusyServer:
         waits = [line.partition(" answered ")[2] for line in done.err.splitlines() if "answered" in line]
         assert waits == [f"{told}: trying again in {seconds} s" for told, seconds in ((503, 0), (429, 0), (502, 4))]
 
+    @pytest.mark.slow
     def test_a_server_that_stays_busy_is_told_a_few_times_and_then_it_is_said_why(self, tmp_path):
         path = sheet(tmp_path, [f"{trace(0)},yes,ada"])
         with gateway("http://127.0.0.1:1", [(503, "0")] * 99) as there:
@@ -338,6 +344,7 @@ class TestABusyServer:
         assert done.code == 3
         assert "nothing can be written" in done.err
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("status", [400, 401, 413, 500])
     def test_what_is_refused_is_told_once(self, tmp_path, status):
         path = sheet(tmp_path, [f"{trace(0)},yes,ada"])

@@ -84,6 +84,7 @@ class TestReport:
 
 
 class TestMarkdown:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("asked", "rows"), [("0", 0), ("2", 2), ("all", 60), (None, 60)])
     def test_questions_limits_the_per_question_table(self, world, asked, rows):
         option = [] if asked is None else ["--questions", asked]
@@ -131,6 +132,7 @@ class TestWindows:
 
 
 class TestInput:
+    @pytest.mark.slow
     def test_duplicates_choose_the_record_that_counts(self, tmp_path):
         """One question answered wrong, then right: both count, or only the last, or only the first."""
         both = [*traces(1, 0, wrong={"a0"}), *traces(1, 0)]
@@ -158,10 +160,12 @@ class TestInput:
         report = ragmon("replay", world[0], "--gold", "-", say=(tmp_path / "gold.jsonl").read_text()).json
         assert [(entry["name"], entry["traced"]) for entry in report["gold"]] == [("stdin", 60)]
 
+    @pytest.mark.slow
     def test_standard_input_cannot_be_two_things(self):
         message, hint = ragmon("replay", "-", "--gold", "-", say="").error
         assert (message, hint) == ("standard input is named more than once: '-'", "it can be read once: name files")
 
+    @pytest.mark.slow
     def test_a_file_that_is_named_twice_counts_twice_and_is_told(self, world, tmp_path):
         again = tmp_path / "again.jsonl"
         again.symlink_to(world[0])
@@ -177,6 +181,7 @@ class TestInput:
 
 
 class TestConfiguration:
+    @pytest.mark.slow
     def test_gold_of_the_configuration_is_found_beside_it(self, world, tmp_path):
         (tmp_path / "ragmon.toml").write_text('[gold.mine]\npath = "gold.jsonl"\n')
         elsewhere = tmp_path / "elsewhere"
@@ -184,6 +189,7 @@ class TestConfiguration:
         report = ragmon("replay", world[0], "--config", "../ragmon.toml", cwd=elsewhere).json
         assert [(entry["name"], entry["traced"]) for entry in report["gold"]] == [("mine", 60)]
 
+    @pytest.mark.slow
     def test_gold_the_configuration_knows_keeps_its_name(self, world, tmp_path):
         config = tmp_path / "ragmon.toml"
         config.write_text('[gold.mine]\npath = "gold.jsonl"\n')
@@ -216,6 +222,7 @@ class Brevity(ragmon.Metric):
         return 1.0
 '''
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_a_plugin_may_lie_in_the_folder_ragmon_is_called_in(self, tmp_path, jobs):
         """As with `python -m`; spawned processes find it too."""

@@ -54,6 +54,7 @@ def test_a_case_without_verdicts_is_put_before_the_judge(replay, model):
     assert model.asked[0].texts("EXPECTED") == [CASE["expected_output"]]
 
 
+@pytest.mark.slow
 def test_the_published_options_hold_for_the_judge_as_well(replay):
     (strict,) = replay(CASE, options=["--strict", "--no-reason"])
     assert (strict["score"], strict["success"], strict["threshold"], strict["reason"]) == (0.0, False, 1.0, None)
@@ -72,6 +73,7 @@ def test_the_expected_output_may_stand_in_a_gold_file(replay, model):
     assert model.asked[0].texts("EXPECTED") == ["Einstein"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASE)
 def test_what_is_missing_is_named_and_nobody_is_asked(replay, model, name):
     (result,) = replay({key: value for key, value in CASE.items() if key != name})
@@ -94,6 +96,7 @@ def test_the_key_comes_from_a_file(replay, model, tmp_path):
     assert model.asked[0].headers["Authorization"] == "Bearer sesame"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error"),
     [

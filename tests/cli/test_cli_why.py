@@ -75,6 +75,7 @@ def ask(monitor, *arguments, **options):
     return ragmon("why", *arguments, "--url", f"http://{monitor[0]}", **options)
 
 
+@pytest.mark.slow
 def test_it_says_what_broke(monitor):
     done = ask(monitor, "answer_precision")
     assert (done.code, done.err) == (0, "")
@@ -84,6 +85,7 @@ def test_it_says_what_broke(monitor):
     assert len(done.out.splitlines()) < 25
 
 
+@pytest.mark.slow
 def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
     assert ask(monitor, "default/answer_precision", "--since", "1.5h").code == 0
     expected = {"gate": "answer_precision", "pipeline": "default", "since": "5400"}
@@ -120,6 +122,7 @@ def test_without_a_monitor_it_says_where_it_asked():
     assert hint == "is it running? Its address, such as http://127.0.0.1:9464"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
@@ -138,6 +141,7 @@ def test_what_is_no_answer_is_refused(status, body, error):
     assert hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

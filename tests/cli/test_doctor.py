@@ -28,6 +28,7 @@ def lines(done):
     return {line.split()[0]: line for line in done.out.splitlines() if line}
 
 
+@pytest.mark.slow
 def test_without_a_configuration_the_defaults_are_tried(tmp_path):
     done = ragmon("doctor", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -40,6 +41,7 @@ def test_without_a_configuration_the_defaults_are_tried(tmp_path):
     assert "endpoint" not in found
 
 
+@pytest.mark.slow
 def test_it_says_how_long_each_gate_takes_to_raise_an_alarm(tmp_path):
     """By rate; a gate that is asked to find what lies next to it says never."""
     toml = '[gates.precision]\nmetric = "answer_precision"\nat_least = 0.8\npage_below = 0.7\n'
@@ -55,6 +57,7 @@ def test_it_says_how_long_each_gate_takes_to_raise_an_alarm(tmp_path):
     assert row.split()[-2:] == times[0].split()[:2]
 
 
+@pytest.mark.slow
 def test_a_broken_configuration_is_named_line_by_line(tmp_path):
     (tmp_path / "ragmon.toml").write_text("[sampling]\nrate = 7\n")
     done = ragmon("doctor", cwd=tmp_path)
@@ -62,6 +65,7 @@ def test_a_broken_configuration_is_named_line_by_line(tmp_path):
     assert "ragmon.toml:2" in done.out
 
 
+@pytest.mark.slow
 def test_broken_gold_and_a_changed_baseline_are_named_and_the_rest_is_still_tried(tmp_path):
     (tmp_path / "gold.jsonl").write_text('{"qid": 1}\n')
     frozen = {"kind": "ragmon-baseline", "v": 1, "version": "00000000", "pipelines": {}}
@@ -76,6 +80,7 @@ def test_broken_gold_and_a_changed_baseline_are_named_and_the_rest_is_still_trie
     assert "hint: write it with `ragmon baseline freeze" in done.out
 
 
+@pytest.mark.slow
 def test_gold_is_counted(tmp_path):
     (tmp_path / "gold.jsonl").write_text(GOLD)
     (tmp_path / "ragmon.toml").write_text('[gold.support]\npath = "gold.jsonl"\n')
@@ -83,6 +88,7 @@ def test_gold_is_counted(tmp_path):
     assert re.match(r"gold +ok +support [0-9a-f]{8} with 1 items", lines(done)["gold"])
 
 
+@pytest.mark.slow
 def test_a_switched_off_ragmon_is_named(tmp_path):
     done = ragmon("doctor", cwd=tmp_path, env={"RAGMON_DISABLED": "1"})
     assert done.code == 1
@@ -255,6 +261,7 @@ def test_two_draws_that_know_nothing_of_each_other_multiply(tmp_path):
     assert "with `[sampling] rate` 0.5 on top 0.125 of them are scored" in found.told
 
 
+@pytest.mark.slow
 def test_what_is_lost_of_spans_is_printed_and_is_no_fault(tmp_path):
     done = ragmon("doctor", cwd=tmp_path, env={"TRACELOOP_TRACE_CONTENT": "false"})
     assert done.code == 0

@@ -77,6 +77,7 @@ def guarded(folder, **how):
         yield f"https://{places['otlp']}", f"http://{places['admin']}", str(made)
 
 
+@pytest.mark.slow
 def test_a_chain_that_holds_is_seen_link_by_link_and_its_trace_is_in_no_gate(tmp_path):
     with serving(tmp_path, GATES) as running:
         done = doctor(tmp_path, running.otlp, running.admin)
@@ -112,6 +113,7 @@ def test_past_so_many_tries_that_builds_lose_their_names_it_is_still_seen(tmp_pa
         assert running.status()["builds"][-1] == ["ragmon-doctor", "__other__", "__other__"]
 
 
+@pytest.mark.slow
 def test_its_traces_can_be_forgotten(tmp_path):
     with serving(tmp_path) as running:
         assert doctor(tmp_path, running.otlp, running.admin).code == 0
@@ -119,6 +121,7 @@ def test_its_traces_can_be_forgotten(tmp_path):
     assert done.out.startswith("forgotten: 1 record,")
 
 
+@pytest.mark.slow
 def test_nobody_answers_where_traces_are_sent(tmp_path):
     with serving(tmp_path) as running:
         port = free_port()
@@ -127,6 +130,7 @@ def test_nobody_answers_where_traces_are_sent(tmp_path):
     assert hint == "start the server, or correct `[export] endpoint`"
 
 
+@pytest.mark.slow
 def test_somebody_listens_and_says_nothing(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -134,6 +138,7 @@ def test_somebody_listens_and_says_nothing(tmp_path):
     assert (name, told) == ("exporter", f"exporting to {endpoint} fails: it does not answer in time")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
@@ -158,6 +163,7 @@ def test_each_refusal_has_its_hint(tmp_path, status, hint):
     assert hint in given
 
 
+@pytest.mark.slow
 def test_a_receiver_that_takes_the_request_and_refuses_the_record(tmp_path):
     with receiving() as receiver:
         receiver.answers.append(Answer(rejected=1))
@@ -166,6 +172,7 @@ def test_a_receiver_that_takes_the_request_and_refuses_the_record(tmp_path):
     assert (name, told) == ("exporter", f"{place} said no to the record itself (export_refused)")
 
 
+@pytest.mark.slow
 def test_the_port_of_grpc_is_no_place_for_http(tmp_path):
     with serving(tmp_path) as running:
         name, told, hint = broken(doctor(tmp_path, running.grpc, running.admin))
@@ -175,6 +182,7 @@ def test_the_port_of_grpc_is_no_place_for_http(tmp_path):
     assert hint == "correct `[export] endpoint`"
 
 
+@pytest.mark.slow
 def test_the_admin_port_is_no_place_to_write(tmp_path):
     with serving(tmp_path) as running:
         name, told, _ = broken(doctor(tmp_path, running.admin, running.admin))
@@ -182,6 +190,7 @@ def test_the_admin_port_is_no_place_to_write(tmp_path):
     assert "status 404" in told or "status 405" in told
 
 
+@pytest.mark.slow
 def test_token_and_tls_are_those_of_the_configuration(tmp_path):
     with guarded(tmp_path) as (endpoint, admin, cert):
         text = f'token_file = "{tmp_path / "token"}"\n'
@@ -191,6 +200,7 @@ def test_token_and_tls_are_those_of_the_configuration(tmp_path):
     assert TOKEN not in done.out + done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["another-token-5678", None])
 def test_a_wrong_token_and_a_missing_one_are_named_and_not_shown(tmp_path, token):
     with guarded(tmp_path) as (endpoint, admin, cert):
@@ -204,6 +214,7 @@ def test_a_wrong_token_and_a_missing_one_are_named_and_not_shown(tmp_path, token
     assert not {TOKEN, token} & set(re.findall(r"[\w-]+", done.out + done.err))
 
 
+@pytest.mark.slow
 def test_a_token_that_cannot_be_read_is_named_before_anything_is_sent(tmp_path):
     with receiving() as receiver:
         done = doctor(tmp_path, receiver.endpoint, "127.0.0.1:9464", text='token_file = "nowhere"\n')
@@ -213,6 +224,7 @@ def test_a_token_that_cannot_be_read_is_named_before_anything_is_sent(tmp_path):
     assert told.startswith("not tried: ")
 
 
+@pytest.mark.slow
 def test_a_certificate_nobody_trusts_is_named(tmp_path):
     with guarded(tmp_path) as (endpoint, admin, _):
         name, told, hint = broken(doctor(tmp_path, endpoint, admin))
@@ -221,18 +233,21 @@ def test_a_certificate_nobody_trusts_is_named(tmp_path):
     assert hint.startswith("SSL_CERT_FILE")
 
 
+@pytest.mark.slow
 def test_plain_http_to_a_port_with_tls_is_named(tmp_path):
     with guarded(tmp_path) as (endpoint, admin, _):
         name, _, hint = broken(doctor(tmp_path, endpoint.replace("https:", "http:"), admin))
     assert (name, hint) == ("exporter", "it speaks TLS: write https:// in `[export] endpoint`")
 
 
+@pytest.mark.slow
 def test_tls_to_a_port_without_is_named(tmp_path):
     with serving(tmp_path) as running:
         name, _, hint = broken(doctor(tmp_path, running.otlp.replace("http:", "https:"), running.admin))
     assert (name, hint) == ("exporter", "it does not speak TLS: write http:// in `[export] endpoint`")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_seen_is_no_success(tmp_path):
     """The trace is sent all the same: the rest of the chain may be looked at where the admin port is reached."""
     with serving(tmp_path) as running:
@@ -244,12 +259,14 @@ def test_what_cannot_be_seen_is_no_success(tmp_path):
     assert hint.startswith("--admin-url URL")
 
 
+@pytest.mark.slow
 def test_the_admin_port_can_be_named(tmp_path):
     with serving(tmp_path) as running:
         done = doctor(tmp_path, running.otlp, "127.0.0.1:1", "--admin-url", running.admin)
     assert done.code == 0, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("admin", ["write port", "no address"])
 def test_what_is_no_admin_port_is_named(tmp_path, admin):
     with serving(tmp_path) as running:
@@ -259,6 +276,7 @@ def test_what_is_no_admin_port_is_named(tmp_path, admin):
     assert ("not the admin port" if admin == "write port" else "no address") in told
 
 
+@pytest.mark.slow
 def test_two_servers_are_told_apart(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
@@ -269,6 +287,7 @@ def test_two_servers_are_told_apart(tmp_path):
     assert "--admin-url" in hint
 
 
+@pytest.mark.slow
 def test_somebody_else_took_the_trace(tmp_path):
     with serving(tmp_path) as running, receiving() as receiver:
         done = doctor(tmp_path, receiver.endpoint, running.admin, "--wait", "0.3")
@@ -279,6 +298,7 @@ def test_somebody_else_took_the_trace(tmp_path):
     assert "--wait" in hint
 
 
+@pytest.mark.slow
 def test_through_a_real_collector(tmp_path):
     with serving(tmp_path) as running, collector(tmp_path, running.otlp) as endpoint:
         done = doctor(tmp_path, endpoint, running.admin)
@@ -287,6 +307,7 @@ def test_through_a_real_collector(tmp_path):
     assert [record.pipeline for record in journalled(tmp_path)] == ["ragmon-doctor"]
 
 
+@pytest.mark.slow
 def test_a_collector_without_the_token_is_named(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "ragmon.toml").write_text(f'{PORTS}token_file = "token"\n')
@@ -300,6 +321,7 @@ def test_a_collector_without_the_token_is_named(tmp_path):
     assert hint == "give its exporter the server's token and protocol"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "reason"), [(-86_400.0, "too_future"), (3 * 86_400.0, "too_old")])
 def test_clocks_that_differ_drop_the_trace_and_that_is_said(tmp_path, shift, reason):
     clock = Clock(wall=lambda: time.time() + shift)
@@ -341,6 +363,7 @@ def in_front_of(admin, spoil):
             thread.join()
 
 
+@pytest.mark.slow
 def test_what_is_scored_and_not_on_metrics_is_named(tmp_path):
     def unread(path, status, body):
         return (500, b"") if path == "/metrics" else (status, body)
@@ -357,6 +380,7 @@ def test_what_is_scored_and_not_on_metrics_is_named(tmp_path):
             assert (name, told) == ("metrics", "the trace is scored and not on /metrics")
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_write_is_named_before_and_after_a_trace_was_sent(tmp_path):
     looks = []
 
@@ -374,6 +398,7 @@ def test_a_server_that_cannot_write_is_named_before_and_after_a_trace_was_sent(t
         assert (name, told) == ("journal", "it cannot be written: the disk is full")
 
 
+@pytest.mark.slow
 def test_with_a_server_in_a_process_of_its_own_nothing_is_said_on_stderr(tmp_path):
     configuration(tmp_path)
     with process(tmp_path) as running:

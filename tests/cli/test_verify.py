@@ -99,6 +99,7 @@ def rewrite(folder, seq, **changed):
         connection.execute(write, (*row[1:], checksum(*row), seq))
 
 
+@pytest.mark.slow
 def test_a_sound_journal_is_read_replayed_and_accounted_for(folder):
     done = verify(folder)
     assert (done.code, done.err) == (0, f"the journal in {folder / 'state'}\n")
@@ -108,6 +109,7 @@ def test_a_sound_journal_is_read_replayed_and_accounted_for(folder):
     assert SECRET not in done.out
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_one_the_server_holds(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
@@ -116,6 +118,7 @@ def test_the_digest_is_the_one_the_server_holds(tmp_path):
     assert f"ok: checkpoint and replay agree: {digest[:16]}" in done.out
 
 
+@pytest.mark.slow
 def test_a_running_server_and_its_journal_say_the_same_whatever_came(tmp_path, data):
     """Against a plain count of what was sent: good, twice, too old, too early, unreadable, and traces that wait."""
     patient = AssemblyLimits(idle=300.0, rootless=300.0, age=600.0)
@@ -145,6 +148,7 @@ def test_a_running_server_and_its_journal_say_the_same_whatever_came(tmp_path, d
     assert all(f"ingest dropped: {told}" in done.out for done in (by_url, beside, after))
 
 
+@pytest.mark.slow
 def test_beside_a_server_that_is_written_to_every_look_is_of_one_moment(tmp_path, data):
     """Traces begin, wait and become records between two reads: the books balance all the same."""
     ended, sent = threading.Event(), []
@@ -195,6 +199,7 @@ def span_of(record):
     return found.SerializeToString()
 
 
+@pytest.mark.slow
 def test_what_producers_say_they_sent_and_did_not_arrive_is_told(tmp_path):
     now = time.time()
     told = {"ts": now, "instance": "a", "started": now - 60, "pipeline": "support", "source": "live"}
@@ -211,6 +216,7 @@ def test_what_producers_say_they_sent_and_did_not_arrive_is_told(tmp_path):
         assert "lost by producers: queue_full 4" in done.out
 
 
+@pytest.mark.slow
 def test_spans_that_belong_to_no_record_are_told(tmp_path, data):
     spans = fresh(recorded(data / "spans" / "oi_langchain.json")[-1])
     with serving(tmp_path) as running:
@@ -222,6 +228,7 @@ def test_spans_that_belong_to_no_record_are_told(tmp_path, data):
     assert f"spans of no record: duplicate {len(spans)}" in by_url.out
 
 
+@pytest.mark.slow
 def test_the_configured_server_is_asked_and_where_none_answers_its_journal_is_read(tmp_path):
     port = free_port()
     with serving(tmp_path) as running:
@@ -235,6 +242,7 @@ def test_the_configured_server_is_asked_and_where_none_answers_its_journal_is_re
     assert table(asked) == table(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seqs", "named"), [([4], "row 4 is missing"), ([7, 8, 9], "rows 7 to 9 are missing")])
 def test_rows_that_are_missing_are_named(folder, seqs, named):
     with database(folder) as connection:
@@ -259,6 +267,7 @@ def test_the_last_rows_are_missing_where_a_checkpoint_knows_of_them(folder):
     assert account(folder).wrong == ("a checkpoint knows of row 12, and the newest row is 10",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expired", ["some rows", "all rows"])
 def test_rows_that_had_their_time_are_not_missed(folder, expired):
     """Retention deletes them up to a checkpoint, which a replay begins with."""
@@ -278,6 +287,7 @@ def test_rows_that_had_their_time_are_not_missed(folder, expired):
     assert "checkpoint and replay agree" in done.out
 
 
+@pytest.mark.slow
 def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
@@ -320,6 +330,7 @@ def test_a_count_that_was_changed_leaves_a_residual(folder):
     assert table(done)["residual"] == "2"
 
 
+@pytest.mark.slow
 def test_a_record_that_was_changed_is_found_by_a_replay_alone(folder):
     rewrite(folder, 9, lines=lambda lines: lines.replace(b"an answer", b"not in context", 1))
     assert verify(folder, "--no-deep").code == 0
@@ -329,6 +340,7 @@ def test_a_record_that_was_changed_is_found_by_a_replay_alone(folder):
     assert "the configuration is not the one the rows were scored under" in done.out
 
 
+@pytest.mark.slow
 def test_counts_that_were_changed_before_a_checkpoint_are_found_by_a_replay_alone(folder):
     rewrite(folder, 2, counts=lambda told: json.dumps({**json.loads(told), "duplicate": 5}).encode())
     assert verify(folder, "--no-deep").code == 0
@@ -381,6 +393,7 @@ def test_what_was_forgotten_is_not_missed(folder):
     assert "note: checkpoints were not held against a replay: records were forgotten on request" in done.out
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_and_never_saved_as_counted_is_not_missed_either(tmp_path):
     """After a kill there is no checkpoint: what is counted is what the rows still hold."""
     configuration(tmp_path)
@@ -440,6 +453,7 @@ def test_what_a_server_says_does_not_steer_the_terminal():
         assert "\x1b" not in ragmon("verify", "--url", url).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [b"", b"hello", b"[]", b'{"books": 1}', b"\xff"])
 def test_what_is_no_server_is_refused(page):
     with answering({"/api/status": page}) as url:
@@ -448,6 +462,7 @@ def test_what_is_no_server_is_refused(page):
     assert "[serve] admin" in hint
 
 
+@pytest.mark.slow
 def test_somebody_must_answer_where_a_url_is_given():
     port = free_port()
     message, hint = ragmon("verify", "--url", f"http://127.0.0.1:{port}").error
@@ -461,11 +476,13 @@ def test_what_is_no_address_is_refused(url):
         of_server(url)
 
 
+@pytest.mark.slow
 def test_a_password_in_an_address_is_not_shown():
     message, _ = ragmon("verify", "--url", "http://me:hunter2@host").error
     assert "hunter2" not in message
 
 
+@pytest.mark.slow
 def test_there_must_be_a_journal(tmp_path):
     message, hint = ragmon("verify", "--state-dir", tmp_path).error
     assert message == f"there is no journal in {tmp_path}"
@@ -480,6 +497,7 @@ def test_where_nobody_answers_and_there_is_no_journal_both_are_said(tmp_path):
     assert hint == "--url URL, or --state-dir DIR"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--url", "http://h", "--state-dir", "d"], ["--url", "http://h", "--deep"]])
 def test_options_that_do_not_go_together_are_refused(options):
     message, _ = ragmon("verify", *options).error

@@ -61,6 +61,7 @@ def compat(mode, traces, gold, **options):
     return result.exit_code, result.text
 
 
+@pytest.mark.slow
 @ten_thousand
 @given(generators.pairs(raw=True), generators.gates(), st.integers(-1, 9))
 def test_seed_000(folder, pair, gates, k):
@@ -70,6 +71,7 @@ def test_seed_000(folder, pair, gates, k):
     assert compat("seed-000", *files, k=k, gates=gates) == expected
 
 
+@pytest.mark.slow
 @ten_thousand
 @given(generators_others.verdict_cases(), st.sampled_from((None, 0.0, 0.83, 1.0)), st.booleans())
 def test_seed_001(folder, cases, threshold, strict):
@@ -86,6 +88,7 @@ def test_seed_001(folder, cases, threshold, strict):
             assert list(json.loads(line)) == ["error"]
 
 
+@pytest.mark.slow
 @ten_thousand
 @given(generators_others.example_08_runs())
 def test_seed_002(folder, example):
@@ -115,6 +118,7 @@ def rounded(figures):
     return {name: figure if isinstance(figure, int) else round(figure, 4) for name, figure in figures.items()}
 
 
+@pytest.mark.slow
 @ten_thousand
 @given(generators_others.research_runs(), st.sampled_from((None, 0.2, 0.5)), st.booleans())
 def test_seed_004(folder, queries, threshold, details):

@@ -269,6 +269,7 @@ class TestRealData:
         result = run("seed-000", [str(squad / "small/traces.jsonl")], str(squad / "small/gold.jsonl"), Options(k=k))
         assert result.text == json.dumps(expected, indent=2) + "\n"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("k", [1, 3, 5, 10])
     @pytest.mark.parametrize("system", ["bert", "nlnet", "extractive"])
     def test_full_set_as_published(self, data, system, k):

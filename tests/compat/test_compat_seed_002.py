@@ -270,6 +270,7 @@ class TestCrashes:
         assert (result.exit_code, "UnicodeEncodeError" in result.error) == (3, True)
 
 
+@pytest.mark.slow
 def test_full_set_as_published(data):
     squad = data / "squad2"
     expected = json.loads((squad / "expected/wfgy_002.json").read_text())["dev_half_bert"]

@@ -91,6 +91,7 @@ def test_a_replay_counts_what_is_unknown_and_its_sums_stay_what_they_were(tmp_pa
     assert ragmon.replay(good + odd).digest == report.digest, "records that are handed over alike"
 
 
+@pytest.mark.slow
 def test_a_server_does_as_a_replay_does(tmp_path):
     """Own records, spans of others whose clocks went wrong; the reason is on `/metrics`, the digest is the replay's."""
     odd = [asked(n, latency_ms=Latency(total=ms)) for n, ms in enumerate((50.0, 1e308, -1.0, LONGEST_MS * 2))]
@@ -218,6 +219,7 @@ MANY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", Encoding, ids=lambda form: form.value)
 @pytest.mark.parametrize(("held", "length", "reason"), MANY.values(), ids=MANY)
 def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_says_why_they_are_cut(
@@ -268,6 +270,7 @@ def crowd(size, kind, shape):
     return spans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["under", "inside", "beside"])
 @pytest.mark.parametrize("kind", ["RETRIEVER", "RERANKER", "LLM", "CHAIN", "TOOL"])
 def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
@@ -278,6 +281,7 @@ def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
     assert records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["under", "beside"])
 def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others_counted(shape):
     """Roots as well: a trace has one."""

@@ -143,6 +143,7 @@ def test_the_page_is_short_however_long_names_are(tmp_path):
         assert running.get(f"/{asked}")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_reason_forges_no_line_of_the_servers_log(tmp_path):
     """Of a real server: one acknowledgement is one line, which obeys nobody; a restart does not say it again."""
     configuration(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n")
@@ -173,6 +174,7 @@ def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tm
         assert not [line for line in caplog.messages if "acknowledged" in line]
 
 
+@pytest.mark.slow
 def test_a_sheet_of_answers_to_label_steers_no_terminal(tmp_path):
     log = tmp_path / "trace.jsonl"
     texts = [*HOSTILE, "=cmd()"]

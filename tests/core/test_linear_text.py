@@ -117,11 +117,13 @@ def slow(pattern, way):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "way"), found_patterns())
 def test_every_pattern_takes_time_that_grows_with_the_text(pattern, way):
     assert slow(pattern, way) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "flags"),
     [
@@ -138,6 +140,7 @@ def test_a_pattern_that_takes_the_square_of_its_text_is_found(source, flags):
     assert slow(re.compile(source, flags), "search") is not None
 
 
+@pytest.mark.slow
 def test_patterns_are_made_once_where_they_are_tried_here():
     """A pattern written into a call would not be seen here: whoever writes one says why that is harmless."""
     found = set()
@@ -267,6 +270,7 @@ READERS = (texts, grounding, pii, messages, entries, values, prompts, markdown, 
 """Modules of which every public function that takes a text first is tried."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__qualname__}")
 def test_every_function_takes_time_that_grows_with_the_text(function):
     for parts in (*FRAMES, *(("", pump, "") for pump in GENERAL)):

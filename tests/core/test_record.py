@@ -200,6 +200,7 @@ def test_the_same_stage_twice_at_once_counts_its_union():
 spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(spans)
 def test_the_union_is_every_moment_some_of_them_ran(spans):
     moments = {moment for started, ended in spans for moment, _ in pairwise(range(started, ended + 1))}

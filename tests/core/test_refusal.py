@@ -221,6 +221,7 @@ def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, cha
     assert RefusalRule(window=window).is_like(folded) == bare(folded, window)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(DEFAULT_PATTERNS).flatmap(st.from_regex))
 @settings(max_examples=300)
 def test_whatever_a_pattern_matches_holds_a_trigger(matched):

@@ -214,6 +214,7 @@ def test_questions_that_differ_in_case_punctuation_and_spaces_have_one_key(quest
     assert normalise_question(question) == key
 
 
+@pytest.mark.slow
 @given(ASCII)
 def test_the_ascii_shortcut_makes_the_key_of_the_general_path(text):
     """A letter beyond ASCII forces the general path; the ASCII part of its key is the shortcut's."""

@@ -105,6 +105,7 @@ def finished(request, shows):
     return shows[request.param].end()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_without_the_extra_it_says_what_to_install(tmp_path):
     """The other demos run meanwhile, here and in the next tests."""
@@ -115,6 +116,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert not list(tmp_path.glob("ragmon-demo-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -125,6 +127,7 @@ def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
     stopped = show(tmp_path, "--seconds", 600)
@@ -136,6 +139,7 @@ def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
     assert Path(stopped.text_after("Trace log: ")).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     """80 columns hold every name, number and verdict."""
@@ -202,6 +206,7 @@ def test_nothing_is_lost(finished):
     assert found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_live_equals_replay(finished):
     """The proposed command, word for word, scores the trace log to the digest the live monitor had."""
     replay, _ = finished.commands()
@@ -209,6 +214,7 @@ def test_live_equals_replay(finished):
     assert f"digest `{finished.text_after('digest ')}`" in report.stdout
 
 
+@pytest.mark.slow
 def test_the_log_as_ci_would_judge_it_fails(finished):
     _, gate = finished.commands()
     judged = subprocess.run(gate, shell=True, capture_output=True, text=True, check=False, env=environment())

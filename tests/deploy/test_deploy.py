@@ -188,6 +188,7 @@ def test_the_health_check_asks_healthz(status, code):
         assert subprocess.run([sys.executable, "-c", program], env=proxied, check=False).returncode == code
 
 
+@pytest.mark.slow
 def test_what_the_build_stage_copies_makes_a_wheel_with_the_package_alone(tmp_path):
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed: the wheel cannot be built without the network")
@@ -299,6 +300,7 @@ def demo(mounted, tmp_path):
     assert [process.wait(timeout=60) for process in started] == [0]
 
 
+@pytest.mark.slow
 def test_the_demos_application_delivers_with_the_token_and_is_healthy(demo, tmp_path):
     with receiving() as server:
         demo(server.endpoint)
@@ -330,6 +332,7 @@ def serving(mounted, tmp_path):
         assert process.wait(timeout=60) == 0, log.read_text()
 
 
+@pytest.mark.slow
 def test_what_the_application_sends_is_scored_by_the_server_and_the_image_says_it_is_well(serving, demo):
     """The chain of compose.yaml without its containers: demo.py, the token, `ragmon serve`, `/metrics`."""
     assert set(serving) == set(PORTS)

@@ -85,6 +85,7 @@ def test_it_takes_the_receivers_of_its_comment(tmp_path, name):
     assert "SUCCESS" in run(installed("amtool"), "check-config", str(tmp_path / "alertmanager.yml"))
 
 
+@pytest.mark.slow
 def test_a_page_is_told_and_a_ticket_of_its_gate_is_not(alertmanager):
     alertmanager.send(
         alert("RagmonGateAlarm", "page", "p", "coverage", alarm="coverage"),
@@ -135,6 +136,7 @@ def test_without_ragmon_only_that_and_the_watchdog_are_told(alertmanager):
     wait_for(lambda: {found[:2] for found in alertmanager.heard()} >= heard)
 
 
+@pytest.mark.slow
 def test_a_pipeline_without_requests_is_not_told_to_have_few_and_its_probes_are(alertmanager):
     alertmanager.send(
         alert("RagmonNoData", "ticket", "p"),

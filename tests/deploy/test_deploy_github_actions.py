@@ -114,11 +114,13 @@ def repository(tmp_path, first):
     return fresh(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_first_run_has_no_baseline_and_writes_one(first):
     assert first.codes == {"Say who is asked": 0, "Ask every gold question once": 0, "Judge": 3, "Write the report": 0}
     assert json.loads((first.folder / "report.json").read_text())["verdict"] == "pass"
 
 
+@pytest.mark.slow
 def test_a_good_pipeline_makes_it_green_with_a_summary_and_a_report(repository):
     with over_http(Application()) as there:
         ran = Ran(repository, there.url)
@@ -128,6 +130,7 @@ def test_a_good_pipeline_makes_it_green_with_a_summary_and_a_report(repository):
     assert json.loads((repository / "report.json").read_text())["verdict"] == "pass"
 
 
+@pytest.mark.slow
 def test_a_broken_pipeline_makes_it_red_and_the_summary_and_the_report_say_why(repository):
     broken = Application()
     INCIDENTS["citation_break"](broken.pipeline)
@@ -139,6 +142,7 @@ def test_a_broken_pipeline_makes_it_red_and_the_summary_and_the_report_say_why(r
     assert json.loads((repository / "report.json").read_text())["verdict"] == "fail"
 
 
+@pytest.mark.slow
 def test_a_service_that_refuses_the_key_makes_it_red(repository):
     with over_http(Application()) as there:
         ran = Ran(repository, there.url, key="another")
@@ -146,6 +150,7 @@ def test_a_service_that_refuses_the_key_makes_it_red(repository):
     assert re.search("error_rate .* ❌ fail", ran.summary.read_text())
 
 
+@pytest.mark.slow
 def test_a_service_that_is_not_there_ends_it_before_anything_is_judged(repository):
     with over_http(Application()) as there:
         url = there.url

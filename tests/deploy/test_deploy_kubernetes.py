@@ -223,6 +223,7 @@ def measured(answer):
 GATE = "[pipelines.harbour]\n[gates.error_rate]\nat_most = 0.5\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("errors", "n", "phase"), [(0, 1500, "Successful"), (700, 700, "Failed"), (0, 3, "Inconclusive")]
 )

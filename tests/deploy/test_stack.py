@@ -44,6 +44,7 @@ def queried(place, expression):
     return [one["value"][1] for one in found["data"]["result"]]
 
 
+@pytest.mark.slow
 def test_it_says_where_everything_is_and_the_chain_is_closed_and_ends_without_a_trace(stack, tmp_path):
     process, said = stack
     ragmon, prometheus, alertmanager = (re.search(r"http://([\d.]+:\d+)", line)[1] for line in said[:3])

@@ -48,6 +48,7 @@ def episodes(rule, good, per_minute, month):
     return at[np.diff(at, prepend=-MONTH) > keep]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_minute", [1, 10, 100])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_gate_that_holds_has_no_ticket_and_one_right_at_its_threshold_hardly_any(rule, per_minute):

@@ -47,6 +47,7 @@ def test_the_dashboards_of_the_repository_are_those_of_the_deployed_configuratio
     assert tuple(everything) == UIDS, "Grafana takes every .json below its folder for a dashboard"
 
 
+@pytest.mark.slow
 def test_check_names_what_differs_and_what_is_missing_and_writes_nothing(tmp_path):
     assert generate("--config", DEPLOYED, "--output", tmp_path).code == 0
     changed, missing = tmp_path / "ragmon-health.json", tmp_path / "ragmon-traffic.json"
@@ -58,6 +59,7 @@ def test_check_names_what_differs_and_what_is_missing_and_writes_nothing(tmp_pat
     assert not missing.exists()
 
 
+@pytest.mark.slow
 def test_one_dashboard_goes_to_stdout_the_overview_unless_another_is_named():
     assert generate("--config", DEPLOYED).json == DASHBOARDS["ragmon-overview"]
     done = generate("--config", DEPLOYED, "--name", "health")
@@ -66,6 +68,7 @@ def test_one_dashboard_goes_to_stdout_the_overview_unless_another_is_named():
     assert done.out.endswith("}\n")
 
 
+@pytest.mark.slow
 def test_a_mistyped_name_and_options_that_contradict_each_other_are_refused(tmp_path):
     assert generate("--name", "helth").error == ("unknown dashboard: 'helth'", "did you mean health?")
     assert "--output DIR" in generate("--check").error[0]

@@ -56,6 +56,7 @@ at_most = 1.0
 """Names people may give, although they mean something in PromQL."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", SEVERAL, HOSTILE], ids=["defaults", "several pipelines", "hostile names"])
 def test_whatever_the_configuration_nothing_new_is_found(text, parse, tmp_path):
     path = write_config(tmp_path, text)
@@ -99,6 +100,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_finds_what_it_is_for_and_no_other_rule_does(rule, parse):
     document = deepcopy(OVERVIEW)

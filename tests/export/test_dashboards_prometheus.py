@@ -49,6 +49,7 @@ def series(world, expression, **chosen):
     return [(one["metric"], float(one["value"][1])) for one in found]
 
 
+@pytest.mark.slow
 def test_every_query_of_every_panel_brings_series_with_the_labels_its_legend_names(world):
     seen = 0
     for document in world.dashboards.values():

@@ -186,6 +186,7 @@ def test_an_episode_that_is_over_says_until_when(swapped):
     )
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_text_from_requests_is_made_printable_and_adds_no_line(swapped, name, trace):
     why = swapped.why(PRECISION)

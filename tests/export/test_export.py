@@ -61,6 +61,7 @@ def test_records_and_totals_reach_the_server_the_configuration_names(installed, 
     assert one.monitor is None, "who sends to a server serves no metrics of its own"
 
 
+@pytest.mark.slow
 def test_the_text_of_users_stays_unless_it_was_asked_for(installed, receiver):
     installed(f'[export]\nendpoint = "{receiver.endpoint}"').flush(30)
     answer("a secret question")
@@ -169,6 +170,7 @@ def test_scores_of_exported_traces_go_to_the_tracing_backend_under_their_span(in
     assert len(sink.records) == 2, "the records go their own way"
 
 
+@pytest.mark.slow
 def test_a_tracing_backend_that_is_down_costs_no_record(installed, tmp_path):
     (tmp_path / "gold.jsonl").write_text('{"qid": "q1", "question": "is it?", "answerable": false}')
     sink = Collected()

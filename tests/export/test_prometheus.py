@@ -294,6 +294,7 @@ anything = st.text(st.characters(), max_size=12) | st.sampled_from(
 name = st.tuples(anything, st.integers(0, 3)).map(lambda drawn: drawn[0] * (1 + drawn[1] * 1000))
 
 
+@pytest.mark.slow
 @given(st.lists(name, min_size=1, max_size=4, unique=True))
 def test_any_label_renders_is_capped_and_keeps_series_apart(texts):
     """Half surrogate pairs, quotes, line ends, ten thousand characters: one of them must not cost a whole scrape."""

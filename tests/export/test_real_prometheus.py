@@ -104,6 +104,7 @@ def stat(monitor, metric, source, gold):
     return monitor.reading().snapshot.find("default", source, gold=gold).metrics[metric]
 
 
+@pytest.mark.slow
 def test_prometheus_takes_the_whole_exposition(server):
     targets = server.ask("targets")["activeTargets"]
     assert [(target["health"], target["lastError"]) for target in targets] == [("up", "")] * 2

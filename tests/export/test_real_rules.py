@@ -106,6 +106,7 @@ def report(settings, seen):
     return ragmon.replay(seen, gold, policy=Policy(gates))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_a_gate_over_two_replicas_is_that_of_a_replay_of_all_records(server, settings, seen, gate):
     found, _ = server
@@ -191,6 +192,7 @@ class Quiet(BaseHTTPRequestHandler):
         """Say nothing of requests."""
 
 
+@pytest.mark.slow
 def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, settings, tmp_path):
     rules = tmp_path / "ragmon.rules.yml"
     rules.write_text(render(rule_groups(settings)))

@@ -99,6 +99,7 @@ def said_of(real, settings, folder, cases):
     return promtool(real, "test", "rules", tests)
 
 
+@pytest.mark.slow
 def test_the_committed_rules_pass_promtool(real):
     done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", DEPLOY / "prometheus" / "ragmon.rules.yml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -106,6 +107,7 @@ def test_the_committed_rules_pass_promtool(real):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "file"),
     [
@@ -127,6 +129,7 @@ def brief(tests):
     return {one["name"].split()[0] for one in quick["tests"] if "fires: " in one["name"]}
 
 
+@pytest.mark.slow
 def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, many, tmp_path):
     rules, tests = written(many, tmp_path)
     done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
@@ -136,6 +139,7 @@ def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, m
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("always", [False, True])
 def test_the_tests_notice_rules_that_say_something_else(real, deployed, tmp_path, always):
     """Every alert that never fires, or always does, is found by the cases of its own."""
@@ -235,6 +239,7 @@ def test_a_refused_gate_is_named_on_the_command_line(tmp_path):
     assert "page_below = 0.025" in hint
 
 
+@pytest.mark.slow
 def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     target = tmp_path / "ragmon.rules.yml"
     ask = ("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target)
@@ -275,6 +280,7 @@ def test_without_gates_what_watches_ragmon_itself_is_left(configured, real, tmp_
     assert {"RagmonDown", "RagmonNoData", "RagmonBooksDoNotClose"} <= set(rules_of(settings, alerts=True))
 
 
+@pytest.mark.slow
 def test_names_that_look_like_templates_or_expressions_give_rules_that_load_and_fire(real, configured, tmp_path):
     name = '{{ $labels }} "q\\uote" |.*+[x'
     settings = configured(f"""
@@ -301,6 +307,7 @@ def test_a_threshold_of_many_digits_is_not_rounded(configured, real, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_where_no_error_is_allowed_and_none_happens_nothing_fires(configured, real, tmp_path):
     """The lower bound of no errors of some numbers of calls, as of 47, is a little above 0: floats are rounded."""
     settings = configured("[gates.error_rate]\nat_most = 0.0\n")
@@ -319,6 +326,7 @@ def test_a_p95_is_held_against_an_edge_of_the_buckets_that_it_can_be_proven_beyo
     assert "due within 3 s" in rule.annotations["summary"]
 
 
+@pytest.mark.slow
 def test_tests_of_gates_that_ask_for_many_requests_or_page_close_to_their_threshold_pass(real, configured, tmp_path):
     settings = configured("[gates.error_rate]\nat_most = 0.05\npage_above = 0.055\nmin_samples = 5000\n")
     _, tests = written(settings, tmp_path)

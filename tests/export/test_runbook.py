@@ -94,6 +94,7 @@ def test_the_values_at_the_top_are_those_of_the_deployment():
     assert given["STATE"] in (DEPLOY / "Dockerfile").read_text()
 
 
+@pytest.mark.slow
 def test_every_inline_command_of_ragmon_exists():
     told = set(re.findall(r"`ragmon ([a-z]+(?: [a-z]+)?)", TEXT)) - {"generate rules"}  # tested where it is made
     assert {"ack", "verify", "gold diff", "label queue"} <= told
@@ -142,6 +143,7 @@ def chain(tmp_path_factory, real):
             yield environment(**{**names, **own, "PATH": path})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(COMMANDS)])
 def test_a_command_runs(chain, name, command):
     shell = ["bash", "--noprofile", "--norc", "-euo", "pipefail", "-c", command]

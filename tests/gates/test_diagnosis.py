@@ -187,6 +187,7 @@ def test_users_ask_more_of_what_was_always_bad():
     assert why.suspects[0].share_after > 0.7
 
 
+@pytest.mark.slow
 def test_what_was_new_shortly_before_is_named_when_nothing_else_is():
     pipeline = Pipeline()
     pipeline.run(60)
@@ -237,6 +238,7 @@ def test_a_second_index_answers_under_one_build():
 # --- nothing, or too little -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_broke(seed):
     pipeline = Pipeline(seed=seed)
@@ -340,6 +342,7 @@ def test_an_alarm_that_fires_for_hours_is_explained_by_what_was_before_it():
     assert pipeline.why(PRECISION, since=8 * 3600).change.began == why.change.began
 
 
+@pytest.mark.slow
 def test_recorded_streams_break_where_they_were_broken():
     """Real answers of a real system, faults of every kind: the moment is right to two minutes."""
     stream = Stream("standard", 3, 9.5, probe_share=0.2)
@@ -395,6 +398,7 @@ GATES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(worlds(60), GATES, st.integers(0, 7200))
 def test_totals_add_up_and_values_are_those_of_the_snapshot(world, gate, cut):
     """Whatever was recorded: a side holds the records of its time, and says of them what the monitor would."""
@@ -423,6 +427,7 @@ def test_totals_add_up_and_values_are_those_of_the_snapshot(world, gate, cut):
         assert (side.scored, side.value, side.unassessed) == (stat.n, stat.value, dict(stat.unassessed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [PRECISION, OVER_REFUSAL, COVERAGE, ERRORS], ids=lambda gate: gate.name)
 def test_before_and_after_are_what_a_monitor_shows_of_those_times_alone(gate):
     pipeline = Pipeline()
@@ -545,12 +550,14 @@ def test_the_bound_holds_exactly_where_every_sequence_can_be_counted(p):
         assert tail <= p_bound(evidence, n - 1) + 1e-12
 
 
+@pytest.mark.slow
 def test_where_nothing_changes_a_change_is_seen_no_oftener_than_is_said():
     rng = random.Random(11)
     seen = sum(locate(steps([rng.random() < 0.85 for _ in range(150)])).began is not None for _ in range(1000))
     assert seen <= 1000 * ALPHA
 
 
+@pytest.mark.slow
 def test_the_bounds_of_the_moment_hold_it_nineteen_times_in_twenty():
     rng = random.Random(12)
     found = [locate(steps([rng.random() < (0.9 if i < 120 else 0.55) for i in range(240)])) for _ in range(400)]

@@ -69,6 +69,7 @@ def simulated():
     return {key: n / RUNS for key, n in covered.items()}, widths, most
 
 
+@pytest.mark.slow
 def test_questions_like_these_covers_the_questions_the_items_stand_for():
     """And knows no more than fifty things, however often they were asked."""
     covered, widths, most = simulated()

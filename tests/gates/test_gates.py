@@ -179,6 +179,7 @@ def test_fail_comes_before_insufficient_before_pass(verdicts):
     assert verdict_of(list(map(outcome_of, verdicts)), Policy()) == worst
 
 
+@pytest.mark.slow
 @given(verdicts=VERDICTS, meaning=st.sampled_from(["pass", "fail"]))
 def test_on_insufficient_replaces_it_in_the_whole_alone(verdicts, meaning):
     outcomes = list(map(outcome_of, verdicts))

@@ -82,6 +82,7 @@ def against(traffic, *gates, by="build", names=("old", "new"), **options):
 # --- what was counted of a release ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(worlds())
 def test_the_parts_of_a_state_are_all_of_it(world):
     gold, records = world
@@ -307,6 +308,7 @@ def test_gates_of_other_kinds_are_judged_on_the_builds_records():
     assert found[1].reason == "since build new: build new answered from b, c"
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=20)
 def test_the_order_of_the_records_does_not_matter(chance):
@@ -393,6 +395,7 @@ def test_items_asked_again_are_no_more_items():
     assert (found.verdict, found.items, len(found.flips)) == ("insufficient", 8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["probe", "replay"])
 @pytest.mark.parametrize("behind", ["old", "new"])
 def test_runs_through_a_gold_set_are_compared_when_both_have_come_to_nearly_all_of_it(source, behind):

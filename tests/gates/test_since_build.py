@@ -54,6 +54,7 @@ def test_one_build_is_judged_and_the_whole_is_not(judge):
     assert judge(OLD_AND_NEW).code == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_is_under_way_proves_nothing_however_often_it_is_asked(judge):
     """What it comes to first is right; of the whole set three of four are."""
     run = list(traces(unanswerable=0, wrong={f"a{n}" for n in range(30, 40)}, build="2"))
@@ -89,6 +90,7 @@ def test_markdown_has_the_same_verdict(judge):
     assert (done.code, done.out.splitlines()[0]) == (1, "# Gates: ❌ fail")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("choice", "code"), [("fail", 1), ("pass", 0)])
 def test_on_insufficient_counts_it_as_told(judge, choice, code):
     half = traces(unanswerable=0, build="1.1")
@@ -100,6 +102,7 @@ def test_on_insufficient_counts_it_as_told(judge, choice, code):
 EMPTY = "[gates]\nempty_retrieval_rate.at_most = 0.3\n"
 
 
+@pytest.mark.slow
 def test_the_requests_of_a_session_are_one_observation(judge):
     """480 of 600 requests would prove that at most 30 % retrieve nothing; 48 of 60 sessions do not."""
     done = judge(users(60, 10, bad=12), "--since-build", "1.1", "--format", "json", config=EMPTY)
@@ -146,6 +149,7 @@ def test_questions_of_the_gold_set_that_users_asked_are_judged_as_they_come(judg
     assert verdicts(done)["answer_precision"] == "fail"
 
 
+@pytest.mark.slow
 def test_whoever_deploys_asks_until_there_is_a_verdict(judge):
     """Flawless answers, judged at .80 as they come in."""
     config = "[gates]\nanswer_precision.at_least = 0.8\n"
@@ -181,6 +185,7 @@ def test_a_drop_that_is_no_number_is_refused(judge):
     assert done.error[0] == "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

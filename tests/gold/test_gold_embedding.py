@@ -78,6 +78,7 @@ def world():
 # --- the threshold ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_threshold_is_the_smallest_whose_precision_is_proven(world):
     """Against every pair, compared one by one."""
     nearest, _ = world
@@ -110,6 +111,7 @@ def test_the_threshold_is_the_smallest_whose_precision_is_proven(world):
     assert found.kept == (same >= found.threshold).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_on_wordings_it_never_saw_matches_are_right():
     """Over five sets: held-out wordings of gold items, and as many questions about anything else."""
     right = total = 0
@@ -202,6 +204,7 @@ def test_only_what_matches_in_no_other_way_is_embedded(folder):
         assert (found.qid, found.matched) == expected
 
 
+@pytest.mark.slow
 def test_a_trace_file_is_matched_by_meaning_in_replay(folder):
     path, about = folder
     asked = [FRAMES[3].format(*told) for told in about[:30]] + [FRAMES[1].format(*told) for told in about[30:40]]
@@ -221,6 +224,7 @@ EMBEDDER = f"from zlib import crc32\nimport numpy as np\nDIMENSIONS = {DIMENSION
 EMBEDDER += inspect.getsource(embed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["none", "full"])
 def test_the_application_matches_and_the_server_counts_what_it_was_told(folder, tmp_path_factory, content):
     """The server has the text or not; it embeds nothing: its configuration names no embedder."""
@@ -278,6 +282,7 @@ def test_a_scorer_and_a_monitor_never_embed(folder, monkeypatch):
     Monitor(settings).submit(Record(source="live", q=FRAMES[3].format(*about[0])))
 
 
+@pytest.mark.slow
 def test_doctor_tells_the_threshold_or_why_there_is_none(folder):
     path, _ = folder
     (path / "vectors.py").write_text(EMBEDDER)

@@ -467,6 +467,7 @@ class TestRealFiles:
             (i.qid, i.question, i.answerable, i.citations) for i in two
         ]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name",
         [

@@ -73,6 +73,7 @@ def test_it_holds_no_text_of_the_set(folder):
     assert not re.search("What is|right|Who is", text)
 
 
+@pytest.mark.slow
 def test_freezing_again_writes_the_same_bytes(folder):
     frozen(folder)
     before = (folder / "gold.frozen.json").read_bytes()
@@ -87,6 +88,7 @@ def test_without_a_key_it_says_that_a_digest_is_no_proof(folder):
     assert "not signed: a plain digest tells accidents, no forgery" in said
 
 
+@pytest.mark.slow
 def test_check_lists_what_differs_and_writes_nothing(folder):
     frozen(folder, "--key-file", "gold.key")
     same = ragmon("gold", "freeze", "gold.jsonl", "--check", "gold.frozen.json", "--key-file", "gold.key", cwd=folder)
@@ -97,6 +99,7 @@ def test_check_lists_what_differs_and_writes_nothing(folder):
     assert other.out.splitlines()[0] == "changed: a1"
 
 
+@pytest.mark.slow
 def test_diff_takes_what_was_frozen_for_either_version(folder):
     frozen(folder)
     reword(folder)
@@ -147,6 +150,7 @@ def test_a_set_that_is_what_was_frozen_is_taken_with_the_configurations_tags(fol
     assert (len(found), found.items[0].tags) == (60, {"lang": "de"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Monitor, Redactions], ids=["monitor", "capture"])
 def test_a_set_that_differs_is_refused_in_the_application(folder, make):
     frozen(folder, "--key-file", "gold.key")
@@ -155,6 +159,7 @@ def test_a_set_that_differs_is_refused_in_the_application(folder, make):
         make(load(folder / "ragmon.toml", environ={}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -205,6 +210,7 @@ FORGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FORGED)
 def test_a_frozen_file_that_was_tampered_with_is_refused(folder, what):
     file, _ = frozen(folder, "--key-file", "gold.key")
@@ -237,6 +243,7 @@ def test_a_missing_or_broken_frozen_file_is_refused(folder):
         load_gold(load(folder / "ragmon.toml", environ={}).gold)
 
 
+@pytest.mark.slow
 def test_a_running_server_keeps_the_old_set_until_the_new_one_is_frozen_too(tmp_path):
     lines(tmp_path / "gold.jsonl", gold())
     frozen(tmp_path)

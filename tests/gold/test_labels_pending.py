@@ -78,6 +78,7 @@ def test_nobody_within_their_share_is_driven_out_by_one_who_is_not(steps):
     assert [(number, told["rater"]) for number, (_, told) in zip(numbers(room), room.dump(), strict=True)] == plain
 
 
+@pytest.mark.slow
 def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_that_comes(tmp_path):
     """Live, and in a replay of the journal."""
     meant = {"trace_id": f"{1:032x}", "rater": "ada", "correct": True}

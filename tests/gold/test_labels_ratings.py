@@ -154,6 +154,7 @@ class TestBook:
         assert 0 < book.results[EVICTED] == n - book.waiting
         assert MAX_BYTES / 2 < len(json.dumps(book.dump())) < MAX_BYTES
 
+    @pytest.mark.slow
     def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
         book, n = LabelStore(), 2 * MAX_BYTES // LARGE
         for number in range(n):
@@ -174,6 +175,7 @@ class TestBook:
         book.hear(large(0, "rater 0"), 0.0)
         assert book.results[DUPLICATE] == 1
 
+    @pytest.mark.slow
     def test_room_is_given_back(self):
         book = LabelStore(ttl=60.0)
         for hour in range(3):
@@ -189,6 +191,7 @@ class TestBook:
             book = again
         assert not book.results[EVICTED]
 
+    @pytest.mark.slow
     def test_words_saved_without_their_size_count_as_well(self):
         """An older ragmon saved none."""
         book = LabelStore()

@@ -150,6 +150,7 @@ def test_a_truncated_file_among_others_costs_its_own_end_only(tmp_path, compress
     assert 2 < run.scorer.scored < 5002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("missing", ["absent.jsonl", "absent.jsonl.gz", "."])
 def test_a_file_that_is_not_there_stops_the_run_with_its_name(tmp_path, missing, jobs):
@@ -212,6 +213,7 @@ def gold_file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, gold_file):
     """`ragmon replay … | head`: exit code 0 and not a word on stderr; a gate keeps its verdict."""
     path = write(tmp_path / "t.jsonl", *(good(n, answer_json={"claim": "x", "citations": []}) for n in range(20)))
@@ -223,6 +225,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, gold_file):
         assert (process.wait(), said) == (code, "")
 
 
+@pytest.mark.slow
 def test_standard_input_gives_the_report_the_file_gives(tmp_path, gold_file):
     path = Path(write(tmp_path / "t.jsonl", *map(good, range(30)), b"nonsense\n"))
     from_file = ragmon("replay", path, "--gold", gold_file)
@@ -234,6 +237,7 @@ def test_standard_input_gives_the_report_the_file_gives(tmp_path, gold_file):
     assert json.loads(report)["records"]["scored"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traces", ["absent.jsonl", "."])
 def test_the_command_line_says_which_file_is_wrong_and_exits_with_3(tmp_path, gold_file, traces):
     process = ragmon("replay", tmp_path / traces, "--gold", gold_file)

@@ -70,6 +70,7 @@ def zstd_bomb(path):
     path.write_bytes(zstandard.compress(good(1)) + long + zstandard.compress(b"\n" + good(2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [spaced, bomb, zstd_bomb])
 def test_a_line_of_a_hundred_megabytes_costs_a_count_and_no_memory(tmp_path, make):
     """Also while a plain file is cut into ranges for several processes."""

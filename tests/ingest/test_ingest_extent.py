@@ -59,6 +59,7 @@ PARTS_OF_NOTHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", PARTS_OF_NOTHING.values(), ids=PARTS_OF_NOTHING)
 def test_nor_is_one_of_few_spans_that_hold_very_much(body):
     """An empty link takes two bytes, and 190 in memory: twenty mebibytes of them were 1.9 GiB."""
@@ -77,6 +78,7 @@ def test_nor_is_one_of_few_points_that_hold_very_much(part):
     assert refused.value.status == 413
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "span", [b"{}", b'{"name":0}', b'{"name":null}', b'{"a":"\\x"}'], ids=["empty", "misfits", "null", "no JSON"]
 )
@@ -115,6 +117,7 @@ def test_and_so_are_points_of_metrics(kind):
     assert refused.value.status == 413
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json_too", [False, True], ids=["protobuf", "json"])
 def test_what_collectors_send_is_taken(as_json_too):
     """Eight thousand spans with a dozen attributes."""
@@ -151,12 +154,21 @@ COSTLY = {
 }
 
 
+@pytest.fixture(scope="module")
+def parsing():
+    """CPU seconds that json takes for as many bytes of numbers."""
+    body = b"[" + b"1," * (SIZE // 2) + b"1]"
+    began = process_time()
+    json.loads(body)
+    return process_time() - began
+
+
 @pytest.mark.parametrize("as_json_too", [False, True], ids=["protobuf", "json"])
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
-def test_counting_costs_at_most_three_tenths_of_a_second_whatever_twenty_mebibytes_hold(body, as_json_too):
+def test_counting_costs_no_more_than_parsing_numbers_whatever_twenty_mebibytes_hold(body, as_json_too, parsing):
     began = process_time()
     exceeds_limits(body, SPANS, json=as_json_too)
-    assert process_time() - began <= 0.3
+    assert process_time() - began <= parsing
 
 
 def test_what_stands_before_the_messages_does_not_hide_them():

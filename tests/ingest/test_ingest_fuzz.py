@@ -112,6 +112,7 @@ def take(content, monkeypatch):
     return list(read_file("-", intake)), intake
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chunks, min_size=1, max_size=6).map(b"\n".join).filter(lambda content: content[:2] != b"\xff\xfe"))
 def test_any_bytes_become_records_or_counted_reasons(monkeypatch, content):
@@ -124,6 +125,7 @@ def test_any_bytes_become_records_or_counted_reasons(monkeypatch, content):
     assert all(str(example).isprintable() for example in intake.examples)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(shapes | st.builds(lambda good, odd: good | odd, st.sampled_from(SEEDS[:3]).map(json.loads), shapes))
 def test_any_json_in_any_known_field_decodes_to_sound_records_or_a_reason(value):
@@ -143,12 +145,14 @@ def test_any_json_in_any_known_field_decodes_to_sound_records_or_a_reason(value)
     json.dumps(scorer.state.to_rows(), allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(mutated())
 def test_a_damaged_line_is_a_record_or_has_a_reason(line):
     decoded(line)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_mixed_up_lines_are_records_or_have_a_reason():
     """More than hypothesis gets through in the time: pieces of all shapes put together at random, from a fixed seed."""
     chance = random.Random(20_251_121)
@@ -162,6 +166,7 @@ def test_a_hundred_thousand_mixed_up_lines_are_records_or_have_a_reason():
         decoded(line)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chunks.filter(lambda line: b"\n" not in line), max_size=5), st.integers(1, 4))
 def test_bad_lines_never_take_a_good_one_with_them(monkeypatch, bad, every):

@@ -101,6 +101,7 @@ def hexadecimal(message):
     return found
 
 
+@pytest.mark.slow
 def test_what_capture_sends_to_a_collector_is_replayed_from_its_file_like_the_trace_log(tmp_path):
     """The same report and the same digest, to the last bit."""
     records = [make_record(f"q{n}", v=1, trace_id=f"{n + 1:032x}", ts=1.7e9 + n) for n in range(300)]

@@ -81,6 +81,7 @@ def shifted(span_id):
     return format(int(span_id, 16) + 1, "016x")
 
 
+@pytest.mark.slow
 @ENCODINGS
 @given(SPANS, OPTIONS)
 def test_any_spans_become_the_record_all_their_attributes_make(as_json_too, spans, options):
@@ -123,6 +124,7 @@ def asked():
     assert {semconv.SPAN_KIND, semconv.METADATA, semconv.RERANKER_QUERY, f"{semconv.ASSOCIATION}.thread_id"} <= found
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(spans=SPANS, options=OPTIONS)
 def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
@@ -464,18 +466,21 @@ def damaged(draw, body):
     return body
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(damaged(WHOLE))
 def test_damaged_protobuf_is_a_request_or_refused(body):
     survives(body, as_json_too=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(damaged(as_json(ExportTraceServiceRequest.FromString(WHOLE))))
 def test_damaged_json_is_a_request_or_refused(body):
     survives(body, as_json_too=True)
 
 
+@pytest.mark.slow
 @ENCODINGS
 def test_numbers_that_are_none_and_very_many_attributes_are_survived(as_json_too):
     documents = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ totals = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(records)
 def test_a_record_comes_back_from_its_line_as_it_went(record):

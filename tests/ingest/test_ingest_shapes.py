@@ -263,6 +263,7 @@ def test_the_eval_page_and_example_08_tell_the_same_of_the_same_answers(shared):
         assert one.answer_json.citations == (other.answer_json.citations or [])
 
 
+@pytest.mark.slow
 def test_a_day_of_the_scenario_logs_is_read_without_a_loss(shared):
     folder = shared / "scenario" / "standard"
     records, intake = take(folder / "stream.jsonl.gz")

@@ -127,6 +127,7 @@ FAULTS = {f"protobuf: {name}": (Encoding.PROTOBUF, *fault) for name, fault in PR
 FAULTS |= {f"json: {name}": (Encoding.JSON, *fault) for name, fault in JSON_FAULTS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "body", "lost"), FAULTS.values(), ids=FAULTS)
 def test_a_bad_span_is_repaired_or_lost_alone_and_the_other_ninety_nine_are_records(form, body, lost):
     taken = decode_traces(body, form)
@@ -219,6 +220,7 @@ def flipped(body, chance):
     return bytes(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", Encoding, ids=lambda form: form.value)
 def test_of_a_request_with_any_bits_changed_no_more_spans_are_lost_than_were_hit(form):
     """Where its structure holds: otherwise all of them are counted as lost, and none is read."""
@@ -244,6 +246,7 @@ def test_of_a_request_with_any_bits_changed_no_more_spans_are_lost_than_were_hit
 TRANSPORTS = {"protobuf": PROTOBUF, "json": JSON, "grpc": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TRANSPORTS.values(), ids=TRANSPORTS)
 def test_a_server_scores_the_rest_and_accounts_for_every_span(tmp_path, kind):
     repaired, refused = request(now=True), request(now=True, first=1000)
@@ -296,6 +299,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_repairing_takes_time_in_proportion_to_the_request(text):
     """For eight times as much; caches and a busy machine may double it."""

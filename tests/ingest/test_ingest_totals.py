@@ -81,6 +81,7 @@ def read(request, as_json=False):
     return totals(request.SerializeToString(), json=False)
 
 
+@pytest.mark.slow
 @ENCODINGS
 @settings(max_examples=50)
 @given(REPORTS)
@@ -344,6 +345,7 @@ def test_any_bytes_are_a_request_or_refused(as_json, body):
     survives(body, as_json)
 
 
+@pytest.mark.slow
 @ENCODINGS
 @settings(max_examples=300)
 @given(st.data())

@@ -88,6 +88,7 @@ def test_documents_are_ranked_by_score_and_ties_by_falling_document_id(tmp_path)
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     run=st.dictionaries(

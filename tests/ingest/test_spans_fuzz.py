@@ -6,6 +6,7 @@ import json
 from operator import attrgetter
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(SPANS, OPTIONS)
 def test_any_spans_become_a_record_that_can_be_read_or_a_reason(spans, options):
     record, reason, missing = to_record(spans, **options)
@@ -134,6 +136,7 @@ def test_any_spans_become_a_record_that_can_be_read_or_a_reason(spans, options):
         assert all(attrgetter(field)(record) is None and why for field, why in missing.items())
 
 
+@pytest.mark.slow
 @given(SPANS, OPTIONS, st.randoms(use_true_random=False))
 def test_the_order_in_which_spans_arrive_does_not_matter(spans, options, random):
     distinct = [
@@ -158,6 +161,7 @@ def test_filling_never_overrides(record, spans, options):
     assert agreed or ids is None or texts is None or len(ids) == len(texts)
 
 
+@pytest.mark.slow
 @given(SPANS)
 def test_no_span_belongs_to_two_requests(spans):
     requests = per_request(spans)

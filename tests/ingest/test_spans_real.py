@@ -101,6 +101,7 @@ def assert_answered(record):
     assert (record.answer_json.claim, record.answer_json.citations) == (CLAIM, CITATIONS)
 
 
+@pytest.mark.slow
 @everywhere
 def test_a_chain_or_query_engine(setup):
     run = runs(setup)["invoke"]

@@ -74,6 +74,7 @@ def test_parts_of_one_request_stay_together(spans):
     assert len(per_request(spans())) == 1
 
 
+@pytest.mark.slow
 def test_the_server_counts_each_of_them_and_its_replay_does_so_too(tmp_path):
     """Sent twice they are scored once, whole or in pieces."""
     spans = [*turn(1, 0), *turn(2, 60), *turn(3, 120)]

@@ -65,6 +65,7 @@ def assert_same(found, told):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.permutations(KEYS), st.integers(1, len(KEYS)), st.data())
 def test_spans_with_the_same_keys_and_values_of_any_kinds_are_told_apart(order, size, data):
@@ -74,6 +75,7 @@ def test_spans_with_the_same_keys_and_values_of_any_kinds_are_told_apart(order, 
         assert_same(found, {key: plain(value) for key, value in span.attributes.items()})
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([1, 0.5, "0.5", None]), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_scores_that_change_their_kinds_stay_with_their_documents(scores, shuffling):
     spans = []

@@ -46,6 +46,7 @@ def replayed(folder, system):
     return run_files([str(paths[1])], lambda: Scorer(index)).report(Policy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_own_definitions_give_the_values_of_the_naive_scorer(squad2, system):
     """All forty metrics, over exactly as many requests, to the millionth that every score is rounded to."""
@@ -142,6 +143,7 @@ def as_trec(cases):
     return qrels, runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cases_of", "recorded"), CASES)
 def test_retrieval_metrics_are_those_of_trec_eval(squad2, cases_of, recorded):
     """Question by question, and on average as pytrec_eval and the recorded values have it."""
@@ -166,6 +168,7 @@ def mean(values):
     return sum(values) / len(values)
 
 
+@pytest.mark.slow
 def test_retrieval_metrics_are_those_of_ranx(squad2, monkeypatch):
     """Interpreted: to compile its metrics takes ranx a minute."""
     import numba  # noqa: PLC0415 - heavy

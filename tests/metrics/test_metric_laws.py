@@ -42,6 +42,7 @@ def outcomes(metrics, facts):
     return {key: outcome(metric, facts) for key, metric in metrics.items()}
 
 
+@pytest.mark.slow
 @law
 @given(pairs(), st.sampled_from(READERS), st.sampled_from((None, True, False)), st.booleans())
 def test_a_score_is_a_share_or_nothing_or_a_known_reason(pair, reader, grounded, matched):
@@ -53,6 +54,7 @@ def test_a_score_is_a_share_or_nothing_or_a_known_reason(pair, reader, grounded,
             assert score is None or 0.0 <= score <= 1.0, key
 
 
+@pytest.mark.slow
 @law
 @given(pairs())
 def test_a_measured_score_is_a_share_or_nothing(pair):
@@ -61,6 +63,7 @@ def test_a_measured_score_is_a_share_or_nothing(pair):
         assert score is None or 0.0 <= score <= 1.0
 
 
+@pytest.mark.slow
 @law
 @given(pairs(), st.sampled_from(READERS))
 def test_a_metric_depends_on_nothing_but_the_facts(pair, reader):
@@ -103,6 +106,7 @@ def appended(seen, more):
     return type(seen)(answer_json=seen.answer_json, **{name: [*getattr(seen, name), *more] for name in lists})
 
 
+@pytest.mark.slow
 @law
 @given(drawn(ranked, 200), st.sampled_from((1, 400)))
 def test_documents_appended_below_rank_k_never_change_a_metric_at_k(case, times):

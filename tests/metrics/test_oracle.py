@@ -95,6 +95,7 @@ def test_seed_000_looks_no_further_than_the_first_failing_gate():
         seed_000.score(MINI_GOLD, MINI_TRACES, gates="precision=0.80")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_seed_000_gives_the_recorded_reports(squad2, squad2_gold, system):
     traces = read_jsonl(squad2 / "traces" / f"{system}.jsonl.gz")
@@ -174,6 +175,7 @@ def test_seed_004_worked_by_hand():
 # --- ragmon's own definitions -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_own_gives_the_recorded_values(squad2, squad2_gold, system):
     qids = {item["qid"] for item in squad2_gold}
@@ -183,6 +185,7 @@ def test_own_gives_the_recorded_values(squad2, squad2_gold, system):
     assert {name: [round(float(results[name].value), 6), results[name].n] for name in expected} == expected
 
 
+@pytest.mark.slow
 def test_own_agrees_with_trec_eval(shared):
     """Hundreds of gold ids a query; trec_eval orders by score, ties by descending document id."""
     relevant, scored = defaultdict(list), defaultdict(list)

@@ -50,6 +50,7 @@ def test_a_monitor_tells_what_a_replay_tells_whoever_reads_it_and_when(several, 
     assert live(several, records, look=random.Random(seed) if seed else None) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(worlds(20, spread=60))
 def test_it_does_so_for_whatever_a_record_may_hold(several, world):

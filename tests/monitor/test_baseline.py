@@ -192,6 +192,7 @@ def test_a_slice_is_compared_with_the_same_slice(tmp_path):
     assert (drops(report)["de"].items, drops(report)["en"].items) == (5, 15)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from([RIGHT, WRONG, REFUSED]), st.sampled_from([RIGHT, WRONG, REFUSED])),

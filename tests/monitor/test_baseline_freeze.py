@@ -87,6 +87,7 @@ def test_the_file_holds_what_the_run_was(folder):
     assert f"version {file['version']}" in done.err
 
 
+@pytest.mark.slow
 def test_equal_runs_have_equal_versions_and_a_changed_file_is_refused(folder):
     file, _ = freeze(folder)
     assert freeze(folder)[0] == file
@@ -121,6 +122,7 @@ def test_a_file_that_no_run_can_have_left_is_refused_before_anything_is_judged(t
         AlarmReplay(load(tmp_path / "ragmon.toml", environ={}), Scorer())
 
 
+@pytest.mark.slow
 def test_nothing_is_frozen_of_which_too_little_was_seen(folder):
     """A metric seen once would be held against that once for ever; it is learned instead."""
     (folder / "release.jsonl").write_bytes(b"".join(map(encode, traffic(20))))

@@ -166,6 +166,7 @@ class TestFromCallToMetrics:
 
 
 class TestTheEnd:
+    @pytest.mark.slow
     @pytest.mark.parametrize("end", ["flush", "shutdown"])
     def test_records_before_a_judge_that_hangs_are_handed_on_in_time(self, configured, judge, start, end):
         opened = threading.Event()
@@ -197,6 +198,7 @@ class TestTheEnd:
         assert len(sink.records) == 50
         assert 5 < sum(record.measures is not None for record in sink.records) < 45
 
+    @pytest.mark.slow
     def test_a_model_that_hangs_keeps_no_program_from_ending(self, model, tmp_path):
         over = threading.Event()
         model.script = [lambda *_: over.wait(60)] * 100
@@ -205,6 +207,7 @@ class TestTheEnd:
         assert (done.returncode, done.stderr) == (0, "")
         assert len(lines) == 20
 
+    @pytest.mark.slow
     def test_a_signal_delivers_what_a_model_holds_up(self, model, tmp_path):
         over = threading.Event()
         model.script = [lambda *_: over.wait(60)] * 100

@@ -145,6 +145,7 @@ def metrics(snapshot):
     }
 
 
+@pytest.mark.slow
 @often
 @given(happenings)
 def test_the_log_without_text_gives_the_same_metrics(home, happened):

@@ -68,6 +68,7 @@ def everything(number, ts, rng):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [*ATTACKS, "everything"])
 def test_a_scrape_takes_a_quarter_of_a_second_at_most_whatever_names_are_sent(tmp_path, attack):
     """Of a real server, with a request between two scrapes, so that nothing counted before can be shown again."""
@@ -95,6 +96,7 @@ def test_a_scrape_takes_a_quarter_of_a_second_at_most_whatever_names_are_sent(tm
         assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_scrape_after_which_nothing_came_costs_nothing_and_says_the_same(tmp_path):
     configuration(tmp_path, CONFIG)
     with process(tmp_path) as running:
@@ -133,6 +135,7 @@ def total(live, now, name, **labels):
     return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([*ATTACKS, "everything"]), st.integers(1, 60)), min_size=1, max_size=4))
 @settings(max_examples=10, deadline=None)
 def test_no_mixture_of_names_makes_more_series_than_the_budget(attacks):
@@ -238,6 +241,7 @@ def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live,
     assert later - 60 <= live.edges[0].ts <= later + 60
 
 
+@pytest.mark.slow
 def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clock(tmp_path):
     """Only what comes lets a pipeline go: how often the server looked at its clock, or began anew, changes nothing."""
     with Hand(tmp_path, CONFIG) as writer:

@@ -57,6 +57,7 @@ def files(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [2, 3, 7])
 def test_several_processes_count_what_one_counts(files, jobs):
     """Digest, metrics, books, rejected reasons and the line numbers of the examples."""

@@ -206,6 +206,7 @@ class TestOverHttp:
             installed.flush()
         assert {record.source for record in sink.records} == {"live"}
 
+    @pytest.mark.slow
     def test_a_server_that_probes_a_traced_application_moves_no_count_of_its_users(self, tmp_path, key):
         lines(tmp_path / "gold.jsonl", gold(8, 4))
         own = "[pipelines.support]\n[sampling]\nrate = 1.0\n"

@@ -18,6 +18,7 @@ from tests.support.serving import PORTS, accounted, process, replayed, wait_for
 PRECISION = 'rag_answer_precision{gold="support",pipeline="support",source="probe",window="5m"}'
 
 
+@pytest.mark.slow
 def test_a_prober_in_a_process_of_its_own_sends_its_records_to_the_server(tmp_path):
     here = tmp_path / "prober"
     here.mkdir()
@@ -49,6 +50,7 @@ class TestDoctor:
         place = next(n for n, line in enumerate(lines) if line.startswith("probe "))
         return done.code, lines[place], lines[place + 1].strip()
 
+    @pytest.mark.slow
     def test_it_says_who_is_asked_how_often(self, tmp_path):
         code, told, _ = self.told(tmp_path, config(tmp_path, "myapp.rag:answer", "1h"))
         assert (code, told) == (
@@ -62,10 +64,12 @@ class TestDoctor:
         assert told.endswith("the 12 questions of support in 7.2 h")
         assert hint == "hint: max_per_day = 50 allows no more"
 
+    @pytest.mark.slow
     def test_it_says_that_a_traced_application_will_believe_nothing(self, tmp_path):
         _, _, hint = self.told(tmp_path, config(tmp_path, "http://127.0.0.1:1/", "1h"))
         assert "`[capture] hash_key_file` there and here" in hint
 
+    @pytest.mark.slow
     def test_gold_without_a_question_is_a_problem(self, tmp_path):
         config(tmp_path, "a:b")
         (tmp_path / "gold.jsonl").write_text('{"qid": "q", "answerable": false}\n')
@@ -73,6 +77,7 @@ class TestDoctor:
         assert (code, told) == (1, "probe     bad   support: gold set support has no question to ask")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [ROOT / "docs" / "probes.md"], ids=lambda path: path.name)
 def test_the_documentation_can_be_typed_line_by_line(path, tmp_path):
     script = "\n".join(blocks(path, "bash")).replace(".venv/bin/", f"{Path(sys.executable).parent}/")

@@ -142,6 +142,7 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
         assert (found.result, found.record, workers.free) == ("lost", None, True)
 
 
+@pytest.mark.slow
 def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
     let_go = threading.Event()
     judge("hangs")(lambda _: let_go.wait(60) and None)

@@ -83,6 +83,7 @@ def over_http(application):
 
 
 class TestTheDemo:
+    @pytest.mark.slow
     def test_as_a_function_it_has_the_metrics_of_its_gold_set_asked_directly(self, home, direct):
         folder = home("answering:ask")
         done = ragmon("probe", "--once", "--output", "probed.jsonl", cwd=folder)
@@ -91,6 +92,7 @@ class TestTheDemo:
         (folder / "direct.jsonl").write_bytes(direct)
         assert metrics(folder, "probed.jsonl") == metrics(folder, "direct.jsonl")
 
+    @pytest.mark.slow
     def test_over_http_it_has_the_same(self, home, application, direct):
         paths = '{claim = "answer", citations = "citations", index_hash = "index", build = "build"}'
         with over_http(application) as there:
@@ -103,6 +105,7 @@ class TestTheDemo:
         (folder / "direct.jsonl").write_bytes(direct)
         assert metrics(folder, "probed.jsonl") == metrics(folder, "direct.jsonl")
 
+    @pytest.mark.slow
     def test_the_questions_stand_in_their_order_whatever_came_back_first(self, home):
         folder = home("answering:ask")
         done = ragmon("probe", "--once", cwd=folder)
@@ -110,6 +113,7 @@ class TestTheDemo:
         assert [record["qid"] for record in found] == [qid for qid, _ in gold_questions()]
         assert {record["source"] for record in found} == {"probe"}
 
+    @pytest.mark.slow
     def test_gate_judges_the_round_as_ragmon_gate_judges_its_file(self, home):
         folder = home("answering:ask")
         probed = ragmon("probe", "--once", "--output", "t.jsonl", "--gate", "--format", "json", cwd=folder)
@@ -117,6 +121,7 @@ class TestTheDemo:
         assert (probed.code, probed.json) == (judged.code, judged.json)
         assert probed.code == 0
 
+    @pytest.mark.slow
     def test_an_incident_fails_the_gate(self, home, application):
         broken = Application()
         INCIDENTS["citation_break"](broken.pipeline)
@@ -154,6 +159,7 @@ class TestWithoutAConfiguration:
         assert (done.code, errors.count("Http500Error"), errors.count(None)) == (0, 1, 59)
         assert "1 error, 59 ok" in done.err
 
+    @pytest.mark.slow
     def test_one_that_is_busy_at_first_is_asked_again(self, asked):
         busy = {"What is 0?": 2, "Who is 3?": 1}
 
@@ -168,6 +174,7 @@ class TestWithoutAConfiguration:
         assert (done.code, len(done.out.splitlines()), len(there.asked)) == (0, 60, 63)
         assert "60 ok, 3 throttled" in done.err
 
+    @pytest.mark.slow
     def test_answers_of_a_cache_are_missing_from_the_run(self, asked):
         with web(lambda _: (200, {"Age": "9"}, json.dumps(RIGHT).encode())) as there:
             done = asked(there.url, "--once", "--gate")
@@ -175,6 +182,7 @@ class TestWithoutAConfiguration:
         assert "60 cached" in done.err
         assert "no data" in done.out
 
+    @pytest.mark.slow
     def test_calls_that_never_return_leave_the_rest_unasked(self, asked, tmp_path):
         (tmp_path / "stuck.py").write_text("import time\ndef ask(question):\n    time.sleep(600)\n")
         (tmp_path / "ragmon.toml").write_text(
@@ -189,18 +197,21 @@ class TestWithoutAConfiguration:
 
 
 class TestRefused:
+    @pytest.mark.slow
     def test_nobody_there(self, asked):
         done = asked("http://127.0.0.1:1/", "--once")
         assert done.code == 3
         assert "error: nobody answers at http://127.0.0.1:1/: Connection refused" in done.err
         assert "hint: is the application running?" in done.err
 
+    @pytest.mark.slow
     def test_a_module_that_cannot_be_imported(self, asked, tmp_path):
         (tmp_path / "half.py").write_text("import nothing_of_that_name\n")
         message, hint = asked("half:ask", "--once").error
         assert message.startswith("half:ask cannot be probed: ModuleNotFoundError: No module named")
         assert "importable from here" in hint
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("options", "told"),
         [
@@ -219,11 +230,13 @@ class TestRefused:
         assert message == "nothing is to be probed"
         assert hint == "--gold FILE --target module:function, or [probe.NAME]"
 
+    @pytest.mark.slow
     def test_a_target_that_is_none(self, asked):
         message, hint = asked("myapp.rag", "--once").error
         assert message == "--target is neither a function nor an address: 'myapp.rag'"
         assert hint.startswith("myapp.rag:answer, or")
 
+    @pytest.mark.slow
     def test_several_probes_and_no_word_which(self, tmp_path):
         lines(tmp_path / "gold.jsonl", gold())
         probes = '[probe.a]\ntarget = "a:b"\n[probe.c]\ntarget = "c:d"\n'
@@ -232,6 +245,7 @@ class TestRefused:
         assert (message.startswith("the configuration has several probes"), hint) == (True, "--name, one of: a, c")
 
 
+@pytest.mark.slow
 def test_for_ever_it_appends_to_a_file_until_a_signal_ends_it(tmp_path):
     lines(tmp_path / "gold.jsonl", gold())
     with web(lambda _: RIGHT) as there:

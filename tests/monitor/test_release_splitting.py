@@ -78,6 +78,7 @@ def shares_fate(record, source, gold, number):
     return ("question", normalise_question(record.q)) if record.q is not None else number
 
 
+@pytest.mark.slow
 @given(worlds(), st.sampled_from([1, 8]), st.lists(st.sampled_from([None, "s", "t"]), min_size=1, max_size=7))
 @settings(max_examples=80, deadline=None)
 def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
@@ -255,6 +256,7 @@ def _of(good, n, gate):
     return np.stack([evidence(x, gate) for x in np.arange(n + 1) / n])[good]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gate", "icc", "size", "minutes"), DESIGNS)
 def test_sessions_on_the_gate_are_told_wrong_at_most_as_often_as_allowed(gate, icc, size, minutes):
     """One observation a session: the mean of what it has come to, also while it goes on."""

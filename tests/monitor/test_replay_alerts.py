@@ -86,6 +86,7 @@ def test_nothing_to_tell_is_an_empty_file(tmp_path):
     assert (done.code, lines) == (0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alerts", "report"), [("-", None), ("-", "report.json"), ("same.json", "same.json")])
 def test_alerts_have_a_file_of_their_own(tmp_path, alerts, report):
     """Else one would be written over the other, or between its lines."""
@@ -112,6 +113,7 @@ def test_a_log_tells_what_the_monitor_told(tmp_path):
 # --- the order of files -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_packed_files_and_several_of_them_are_one_stream(bad_hour):
     folder, _, lines = bad_hour
     records = hour()
@@ -149,6 +151,7 @@ UNTIMED = "2 records carry no time and are in no alarm"
 LATE = "3 records stand more than ten minutes behind later ones: alarms counted them in a later minute"
 
 
+@pytest.mark.slow
 def test_records_that_are_in_no_alarm_or_in_another_minute_are_noted(tmp_path):
     """The default format has no place for notes: whoever reads the alerts reads them on stderr."""
     done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", stray()))
@@ -157,12 +160,14 @@ def test_records_that_are_in_no_alarm_or_in_another_minute_are_noted(tmp_path):
     assert LATE in done.err
 
 
+@pytest.mark.slow
 def test_the_markdown_report_holds_the_notes(tmp_path):
     done, _ = replayed(tmp_path, write(tmp_path / "t.jsonl", stray()), format="md")
     assert f"\n- {UNTIMED}\n" in done.out
     assert f"\n- {LATE}; sort the traces by time\n" in done.out
 
 
+@pytest.mark.slow
 def test_a_run_in_order_has_no_notes(bad_hour):
     folder, *_ = bad_hour
     done, _ = replayed(folder, folder / "t.jsonl", format="md")
@@ -173,6 +178,7 @@ def test_a_run_in_order_has_no_notes(bad_hour):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -188,6 +194,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, options, message)
     assert message in done.err
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     done = ragmon("replay", tmp_path / "missing.jsonl", "--alerts-out", tmp_path / "no" / "alerts.jsonl")
     assert done.code == 3
@@ -218,6 +225,7 @@ WRONG = {  # what stands in the file, and what is said of it
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 def test_a_baseline_file_that_is_none_is_refused_with_what_would_be_right(tmp_path, what):
     content, message = WRONG[what]
@@ -234,6 +242,7 @@ def test_a_baseline_file_that_is_missing_is_named(tmp_path):
     assert done.error[0] == f"{tmp_path / 'baseline.json'}: the baseline cannot be read (No such file or directory)"
 
 
+@pytest.mark.slow
 def test_with_the_baseline_of_a_good_run_the_first_hour_is_watched_as_well(tmp_path):
     """A weak fault from the first minute on would otherwise become what all is well looks like."""
     good, weak = hour(bad=(), seed=2), hour(bad=range(60), minutes=60, seed=3, wrong=0.2)

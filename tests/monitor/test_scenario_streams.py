@@ -57,6 +57,7 @@ def test_records_come_in_time_order_within_the_stream_and_only_probes_name_their
             assert record.qid is None
 
 
+@pytest.mark.slow
 def test_traffic_follows_the_day_and_a_burst_multiplies_it():
     """The rate is 1 + sin(2 pi t / day) / 2; the burst of the quiet preset makes it four times that."""
     chosen = stream("quiet", 24)
@@ -135,6 +136,7 @@ def test_every_kind_comes_up_in_random_streams():
     assert drawn == {*EXPECT, *BENIGN}
 
 
+@pytest.mark.slow
 def test_outside_of_real_incidents_every_answer_is_the_recorded_one():
     for preset in ("quiet", "standard", "subtle"):
         real = [i for i in stream(preset).incidents if not i.benign]
@@ -263,6 +265,7 @@ def written(tmp_path_factory):
     return chosen, folder
 
 
+@pytest.mark.slow
 def test_what_is_written_reads_back_as_the_same_records_gold_and_incidents(written):
     chosen, folder = written
     intake = ReadSummary()
@@ -284,6 +287,7 @@ def test_the_same_stream_is_written_as_the_same_bytes(written, tmp_path):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_ragmon_replays_a_written_stream(written):
     chosen, folder = written
     report = ragmon("replay", folder / "stream.jsonl.gz", "--gold", folder / "gold.jsonl").json

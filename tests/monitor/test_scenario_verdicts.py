@@ -131,6 +131,7 @@ def score_test(p, n, bar, *, floor):
     return point(p, n, bar, floor=floor) and (p - bar) ** 2 > 1.959963984540054**2 * bar * (1 - bar) / n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "breaks", "hold"), [("point", point, 0), ("point, 5m", point, 5), ("wilson", score_test, 0)]
 )
@@ -140,6 +141,7 @@ def test_a_reference_monitor_fires_as_counting_every_window_anew_does(name, brea
     assert alerts
 
 
+@pytest.mark.slow
 def test_the_usual_rules_trade_false_pages_for_delay():
     """Quiet day: the plain rule pages without end, patience helps, the interval more. Loud incidents: all find them."""
     rules = [REFERENCES[name] for name in ("point", "point, 5m", "wilson")]

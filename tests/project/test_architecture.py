@@ -12,6 +12,7 @@ import ragmon
 from tests.support.imports import APART, arrows, cycles, layers, modules, package, public_classes
 
 
+@pytest.mark.slow
 def test_packages_point_down_and_no_module_imports_itself_in_a_circle():
     """Nine layers and the demo, no name of a class twice: what a newcomer must hold in the head."""
     assert cycles() == []

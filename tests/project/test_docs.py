@@ -25,6 +25,7 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_readme_can_be_typed_line_by_line(tmp_path):
     """Every command of the README runs in an empty folder; `make` is what CI itself does."""
     typed = "\n".join(blocks(ROOT / "README.md", "bash"))
@@ -48,6 +49,7 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
     assert "no problems" in done.stderr
 
 
+@pytest.mark.slow
 def test_judges_can_be_typed_line_by_line(tmp_path):
     """The first example runs as it stands; the one that judges a record runs where it left its configuration."""
     first, _ = blocks(ROOT / "docs" / "judges.md", "bash")
@@ -68,6 +70,7 @@ def test_judges_can_be_typed_line_by_line(tmp_path):
     assert 'ragmon_judge_calls_total{judge="brief",result="scored"} 2.0' in done.stdout
 
 
+@pytest.mark.slow
 def test_the_readmes_own_metric_registers_and_is_counted():
     (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
     check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"
@@ -114,6 +117,7 @@ def with_examples() -> list[str]:
     return [name for name, path in paths.items() if path.is_file() and ">>>" in path.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", with_examples())
 def test_the_examples_in_docstrings_are_true(name):
     module = importlib.import_module(name)

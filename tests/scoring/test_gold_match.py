@@ -146,6 +146,7 @@ def drawn(n, seed=1, **fields):
     ], hows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_counts_of_several_processes_add_up(tmp_path, jobs):
     records, hows = drawn(400)
@@ -191,6 +192,7 @@ def users(n, seed=1):
     return found, Counter(hows)
 
 
+@pytest.mark.slow
 def test_a_server_counts_shows_and_replays_how_it_matched(folder):
     records, hows = users(300)
     with serving(folder, CONFIG) as running:
@@ -241,6 +243,7 @@ def test_a_server_without_the_key_counts_hashed_questions_as_unmatched(folder, c
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_report_says_how_much_matched_and_of_which_questions_that_is(folder):
     records, hows = drawn(60)
     (folder / "traces.jsonl").write_bytes(b"".join(map(encode, records)))

@@ -85,6 +85,7 @@ def without_counts(report):
     return {**report, "labels": {**report["labels"], "labels": None}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_labels_late_twice_out_of_order_and_in_conflict_give_the_report_of_labels_at_once(tmp_path, seed):
     rng = random.Random(seed)
@@ -102,6 +103,7 @@ def test_several_jobs_report_what_one_reports(tmp_path):
     assert of_file(tmp_path, "one", records, labels) == of_file(tmp_path, "one", records, labels, "--jobs", 2)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     """Live windows heard the first word, as it came; the report has the last one, at the time of the answer."""
     rng = random.Random(4)
@@ -122,6 +124,7 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     assert without_counts(served)["labels"] == without_counts(logged)["labels"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["log", "journal"])
 def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
     """A tool that writes a wrong year: what its rater says later counts, and its time says nothing of delays."""
@@ -190,6 +193,7 @@ def test_labels_of_a_sheet_are_joined_to_a_trace_log(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
     """Labels take half a day, and half of the answers are of today."""
     rng = random.Random(5)
@@ -240,6 +244,7 @@ def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelle
     assert "of the labels on these answers are here" in verdicts["slow"].reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not QAEVAL.is_dir(), reason="the data of human labels is not here")
 def test_people_who_judged_real_answers_are_heard_in_any_order():
     """The mean of the labels is the share of answers people called right, whenever and however often they come."""

@@ -222,6 +222,7 @@ def test_a_record_older_than_the_retention_is_dropped_whole():
     assert (n(scorer, "compliance", "live"), n(scorer, "compliance", "match", gold="gold")) == (1, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(worlds())
 def test_more_pipelines_and_builds_than_are_remembered_change_no_count(world):
@@ -251,6 +252,7 @@ def junk(draw):
     return without_absent(**{draw.one(FIELDS): draw.one(JUNK) for _ in range(draw.number(7))})
 
 
+@pytest.mark.slow
 @settings(max_examples=4000, deadline=None, derandomize=True)
 @given(st.lists(drawn(junk, 16), min_size=1, max_size=4))
 def test_whatever_can_be_read_can_be_scored_and_reported(lines):

@@ -74,6 +74,7 @@ def live(run, window=ALL, **asked):
 TRUTH = 0.15 * 0.30 + 0.85 * 0.96
 
 
+@pytest.mark.slow
 def test_the_estimate_is_of_all_calls_whatever_was_kept():
     """Over 300 samples: unweighted the kept records say .34, weighted they say what is true, and cover it."""
     rng = random.Random(2025)

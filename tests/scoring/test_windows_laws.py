@@ -57,6 +57,7 @@ def shards(chance, records):
     return [mixed[start:end] for start, end in pairwise([0, *cuts, len(records)])]
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), chances)
 def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance):
@@ -66,6 +67,7 @@ def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance):
     assert read(one) == read(other)
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), chances, st.booleans())
 def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items):
@@ -79,6 +81,7 @@ def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items
     assert read(merged) == read(whole)
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), any_spread())
 def test_a_merged_state_shares_nothing_with_its_parts(world, more):
@@ -117,6 +120,7 @@ def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, 
     assert read(scorer, span=span, now=now) == read(scored(gold, in_window(records, span, now)))
 
 
+@pytest.mark.slow
 @settings(law, max_examples=400)
 @given(any_spread(), st.sampled_from((10, 300, HOUR)), around)
 def test_the_gold_items_of_a_window_up_to_an_hour_are_those_of_its_records(world, span, since):
@@ -133,6 +137,7 @@ def clusters(scorer, span=None, now=None):
     return {(s.pipeline, s.source, s.slice): (s.traced, sorted(s.clusters["hit_rate"])) for s in found}
 
 
+@pytest.mark.slow
 @settings(law, max_examples=600)
 @given(any_spread(), st.sampled_from((HOUR + 300, 4000, 6 * HOUR, DAY)), around)
 def test_a_longer_window_is_the_sum_of_its_five_minute_steps(world, span, since):
@@ -143,6 +148,7 @@ def test_a_longer_window_is_the_sum_of_its_five_minute_steps(world, span, since)
     assert read(scorer, span=span, now=now) == read(scored(gold, in_window(records, span, now)))
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), chances)
 def test_windows_of_merged_shards_are_the_windows_of_the_whole(world, chance):
@@ -155,6 +161,7 @@ def test_windows_of_merged_shards_are_the_windows_of_the_whole(world, chance):
         assert read(merged, span=span) == read(whole, span=span)
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), st.lists(st.integers(0, 3 * DAY), max_size=4))
 def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times):
@@ -166,6 +173,7 @@ def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times):
     assert (read(scorer), scorer.state.digest()) == (before, digest)
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), any_spread(), st.booleans())
 def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, more, timed_items):
@@ -180,6 +188,7 @@ def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, mor
     assert read(restarted, span=HOUR) == read(scorer, span=HOUR)
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), st.sampled_from((FRESH, 3 * HOUR, DAY)))
 def test_past_the_retention_rows_leave_the_windows_but_never_the_totals(world, retention):
@@ -204,6 +213,7 @@ def sums(scorer):
     return {series: (metrics, latency) for series, (metrics, latency, _) in read(scorer).items()}
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), st.integers(0, 3))
 def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):

@@ -80,6 +80,7 @@ def test_an_alarm_that_is_silent_starts_from_nothing(broken):
     assert (done.code, done.out) == (0, "support/compliance: was silent; it starts from nothing\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error", "hint"),
     [
@@ -100,6 +101,7 @@ def test_without_a_monitor_the_command_says_where_it_asked():
     assert done.err.startswith("error: nobody answers on 127.0.0.1:9 (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "how", "status"),
     [

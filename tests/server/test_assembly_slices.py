@@ -60,6 +60,7 @@ def spent(what, clock=process_time):
     return clock() - began
 
 
+@pytest.mark.slow
 def test_while_thousands_of_traces_are_assembled_requests_are_acknowledged_and_pages_answer(tmp_path):
     """An acknowledgement takes half a second of CPU at most, a page a quarter, whoever else is at work meanwhile."""
     configuration(tmp_path)
@@ -86,6 +87,7 @@ def test_while_thousands_of_traces_are_assembled_requests_are_acknowledged_and_p
     assert quantiles(pages, n=10)[-1] < 0.25, pages
 
 
+@pytest.mark.slow
 def test_while_one_large_request_is_scored_pages_answer_and_the_books_close(tmp_path, monkeypatch):
     """Ten thousand records in one request, in slices of a millisecond: those that are not scored yet are pending."""
     monkeypatch.setattr(state, "SLICE", 0.001)
@@ -105,6 +107,7 @@ def test_while_one_large_request_is_scored_pages_answer_and_the_books_close(tmp_
     assert median(pages) < 0.25, pages
 
 
+@pytest.mark.slow
 def test_a_server_killed_between_two_slices_loses_no_trace_and_doubles_none(tmp_path):
     configuration(tmp_path)
     with process(tmp_path) as running:

@@ -45,6 +45,7 @@ def asked(n, **fields):
     return request(n, **{"q": f"question {n}", **fields})
 
 
+@pytest.mark.slow
 def test_a_trace_is_taken_out_beside_a_running_server(tmp_path):
     with serving(tmp_path, FULL) as running:
         send(running, [asked(n, **({"q": SECRET} if n == 3 else {})) for n in range(6)])
@@ -60,6 +61,7 @@ def test_a_trace_is_taken_out_beside_a_running_server(tmp_path):
     assert ids(tmp_path) == [f"{n + 1:032x}" for n in (0, 1, 2, 4, 5, 6)]
 
 
+@pytest.mark.slow
 def test_upper_case_is_the_same_trace(tmp_path):
     with serving(tmp_path) as running:
         send(running, [asked(0, trace_id="ab" * 16)])
@@ -68,6 +70,7 @@ def test_upper_case_is_the_same_trace(tmp_path):
     assert ids(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_tag_takes_its_records_and_the_labels_of_their_traces(tmp_path):
     with serving(tmp_path, FULL) as running:
         send(running, [asked(n, tags={"customer": f"{n % 2}=x"}) for n in range(6)])
@@ -80,6 +83,7 @@ def test_a_tag_takes_its_records_and_the_labels_of_their_traces(tmp_path):
     assert [label.trace_id for label in journalled(tmp_path, Label)] == [f"{1:032x}"]
 
 
+@pytest.mark.slow
 def test_spans_that_wait_are_taken_out(tmp_path, data):
     spans = fresh(recorded(data / "spans" / "oi_langchain.json")[-1])
     with serving(tmp_path, assembly_limits=PATIENT) as running:
@@ -90,6 +94,7 @@ def test_spans_that_wait_are_taken_out(tmp_path, data):
         assert connection.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--trace", "ef" * 16], ["--tag", "customer=nobody"]])
 def test_where_nothing_is_found_that_is_said_and_is_no_failure(tmp_path, options):
     with serving(tmp_path) as running:
@@ -100,6 +105,7 @@ def test_where_nothing_is_found_that_is_said_and_is_no_failure(tmp_path, options
     assert len(ids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trace", ["", "abc", "g" * 32, "ab" * 15, "ab" * 17, "ab-" * 10 + "ab", "0x" + "a" * 30, " " + "a" * 31]
 )
@@ -109,6 +115,7 @@ def test_what_is_no_trace_id_is_refused(tmp_path, trace):
     assert hint == "32 hex digits, without dashes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", ["", "customer", "=42"])
 def test_what_is_no_tag_is_refused(tmp_path, tag):
     message, hint = command(tmp_path, "--tag", tag).error
@@ -116,6 +123,7 @@ def test_what_is_no_tag_is_refused(tmp_path, tag):
     assert hint == "--tag customer=42"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--trace", "ab" * 16, "--tag", "a=b"]])
 def test_one_thing_is_forgotten_at_a_time(tmp_path, options):
     message, hint = command(tmp_path, *options).error
@@ -130,6 +138,7 @@ def test_there_must_be_a_journal_and_none_is_made(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.slow
 def test_the_folder_is_the_configured_one(tmp_path):
     with serving(tmp_path) as running:
         send(running, [asked(0)])
@@ -167,6 +176,7 @@ def test_help_says_what_stays_and_what_is_not_touched():
     assert "Other copies of the data (trace logs, backups, other backends) are not touched." in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serving_meanwhile", [True, False])
 def test_a_trace_that_waits_is_forgotten_and_accounted_for(tmp_path, data, serving_meanwhile):
     """Beside a running server, which holds its spans, and while none runs: no record, and nothing is missing."""

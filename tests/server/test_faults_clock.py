@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from ragmon.alarms import as_alert_line
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Totals
@@ -53,6 +55,7 @@ def quarter_of_an_hour(folder, off):
         return jumps, (books, digest(running), found, told)
 
 
+@pytest.mark.slow
 def test_a_hundred_jumps_of_an_hour_change_nothing(tmp_path):
     """Counts, windows, gates, and when each alarm began and ended."""
     found = {}
@@ -100,6 +103,7 @@ def test_a_clock_that_is_behind_drops_what_seems_to_come_from_the_future_and_say
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_while_the_server_is_down_changes_nothing(tmp_path):
     """An hour back, and later forth again: each start goes on where the one before was."""
     time = Time()

@@ -58,6 +58,7 @@ def send_until_refused(running, folder):
     raise AssertionError("the disk is never full")
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_senders_are_asked_to_wait_and_it_goes_on_when_there_is_room(disk):
     """Nothing is acknowledged and lost; the numbers are served all the while; nobody need send anything first."""
     with serving(disk, STRICT) as running:
@@ -84,6 +85,7 @@ def test_on_a_full_disk_senders_are_asked_to_wait_and_it_goes_on_when_there_is_r
     assert replayed(disk) == found
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_on_a_full_disk_loses_nothing(disk):
     """It cannot write a checkpoint then; everything is in the rows."""
     configuration(disk, STRICT)
@@ -146,6 +148,7 @@ def as_it_was(books):
     return books["scored"] + books["ignored"].get("not_rag", 0) == 216
 
 
+@pytest.mark.slow
 def test_what_is_left_by_a_kill_is_as_it_was(tmp_path, crashed):
     shutil.copytree(crashed, tmp_path, dirs_exist_ok=True)
     books, resets = reopened(tmp_path)
@@ -155,6 +158,7 @@ def test_what_is_left_by_a_kill_is_as_it_was(tmp_path, crashed):
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_torn_log_costs_its_end_and_what_is_sent_again_counts_once(tmp_path, crashed, seed):
     """A disk that lied about what it had written: the log breaks off, or ends in garbage."""
@@ -176,6 +180,7 @@ def test_a_torn_log_costs_its_end_and_what_is_sent_again_counts_once(tmp_path, c
     assert sorted(own) == sorted(f"{n + 1:032x}" for n in range(200))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_bytes_flip_the_server_starts_and_counts_as_before_or_anew(tmp_path, crashed, seed, monkeypatch):
     """Nobody repairs anything, and no file is thrown away. Half of them are not checked as a whole when opened."""
@@ -216,6 +221,7 @@ def test_a_change_that_could_be_read_as_if_it_were_right_is_noticed(tmp_path, cr
     assert (books["received"], resets) == (0, 1)
 
 
+@pytest.mark.slow
 def test_damage_that_shows_while_it_runs_costs_what_was_counted_nothing(tmp_path):
     """The file is set aside, the sender tries again, and a crash right after that finds everything."""
     folder, left = tmp_path / "folder", tmp_path / "left"

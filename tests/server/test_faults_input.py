@@ -72,6 +72,7 @@ def pieces(records, frameworks, rng):
             )
 
 
+@pytest.mark.slow
 def test_order_and_repetition_change_no_count(tmp_path):
     """Clean and in order, or shuffled and each thrice, and once more when all is done."""
     records, frameworks = list(day()), [foreign(n, at=BEGIN - n) for n in range(40)]
@@ -97,6 +98,7 @@ def test_order_and_repetition_change_no_count(tmp_path):
     assert spans == {"duplicate": 2 * 80, "late": 80}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", list(permutations(range(3))))
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_decorated_call_and_what_was_traced_in_it_count_the_same_in_any_order(tmp_path, places, restarts):
@@ -182,6 +184,7 @@ BODIES = {
 """Exports that are none, or hold a span that is none, how they are answered, and what they are counted as."""
 
 
+@pytest.mark.slow
 def test_among_thousands_of_good_requests_each_kind_of_bad_one_is_counted_exactly(tmp_path):
     """One in a hundred of each kind."""
     share = 20
@@ -208,6 +211,7 @@ def test_among_thousands_of_good_requests_each_kind_of_bad_one_is_counted_exactl
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_a_hundred_megabytes_in_one_body_cost_no_memory(tmp_path):
     """Whether it says how long it is, or goes on and on: it is refused, and the next request is scored."""
     configuration(tmp_path)
@@ -272,6 +276,7 @@ def everywhere(text, number):
         yield holding(json.dumps({**record, name: value}), number + place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_whatever_text_comes_in_whatever_field_every_page_can_be_read(tmp_path, name):
     text = TEXTS[name]

@@ -170,6 +170,7 @@ def frameworks(numbers, sent, rng):
         yield group
 
 
+@pytest.mark.slow
 def test_whenever_the_server_is_killed_every_acknowledged_request_is_scored_once(tmp_path):
     """Fifty times, one in five while it starts; now and then it is stopped in order, so that there are checkpoints."""
     configuration(tmp_path)
@@ -219,6 +220,7 @@ def _bodies(folder):
         return list(journal.bodies())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.02, 1.0])
 def test_what_waits_keeps_its_draw_when_the_rate_is_another_after_a_restart(tmp_path, rate):
     """Of traces that came together some were drawn and wait, some were not: each counts once, whatever is drawn now."""
@@ -267,6 +269,7 @@ def application(folder, endpoint, *arguments):
     return subprocess.Popen(command, env={**os.environ, "TMPDIR": str(private)}, **pipes)
 
 
+@pytest.mark.slow
 def test_what_a_killed_producer_had_not_sent_is_told_by_the_next_one(tmp_path):
     """What it had sent is scored; the rest is a number of lost records, not a silence."""
     with serving(tmp_path) as running:
@@ -288,6 +291,7 @@ def test_what_a_killed_producer_had_not_sent_is_told_by_the_next_one(tmp_path):
         assert scored + lost["process_died"] <= 4010 <= scored + lost["process_died"] + on_its_way
 
 
+@pytest.mark.slow
 def test_a_server_asked_to_stop_under_load_answers_what_it_took(tmp_path):
     """Asked again while it does so, it goes on doing it; what it acknowledged is there, the rest was refused."""
     configuration(tmp_path)
@@ -309,6 +313,7 @@ def test_a_server_asked_to_stop_under_load_answers_what_it_took(tmp_path):
     assert books["scored"] == len(sent["own"])
 
 
+@pytest.mark.slow
 def test_of_servers_that_want_one_folder_at_once_one_has_it(tmp_path):
     """The others say who; when that one is killed the next one goes on at once."""
     configuration(tmp_path)

@@ -91,6 +91,7 @@ def live(tmp_path):
     return Engine(load(configuration(tmp_path, CONFIG), environ={}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_any_label_only_so_many_values_are_kept_apart(live, kind):
     feed(live, KINDS[kind], 50_000, 100)
@@ -107,6 +108,7 @@ def test_of_any_label_only_so_many_values_are_kept_apart(live, kind):
         assert {key.slice for key in live.scorer.state.series} == {"", f"lang={constants.OTHER}"}
 
 
+@pytest.mark.slow
 def test_a_million_requests_with_nothing_in_common_take_little_memory_and_no_long_page(live):
     """Everything about each of them is new, in three hours; what nobody configured is counted all the same."""
     feed(live, everything, 200_000, 40)
@@ -135,6 +137,7 @@ def counted(page, name):
     return sum(sample.value for family in parse(page) for sample in family.samples if sample.name == name)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_requests_with_nothing_in_common_are_all_counted(tmp_path):
     """Through a real server: its memory, its pages and its checkpoints do not grow with what is sent."""
     configuration(tmp_path, CONFIG)

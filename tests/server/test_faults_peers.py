@@ -9,6 +9,8 @@ import struct
 import threading
 from contextlib import ExitStack
 
+import pytest
+
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
 from tests.server.test_faults_kill import application
@@ -58,6 +60,7 @@ def answered(url, body, *headers):
         return int(sock.recv(4096).split(b" ")[1])
 
 
+@pytest.mark.slow
 def test_a_producer_is_served_among_slow_strange_and_greedy_clients(tmp_path, monkeypatch):
     """Two hundred that dawdle on each port, strangers who guess the token, a bomb: at once, in bounded memory."""
     token = tmp_path / "token"
@@ -127,6 +130,7 @@ def test_clients_that_vanish_lose_nothing_that_was_taken_and_add_nothing_when_th
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_a_server_that_stands_still_holds_no_application_up_and_every_call_is_accounted_for(tmp_path):
     """More calls than an application's queue holds while the server is stopped: what does not fit is told."""
     configuration(tmp_path)
@@ -149,6 +153,7 @@ def test_a_server_that_stands_still_holds_no_application_up_and_every_call_is_ac
         assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_it_does_not_matter_to_what_is_counted_whether_anybody_looks(tmp_path):
     """An hour and a half in which nobody scrapes, and the same with somebody who never stops."""
     found = {}
@@ -180,6 +185,7 @@ def scrape(running, stop):
             assert running.get(path)[0] == 200
 
 
+@pytest.mark.slow
 def test_many_bombs_take_no_more_memory_than_one(tmp_path):
     configuration(tmp_path)
     bomb = gzip.compress(bytes(256 * MIB))

@@ -53,6 +53,7 @@ def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["grpc", "tls"])
 def test_connections_that_say_nothing_do_not_shut_the_admin_port(tmp_path, few_files, door):
     path = configuration(tmp_path, SUPPORT)
@@ -69,6 +70,7 @@ def test_connections_that_say_nothing_do_not_shut_the_admin_port(tmp_path, few_f
             assert get(f"{running.admin}/metrics")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_storm_of_reloads_is_one_and_does_not_hold_the_end_up(tmp_path):
     """Three thousand gold items are read for each: three hundred of those take minutes."""
     item = {"answerable": True, "gold_claim_substr": ["yes"], "gold_citations": ["d1"]}
@@ -94,6 +96,7 @@ def test_once_the_thread_that_writes_has_ended_nobody_waits_for_it(tmp_path, mon
         assert get(f"{running.admin}/healthz")[0] == 503
 
 
+@pytest.mark.slow
 def test_many_who_ask_what_broke_take_turns(tmp_path):
     """Each holds what the thread that writes needs; between two of them it has its turn."""
     configuration(tmp_path, f"{SUPPORT}[gates.citation_scope]\nat_least = 0.95\n")
@@ -158,6 +161,7 @@ def test_metrics_are_served_whatever_somebody_accepts(tmp_path):
             assert answer.status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("why", "x"), ("verify",)])
 def test_what_speaks_no_http_does_not_write_on_the_terminal(tmp_path, command):
     with serving(tmp_path, SUPPORT) as running:
@@ -167,6 +171,7 @@ def test_what_speaks_no_http_does_not_write_on_the_terminal(tmp_path, command):
     assert "\\x00" not in done.err
 
 
+@pytest.mark.slow
 def test_a_start_on_a_full_disk_may_be_tried_again(disk):
     """The exit code is another one than that of a wrong configuration, which no service manager need try again."""
     configuration(disk, SUPPORT)

@@ -164,6 +164,7 @@ def in_force(page, word):
     return values(page)
 
 
+@pytest.mark.slow
 def test_under_load_no_score_of_one_version_is_in_the_count_of_another(tmp_path):
     """Four versions, one of them half-written at first: the same counts by hand, and to the last bit in a replay."""
     gold, seen = tmp_path / "gold.jsonl", []

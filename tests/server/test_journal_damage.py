@@ -191,6 +191,7 @@ def test_a_reader_of_a_broken_file_says_so_and_leaves_it(tmp_path):
     assert aside(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_bytes_flip_the_journal_works_or_says_that_it_is_damaged(tmp_path, clock, seed, monkeypatch):
     """Forty files a seed: in each a run of bytes is changed; the file is not checked as a whole in half of them."""

@@ -190,6 +190,7 @@ def test_somebody_who_reads_all_the_while_keeps_the_log_and_it_is_said(journal, 
     assert on_disk(tmp_path, SECRET) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
     """Rows of all sizes, written, released and expired around it, so that its pages were split, moved and freed."""
@@ -236,6 +237,7 @@ for n in range(100_000):
 """
 
 
+@pytest.mark.slow
 def test_a_server_goes_on_writing_while_somebody_is_forgotten(tmp_path):
     lines = [encode_entry(record(MEANT, SECRET)).decode().strip(), encode_entry(record(OTHER)).decode().strip()]
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path), *lines], stdout=subprocess.PIPE)

@@ -113,6 +113,7 @@ def written_until_killed(folder, after):
     return told[-1]
 
 
+@pytest.mark.slow
 def test_whenever_it_is_killed_every_acknowledged_row_is_there_once(tmp_path):
     """Twenty times; each process goes on where the one before was killed."""
     rng = random.Random(7)

@@ -88,6 +88,7 @@ def test_it_holds_every_record_as_it_was_sent(hand, sent):
     assert others == {foreign(n)[0].trace_id for n in range(4)}
 
 
+@pytest.mark.slow
 def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
     server_state = ServerState(hand.settings)
     for row, found in held(hand):
@@ -103,6 +104,7 @@ def test_its_saved_state_is_read(hand):
     assert 0 < saved.seq < hand.writer.journal.last()[0]
 
 
+@pytest.mark.slow
 def test_what_waited_goes_on_waiting_and_is_accounted_for(hand):
     hand.send(body(foreign(5, at=AFTER)[0]))
     for _ in range(2):
@@ -120,6 +122,7 @@ def test_what_came_to_the_older_ragmon_is_a_duplicate_now(hand, sent):
     assert sum(hand.server_state.counts.spans.values()) == len(foreign(0))
 
 
+@pytest.mark.slow
 def test_a_second_start_finds_nothing_to_do(hand):
     before = fingerprint(hand.server_state)
     hand.again()

@@ -37,6 +37,7 @@ def bounded(size):
     return 1.25 * size + MIB
 
 
+@pytest.mark.slow
 def test_a_real_server_at_full_load(tmp_path):
     path = configuration(tmp_path)
     path.write_text(path.read_text() + 'max_size = "16MiB"\n')
@@ -73,6 +74,7 @@ def hand(tmp_path):
         yield found
 
 
+@pytest.mark.slow
 def test_after_a_jump_of_the_clock_as_well(hand):
     """Nothing goes for its age then, but what has no room goes."""
     assert fill(hand, 100, 8 * MIB, off=3600.0) < bounded(8 * MIB)
@@ -93,6 +95,7 @@ def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
     assert left > 8 * MIB / 2
 
 
+@pytest.mark.slow
 def test_what_is_left_counts_and_replays_as_if_nothing_had_gone(hand):
     fill(hand, 100, 8 * MIB)
     assert next(hand.writer.journal.rows()).seq > 1
@@ -114,6 +117,7 @@ def test_spans_that_wait_are_never_deleted_for_want_of_room(hand):
     assert (hand.books.scored, hand.books.pending, hand.books.residual) == (100, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_smaller_size_holds_soon(hand):
     hand.writer.journal.limits = RetentionLimits(size=64 * MIB)
     fill(hand, 100, 8 * MIB)
@@ -125,6 +129,7 @@ def test_a_smaller_size_holds_soon(hand):
     assert on_disk(hand.folder) < bounded(8 * MIB)
 
 
+@pytest.mark.slow
 def test_room_is_made_in_steps_that_hold_nobody_up(hand):
     """All the work between two rows, checkpoint included, is a fraction of a second of the processor's time."""
     longest = 0.0

@@ -190,6 +190,7 @@ def end(chaos):
     assert account.holds, (account.wrong, account.books, chaos.log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_request_is_accounted_for_and_a_replay_agrees(tmp_path, seed):
     """Requests of all kinds, crashes, checkpoints, hours, rates, damage, poison: after each of them."""

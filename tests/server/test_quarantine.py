@@ -127,6 +127,7 @@ def cpu_of_children():
     return spent.ru_utime + spent.ru_stime
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_trace_that_harms_twice_is_set_aside_at_the_third_start_and_the_others_count(tmp_path, harm):
     """Frozen, hanging or killed: the requests that came with it, before it and after it are all scored once."""
@@ -150,6 +151,7 @@ def test_a_trace_that_harms_twice_is_set_aside_at_the_third_start_and_the_others
     assert len(scored) == len(set(scored))
 
 
+@pytest.mark.slow
 def test_a_frozen_process_is_ended_by_the_kernel_and_one_that_is_asked_to_end_does_not_wait(tmp_path):
     """SIGTERM reaches no Python while a call keeps its lock: after seconds of CPU the process is gone all the same."""
     poisoned(tmp_path, HOLDS)
@@ -165,6 +167,7 @@ def test_a_frozen_process_is_ended_by_the_kernel_and_one_that_is_asked_to_end_do
     assert cpu_of_children() - before < FROZEN + 4
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_over_a_trace_ends_within_ten_seconds_of_a_signal(tmp_path):
     """What it accepted is on disk, so it leaves with 0; that it was at the trace is remembered like a crash."""
     poisoned(tmp_path, HANGS)

@@ -213,6 +213,7 @@ def test_a_flood_of_strangers_holds_nobody_up(consumer, opened, channel):
     assert consumer.refused == {"unauthorised": len(told)}
 
 
+@pytest.mark.slow
 def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(consumer, opened, channel):
     port = opened(deadline=2.0, in_flight=4)
     done = threading.Event()
@@ -421,6 +422,7 @@ def test_grpc_is_loaded_only_where_this_door_opens():
     assert done.stdout == "False\n"
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(body=st.binary(max_size=1000) | st.binary(max_size=50).map(lambda tail: b"\x1f\x8b" + tail))
 def test_whatever_is_sent_has_one_of_few_answers_and_the_server_lives_on(port, channel, body):

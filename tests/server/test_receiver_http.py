@@ -338,6 +338,7 @@ def test_with_a_token_the_server_may_have_a_name_but_pages_are_refused_all_the_s
     assert status(port, "/v1/traces", Origin="https://ragmon.example", **known) == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -455,6 +456,7 @@ port.stop(1.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["plain", "chunked", "zstd"])
 def test_a_bomb_is_refused_in_little_memory(how):
     """256 MiB of zeros, a thousand to one or more, sent to a server in a process of its own."""
@@ -474,6 +476,7 @@ def test_a_bomb_is_refused_in_little_memory(how):
         assert process.communicate("", timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(consumer, opened):
     port = opened(deadline=2.0)
     slow = [connect(port) for _ in range(200)]
@@ -489,6 +492,7 @@ def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(consumer
         sock.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_trickled_bodies_hold_nobody_up_and_are_told(consumer, opened):
     """They count as in flight only once they are there."""
     port = opened(deadline=2.0, in_flight=4)
@@ -906,6 +910,7 @@ ANSWERS = {200, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 503}
 HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(
     path=st.sampled_from(["/v1/traces", "/v1/metrics", "/v1/labels", "/v1/ack", "/", "/v1"]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.record import Sampling, Totals
@@ -115,6 +117,7 @@ def test_errors_of_users_are_counted_by_kind_and_too_many_kinds_together(tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_the_state_survives_a_stop_and_a_kill(tmp_path):
     """What was acknowledged is counted, whether the process ended or was killed; numbers go on where they stood."""
     configuration(tmp_path)
@@ -140,6 +143,7 @@ def test_replaying_the_journal_gives_the_digest_of_the_server(tmp_path):
     assert done.json["digest"] == digest
 
 
+@pytest.mark.slow
 def test_a_second_server_on_the_same_folder_is_refused(tmp_path):
     configuration(tmp_path)
     with process(tmp_path) as running:

@@ -137,6 +137,7 @@ SINGLE = [{}, {"pipeline": "sales"}, {"build": "b2"}, {"index_hash": "i1"}, {"si
 GATED = [{"pipeline": "support", "gate": gate} for gate in FAILS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [*SINGLE, *GATED, *({**a, **b} for a, b in itertools.product(GATED, SINGLE[2:]))])
 def test_every_filter_finds_what_was_sent_newest_first(filled, how):
     running, sent, now = filled
@@ -169,6 +170,7 @@ def test_a_gate_may_be_named_with_its_pipeline(answered):
     )
 
 
+@pytest.mark.slow
 def test_pages_have_neither_holes_nor_repeats_while_more_arrive(tmp_path):
     """What comes meanwhile may be older or newer than the page that is read."""
     now = time.time()
@@ -330,6 +332,7 @@ def test_who_asks_by_a_name_that_is_not_known_is_told_what_to_write(filled):
     assert "[serve] hosts" in json.loads(body)["hint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost:9464", "10.0.0.7:9464", "[::1]", socket.gethostname(), "RAGMON:9464"])
 def test_addresses_this_machine_and_configured_names_are_known(tmp_path, host):
     """As Prometheus, kubelets and people ask; a link from another site is followed, too."""
@@ -377,6 +380,7 @@ def test_both_expositions_hold_the_same(filled):
 # --- explanations and comparisons -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_why_is_what_the_command_renders(filled):
     running = filled[0]
     answer = json.loads(running.get("/api/why?gate=support/errors")[1])
@@ -547,6 +551,7 @@ def hand_in(running, moved):
     wait_for(lambda: len(pages(running, 1000)), lambda found: found >= 20)
 
 
+@pytest.mark.slow
 def test_no_route_ever_holds_content_or_a_secret(tmp_path, caplog):
     """Neither while all is well nor when a broken file quotes it; the journal and the log do hold it."""
     gold, item = tmp_path / "gold.jsonl", {"qid": "g1", "question": f"What is {SAID['gold']}?", "answerable": True}

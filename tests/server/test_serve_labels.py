@@ -148,6 +148,7 @@ def test_probes_are_not_labelled_and_what_is_no_label_is_named(tmp_path):
         assert labels(running, 3) == {"probe": 1, "rejected": 2, "waiting": 0}
 
 
+@pytest.mark.slow
 def test_live_and_replay_agree_on_labels_also_after_a_kill(tmp_path):
     with serving(tmp_path):
         pass  # writes the configuration

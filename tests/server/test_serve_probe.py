@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
+import pytest
+
 from ragmon.alarms import AlarmTransition
 from tests.server.test_serve_reload import logged, put, reloaded, shown
 from tests.support import probed_functions
@@ -67,6 +69,7 @@ def counted(running, line=OK):
 
 
 class TestOverHttp:
+    @pytest.mark.slow
     def test_answers_are_scored_as_probes_and_no_user_metric_moves_by_one_count(self, tmp_path):
         with web(right) as there, serving(tmp_path, config(tmp_path, there.url), reply_wait=0.1) as running:
             send_body(running, whole([asked(n, q="Is it open?") for n in range(20)]))
@@ -118,6 +121,7 @@ def test_a_function_is_probed_in_the_servers_own_process(tmp_path):
         assert running.books()["duplicate"] == 0
 
 
+@pytest.mark.slow
 def test_what_judges_made_of_its_probes_is_counted_over_every_configuration(tmp_path, model):
     text = config(tmp_path, "tests.support.probed_functions:retrieving", "365d") + TABLE.format(url=model.url)
     with serving(tmp_path, text) as running:
@@ -165,6 +169,7 @@ def test_stopping_does_not_wait_for_answers(tmp_path):
     probed_functions.LET_GO.set()
 
 
+@pytest.mark.slow
 def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=0.0) as running:
         assert prober(running)
@@ -193,6 +198,7 @@ def test_a_server_that_begins_again_goes_on_with_the_budget_of_the_day(tmp_path)
         assert len(there.asked) == 12
 
 
+@pytest.mark.slow
 def test_probes_come_change_and_go_with_the_configuration(tmp_path):
     text = config(tmp_path, "{}", "100ms")
     without = text.partition("[probe.support]")[0]

@@ -70,6 +70,7 @@ def some(first, n=100, wrong=30):
 # --- what is right ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_changed_threshold_is_in_force_without_a_signal_and_no_count_is_lost(tmp_path):
     configuration(tmp_path, ERRORS.format(0.5))
     with process(tmp_path) as running:
@@ -96,6 +97,7 @@ def mounted(folder, name, text):
         (folder / "ragmon.toml").symlink_to("..data/ragmon.toml")
 
 
+@pytest.mark.slow
 def test_a_configmap_that_is_swapped_is_noticed(tmp_path):
     mounted(tmp_path, "2026_01", ERRORS.format(0.5))
     with process(tmp_path) as running:
@@ -138,6 +140,7 @@ def test_how_much_the_journal_holds_is_in_force_at_once(tmp_path):
         assert running.status()["journal"]["limit"] == 1 << 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "after",
     [
@@ -189,6 +192,7 @@ def running(tmp_path_factory):
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired(running, what):
     text, reason = BROKEN[what]
@@ -214,6 +218,7 @@ def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired
     assert (running.status()["config"]["broken"], running.status()["doubts"]) == ("", [])
 
 
+@pytest.mark.slow
 def test_a_gold_file_that_comes_late_is_noticed_though_nothing_else_changes(tmp_path):
     """The configuration was deployed before the file it names."""
     configuration(tmp_path, ERRORS.format(0.5))
@@ -409,6 +414,7 @@ def test_a_gate_that_became_less_urgent_fires_on(tmp_path):
 # --- under load -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_accepted_while_it_is_read_again_is_scored_once(tmp_path):
     """Three senders, ten reloads, two of them broken."""
     path = write_config(tmp_path, ERRORS.format(0.5) + "[gold.gold]\npath = 'gold.jsonl'\n")

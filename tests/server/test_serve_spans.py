@@ -61,6 +61,7 @@ def said(record):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_recorded_trace_maps_alike_however_its_spans_arrive(data, tmp_path, name):
     """In one request, one by one, backwards, or twice: one record, that of the whole trace."""
@@ -128,6 +129,7 @@ def test_a_rate_that_is_set_holds_for_traces_nobody_decorated(data, tmp_path):
     assert (record.trace_id, record.sampling.p_audit) == (won, 0.5)
 
 
+@pytest.mark.slow
 def test_traces_that_wait_are_assembled_after_a_crash(data, tmp_path):
     """Half of a trace came before the server was killed, half after: one record, of all of it."""
     trace = fresh(recorded_trace(data))
@@ -154,6 +156,7 @@ TRANSPORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", TRANSPORTS, ids="-".join)
 def test_frameworks_under_real_instrumentations_and_real_exporters(tmp_path, setup):
     """Over HTTP and gRPC, compressed, and through a real collector: what the frameworks themselves returned."""
@@ -181,6 +184,7 @@ def test_frameworks_under_real_instrumentations_and_real_exporters(tmp_path, set
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("merge", "ids"), [("concat", ["a", "b", "c"]), ("last", ["b", "c"]), ("rrf", ["b", "a", "c"])]
 )

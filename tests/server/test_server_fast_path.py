@@ -181,6 +181,7 @@ def test_more_than_may_be_in_flight_are_asked_to_come_again(consumer):
         assert [status for status, *_ in answers(second, 1)] == [200]
 
 
+@pytest.mark.slow
 def test_headers_whose_body_does_not_come_are_told_so(consumer):
     with listening(consumer, deadline=1.5) as port, connect(port.address) as sock:
         sock.sendall(request(b"", length=5))
@@ -188,6 +189,7 @@ def test_headers_whose_body_does_not_come_are_told_so(consumer):
     assert (consumer.taken, consumer.refused) == ([], {"timeout": 1})
 
 
+@pytest.mark.slow
 def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch):
     """It is idle then, and no longer in the time that headers have."""
     monkeypatch.setattr("ragmon.server.receiver.connection.KEEP_ALIVE", 1.5)
@@ -257,6 +259,7 @@ def refused(place):
     return False
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_far_ahead_waits(consumer):
     """It is read no further than some requests ahead of its answers."""
     with listening(consumer) as port, connect(port.address) as sock:
@@ -319,6 +322,7 @@ def test_header_lines_are_read_in_time_that_grows_with_their_size():
     assert min(took(1 << 20) for _ in range(3)) < 12 * min(took(1 << 17) for _ in range(3))
 
 
+@pytest.mark.slow
 def test_a_single_record_costs_half_of_what_the_general_way_costs(tmp_path):
     """CPU of a real server over eight connections; a header that is listed as rare takes the general way."""
     configuration(tmp_path)

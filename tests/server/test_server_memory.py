@@ -57,6 +57,7 @@ def hand_in(running, body, encoding):
     return wait_for(told, lambda status: status != 429) == 200
 
 
+@pytest.mark.slow
 def test_sixteen_large_requests_at_once_plain_and_then_compressed(tmp_path):
     """They take turns; beside them a small one costs the server no half second, and the second wave leaves no more."""
     configuration(tmp_path)
@@ -141,6 +142,7 @@ class TestTurns:
         assert intake.held == 0
 
 
+@pytest.mark.slow
 def test_labels_that_are_refused_leave_nothing_in_memory(tmp_path):
     """Whoever caught the refusal kept the labels it was about: eight requests took 274 MiB, for good."""
     configuration(tmp_path)
@@ -156,6 +158,7 @@ def test_labels_that_are_refused_leave_nothing_in_memory(tmp_path):
         wait_for(lambda: resident(running.pid) / MIB, lambda held: held <= before + 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [b"\x5a\x00", b"\x6a\x00"], ids=["events", "links"])
 def test_a_request_of_empty_parts_takes_little_more_memory_than_its_body(tmp_path, part):
     """Ten million links in one span were 1.9 GiB."""

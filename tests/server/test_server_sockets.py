@@ -102,6 +102,7 @@ def test_connections_that_say_nothing_after_their_handshake_give_way_too(opened,
         assert export(opened[0], pair[0]) == 200
 
 
+@pytest.mark.slow
 def test_a_flood_of_partial_handshakes_keeps_nobody_out(tmp_path, pair, many_files):
     """As 1,300 at a limit of 1024 files do: metrics, health and exports are answered; log and memory stay small."""
     path = configuration(tmp_path)
@@ -126,6 +127,7 @@ def test_a_flood_of_partial_handshakes_keeps_nobody_out(tmp_path, pair, many_fil
     assert len("\n".join(running.lines)) < 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", ["otlp", "admin"])
 def test_idle_connections_leave_files_for_everybody_else(tmp_path, many_files, port):
     configuration(tmp_path)
@@ -138,6 +140,7 @@ def test_idle_connections_leave_files_for_everybody_else(tmp_path, many_files, p
         assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 200
 
 
+@pytest.mark.slow
 def test_what_cannot_be_accepted_is_one_line_a_minute_and_is_served_once_there_are_files_again(tmp_path, many_files):
     """The limit is taken away while it runs: no connection can be accepted at all, on any port."""
     configuration(tmp_path)

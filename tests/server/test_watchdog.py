@@ -117,6 +117,7 @@ def test_a_call_that_keeps_pythons_lock_is_ended_by_the_kernel_which_says_where(
     assert 'File "<string>", line 7' in complaint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", ["t = time.thread_time()\n    while time.thread_time() < t + 1.5: pass", "sys.stdin.read(1)"]
 )
@@ -127,6 +128,7 @@ def test_a_process_whose_threads_get_their_turns_is_left_alone(what):
     assert working.returncode == 0
 
 
+@pytest.mark.slow
 def test_work_on_all_processors_that_leaves_pythons_lock_to_others_is_no_freeze():
     """It looks as often as the number of processors asks for, however seldom it looks otherwise."""
     script = SCRIPT.replace("0.05", "3600")

@@ -211,6 +211,7 @@ def share_and_error(of):
     return share, math.sqrt(max(share, 1 / RUNS) * (1 - share) / RUNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [0.50, 0.80, 0.95])
 def test_on_the_gate_5000_looks_are_told_wrong_at_most_as_often_as_allowed(gate):
     passed, failed = first_verdicts(gate, gate)
@@ -233,6 +234,7 @@ def test_how_long_a_verdict_takes_beside_a_gate_of_80_percent(p, verdict, median
     assert share <= ALPHA / 2 + 3 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.50, 0.98])
 def test_a_confidence_sequence_covers_at_all_looks_together(p):
     looks = np.unique(np.geomspace(5, 3000, 30).astype(int))

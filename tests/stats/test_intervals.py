@@ -22,6 +22,7 @@ SHARES = st.floats(0, 1)
 # --- Wilson's interval ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wilson_is_scipys_for_thousands_of_counts():
     rng = random.Random(1927)
     every = [(k, n) for n in range(1, 61) for k in range(n + 1)]

@@ -34,6 +34,7 @@ def cases():
     yield from [(1e-300, 5), (1e-9, 10), (1e-4, 3), (0.01, 1), (0.5, 1), (1 - 1e-9, 1), (10 - 1e-9, 10)]
 
 
+@pytest.mark.slow
 def test_it_is_scipys_for_whole_and_graded_sums_up_to_a_million_observations():
     for k, n in cases():
         assert clopper_pearson(k, n) == pytest.approx(from_scipy(k, n), abs=1e-9), (k, n)

@@ -148,6 +148,7 @@ GRADED = {
 """Labels between 0 and 1."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 19, 20, 30, 100, 300])
 @pytest.mark.parametrize("kind", [*KINDS, *GRADED])
 def test_the_second_implementation_agrees(kind, n):
@@ -165,6 +166,7 @@ def test_the_second_implementation_agrees(kind, n):
 # --- how often it is right --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 100, 300])
 @pytest.mark.parametrize("rho", [0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,6 +188,7 @@ def test_a_useless_proxy_costs_nothing(n):
     assert width(found) <= 1.001 * width(alone(sample))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [0.02, 0.2, 0.5, 0.65, 0.95])
 @pytest.mark.parametrize("n", [20, 25, 50, 100])
 def test_it_covers_whatever_the_truth(n, good):
@@ -219,6 +222,7 @@ def test_it_covers_where_few_records_are_without_a_label(records):
         assert coverage(estimate(*sample), 0.8) >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [200, 10_000])
 def test_it_makes_no_difference_whether_labelled_records_are_counted_among_all(records):
     """A label that comes late belongs to a record of an earlier window."""
@@ -266,6 +270,7 @@ def answers(shared):
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 100, 300])
 @pytest.mark.parametrize("system", ["chatgpt", "fid"])
 def test_what_people_said_of_real_answers_is_covered_with_fewer_of_them(answers, system, n):

@@ -104,6 +104,7 @@ def random_strata(rng, *, whole):
     return strata
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_second_implementation_computes_what_ragmon_computes(whole):
     rng = random.Random(7)
@@ -219,6 +220,7 @@ def even(strata, n, good):
     return (np.full_like(assessed, 10**7), assessed, assessed, drawn), np.mean(good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [0.5, 0.7, 0.86, 0.9, 0.95, 0.97, np.linspace(0.7, 0.99, 10)])
 def test_ten_strata_of_ten_records_cover(good):
     """Wilson's distances alone cover 0.87 to 0.92 here, Clopper and Pearson's alone 0.92 to 0.96."""

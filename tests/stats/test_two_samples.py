@@ -46,6 +46,7 @@ def brute_force(a, b, margin=0.0, *, worse):
     return min(values)
 
 
+@pytest.mark.slow
 @given(a=COUNTS, b=COUNTS)
 def test_evidence_for_a_drop_is_the_least_product_over_all_means(a, b):
     found = two_samples.log_worse(a, b)
@@ -53,6 +54,7 @@ def test_evidence_for_a_drop_is_the_least_product_over_all_means(a, b):
     assert least - 1e-6 <= found <= least + 1e-9
 
 
+@pytest.mark.slow
 @given(a=COUNTS, b=COUNTS, margin=st.sampled_from([0.0, 0.02, 0.1, 0.5]))
 def test_evidence_against_a_drop_is_the_least_product_over_all_means(a, b, margin):
     found = two_samples.log_not_worse(a, b, margin)
@@ -91,6 +93,7 @@ def first_proof(evidence, p, q, runs, looks, seed):
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.60, 0.95])
 def test_equal_releases_are_called_worse_at_most_as_often_as_allowed(p):
     """40 looks at up to 3,000 requests each."""
@@ -105,12 +108,14 @@ def test_equal_releases_are_called_worse_at_most_as_often_as_allowed(p):
     assert found.mean() <= allowed(LEVEL, runs)
 
 
+@pytest.mark.slow
 def test_a_drop_by_the_margin_is_ruled_out_at_most_as_often_as_allowed():
     runs, looks = 200, np.unique(np.geomspace(20, 3000, 16).astype(int))
     found = first_proof(lambda a, b: two_samples.log_not_worse(a, b, 0.05), 0.90, 0.85, runs, looks, seed=2)
     assert np.isfinite(found).mean() <= allowed(LEVEL, runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "most"), [(0.80, 360), (0.70, 120)])
 def test_how_many_requests_of_either_release_prove_a_drop_from_90_percent(q, most):
     looks = np.arange(20, 2000, 20)
@@ -204,6 +209,7 @@ def ever(proves, runs, looks, seed, **how):
 ITEMS = [50, 100, 200, 400, 800]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [0.0, 0.3])
 def test_equal_runs_over_the_same_items_are_called_worse_at_most_as_often_as_allowed(refused):
     """The second run refuses twice as much, at random: its mean is the same."""
@@ -212,6 +218,7 @@ def test_equal_runs_over_the_same_items_are_called_worse_at_most_as_often_as_all
     assert found <= allowed(LEVEL, runs)
 
 
+@pytest.mark.slow
 def test_a_run_that_refuses_its_errors_and_errs_elsewhere_is_not_called_worse():
     """The first is right on four of five and answers all; the second refuses half of the rest, and flips a tenth.
 
@@ -231,6 +238,7 @@ def test_a_run_that_refuses_its_errors_and_errs_elsewhere_is_not_called_worse():
     assert paired.worse(fewer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [0.0, 0.3])
 def test_a_drop_by_the_margin_in_pairs_is_ruled_out_at_most_as_often_as_allowed(refused):
     runs = 200
