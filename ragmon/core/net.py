@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
-from math import isfinite
+from math import isnan
 from time import time
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -156,6 +156,8 @@ def _name(host: str) -> str:
 def retry_after(text: str | None) -> float | None:
     """Seconds of a `Retry-After` header, given as a number or a date; None if it is missing or not valid.
 
+    A number that is too large for a double is infinite: whoever waits has a limit.
+
     Source: RFC 9110, section 10.2.3.
 
     >>> retry_after("1.5"), retry_after("-3"), retry_after("soon")
@@ -173,4 +175,4 @@ def retry_after(text: str | None) -> float | None:
         except ValueError:
             return None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
-    return max(0.0, seconds) if isfinite(seconds) else None
+    return None if isnan(seconds) else max(0.0, seconds)

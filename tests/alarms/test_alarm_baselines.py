@@ -88,6 +88,7 @@ def test_it_is_called_learning_as_long_as_nothing_is_held_against_it(a_minute, l
     assert (baseline.state == "learning") == (baseline.level(2.3, 0.01, at_least=True) is None)
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 3), st.floats(0.001, 0.1), st.lists(st.booleans(), min_size=50, max_size=400))
 def test_the_level_is_wilsons_bound_less_a_margin(z, margin, scores):
     baseline = gold()

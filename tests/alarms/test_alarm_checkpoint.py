@@ -84,6 +84,7 @@ def collecting(gold):
     return Scorer(gold, steps=MinuteBatches({"lang=de"}), rules=ReductionRules(slices={"lang": ["de", "en"]}))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(worlds(), st.integers(0, 30), st.integers(0, 7200))
 def test_open_minutes_survive_a_dump(world, cut, closed):
@@ -264,6 +265,7 @@ def test_a_run_that_begins_with_probes_gives_the_baseline_of_its_users():
     assert {name: both[name] for name in live_alone} == live_alone
 
 
+@pytest.mark.slow
 def test_a_baseline_file_that_is_new_counts_more_than_what_was_learned(given_world):
     """Somebody froze it and named it in the configuration; a checkpoint of before that must not take its place."""
     old = World()

@@ -49,6 +49,7 @@ def test_a_gate_says_how_urgent_it_is_and_how_it_is_called(configured):
     assert alerts(world) == {("broken", "compliance", TICKET)}
 
 
+@pytest.mark.slow
 def test_a_gate_on_latency_is_about_the_share_above_so_many_times_the_usual_p95(configured):
     text = '[gates.latency_p95]\nkind = "quantile_ratio"\nat_most = 1.5\nseverity = "page"\n'
     world = gated(configured, text)

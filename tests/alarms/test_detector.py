@@ -79,6 +79,7 @@ def test_the_best_explanation_is_the_game_that_won_most(steps):
     assert games(steps)[FALLS.index(detector.drop)] == pytest.approx(max(games(steps)), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(STEPS, st.integers(0, 7))
 def test_a_detector_goes_on_from_the_wealth_of_another(steps, cut):
     whole, first = Detector(), Detector()
@@ -120,6 +121,7 @@ def test_above_the_level_every_game_loses_on_average(level, excess, n):
     assert max(growth(coins(n, p), level)) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 @given(
     weights=st.lists(st.tuples(SCORES, st.integers(1, 20)), min_size=1, max_size=4),
     below=st.floats(0, 1),
@@ -332,6 +334,7 @@ def test_what_cannot_fall_raises_no_alarm(level):
     assert alarm.evidence == 0.0
 
 
+@pytest.mark.slow
 @given(MINUTES)
 def test_after_it_resolved_it_is_as_good_as_new(minutes):
     alarm = Alarm(WATCH)

@@ -135,11 +135,13 @@ def test_traffic_that_stays_the_same_is_left_alone(n):
     assert looks(n, has_drifted) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / LOOKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 1_000])
 def test_half_a_standard_deviation_is_found_in_one_block(n):
     assert looks(n, has_drifted, shift=0.5) >= 0.99
 
 
+@pytest.mark.slow
 def test_the_usual_rule_of_thumb_takes_chance_for_drift():
     """`psi > 0.2` knows no sample size: at 30 observations more than half of all looks are false alarms."""
     assert looks(30, lambda reference, block: psi(reference, block) > 0.2) > 0.5

@@ -307,6 +307,7 @@ assert all(record.retrieved_ids == [record.answer_json.claim] for record in sink
 """
 
 
+@pytest.mark.slow
 def test_under_gevent_a_thousand_greenlets_keep_their_calls_apart():
     done = subprocess.run([sys.executable, "-c", GEVENT], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

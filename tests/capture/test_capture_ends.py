@@ -81,6 +81,7 @@ def account(folder):
     return delivered, sum(map(Counter, last.values()), Counter())
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_process_that_ends_in_order_are_all_delivered_and_all_told(start, tmp_path):
     ended(start("ask(3000)"))
     delivered, lost = account(tmp_path)
@@ -112,6 +113,7 @@ for _ in range(4):
     assert not list(tmp_path.rglob("*.page")), "every page was told once and removed"
 
 
+@pytest.mark.slow
 def test_children_of_multiprocessing_deliver_before_they_end(start, tmp_path):
     ended(
         start(
@@ -130,6 +132,7 @@ assert [child.exitcode for child in children] == [0, 0, 0]
     assert account(tmp_path) == (1500, Counter())
 
 
+@pytest.mark.slow
 def test_a_child_reports_only_its_own_calls(start, tmp_path):
     """What its parent had waiting, and what ran while it was forked, is the parent's to deliver: once."""
     ended(
@@ -211,6 +214,7 @@ def test_sigterm_under_load_drains_and_then_ends_the_process_by_that_signal(star
     assert page.missing <= 1, "between the drain and the end, at most the call that was running"
 
 
+@pytest.mark.slow
 def test_the_handler_that_was_there_runs_after_the_drain(start, tmp_path):
     process = start(
         """
@@ -228,6 +232,7 @@ signal.pause()
     assert account(tmp_path) == (50, Counter())
 
 
+@pytest.mark.slow
 def test_a_second_signal_passes_straight_through(start):
     """A drain that hangs must not make a process immortal; this one would take five seconds."""
     process = start(
@@ -258,6 +263,7 @@ while True:
     assert process.wait(timeout=4) == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_kill_loses_nothing_uncounted(start, tmp_path):
     """SIGKILL at any moment: what the log holds and what the next process counts is what was kept."""
     process = start('told("ready")\nwhile True:\n    answer("q")')
@@ -270,6 +276,7 @@ def test_a_kill_loses_nothing_uncounted(start, tmp_path):
     assert delivered + lost.total() == kept
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_process_with_a_monitor_of_its_own_says_that_nobody_sees_it(start, tmp_path):
     """The parent serves `/metrics` from its own memory; what a child keeps is counted as lost, not sent nowhere."""
     (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"')
@@ -313,6 +320,7 @@ told(books.received, dict(books.dropped), books.residual)
     assert ended(process) == ["7", "{'process_died':", "7}", "0"]
 
 
+@pytest.mark.slow
 def test_a_fork_with_spans_alone_delivers_them(start, tmp_path):
     """Nothing is decorated in the child: its first span must wake the thread the fork did not copy."""
     ended(

@@ -154,6 +154,7 @@ def test_sixty_four_threads_lose_nothing():
     assert len(sink.records) == books.scored
 
 
+@pytest.mark.slow
 def test_ten_thousand_tasks_at_once_keep_their_calls_apart():
     @ragmon.trace
     async def answer(question):

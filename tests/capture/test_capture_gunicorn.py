@@ -126,6 +126,7 @@ def test_four_preloaded_workers_that_are_recycled_deliver_every_request(serve, t
     assert max(delivered.values()) == 1, "no request is recorded twice"
 
 
+@pytest.mark.slow
 def test_workers_that_leave_by_os_exit_lose_nothing_uncounted(serve, tmp_path):
     """The master, or whoever comes next, finds what they left and tells it."""
     server = serve("--workers", "2")

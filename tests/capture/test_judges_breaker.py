@@ -52,6 +52,7 @@ class Case:
         return PER_DAY - left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [408, 500, 503])
 def test_a_server_that_says_it_cannot_is_asked_no_more(model, code):
     model.script = [status(code)] * 1000
@@ -60,6 +61,7 @@ def test_a_server_that_says_it_cannot_is_asked_no_more(model, code):
     assert (len(model.asked), case.spent()) == (FAILURES, FAILURES)
 
 
+@pytest.mark.slow
 def test_one_request_tries_when_the_pause_is_over_and_the_pause_grows(model):
     model.script = [status(500)] * 1000
     case, pauses = Case(model.url), []
@@ -104,6 +106,7 @@ def test_a_server_that_is_gone_costs_no_budget():
     assert case.spent() == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_in_time_is_left_alone_as_well(model):
     over = threading.Event()
     model.script = [lambda handler, _: over.wait(30)] * 100
@@ -115,6 +118,7 @@ def test_a_server_that_never_answers_in_time_is_left_alone_as_well(model):
     assert case.spent() == FAILURES
 
 
+@pytest.mark.slow
 def test_requests_that_were_under_way_when_it_opened_do_not_lengthen_the_pause(model):
     model.script = [status(500)] * 100
     case = Case(model.url)

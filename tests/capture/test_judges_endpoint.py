@@ -110,6 +110,7 @@ GARBAGE = {
 
 
 class TestNeverAPass:
+    @pytest.mark.slow
     @pytest.mark.parametrize("reply", GARBAGE.values(), ids=GARBAGE)
     def test_a_reply_that_is_not_what_was_asked_for_is_a_judge_error(self, model, reply):
         model.script = [reply]
@@ -187,6 +188,7 @@ class TestNeverAPass:
 
 
 class TestAskingAgain:
+    @pytest.mark.slow
     @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
     def test_what_may_pass_is_tried_again(self, model, code):
         model.script = [status(code)]

@@ -82,6 +82,7 @@ def test_a_document_that_orders_its_own_verdict_is_judged_like_any_other(order):
         assert labels == ["QUESTION", "EXPECTED OUTPUT", "CONTEXT 1", "CONTEXT 2"]
 
 
+@pytest.mark.slow
 @given(st.lists(text), st.lists(text))
 def test_two_requests_share_a_fingerprint_only_if_all_their_texts_are_equal(one, other):
     assert (digest(*one) == digest(*other)) == (one == other)

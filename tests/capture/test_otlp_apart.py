@@ -215,6 +215,7 @@ def test_a_receiver_with_a_trusted_certificate_is_sent_to_over_tls(secure, certi
     assert secure.connections == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [Answer(hang=True), Answer(drip=True)])
 def test_over_tls_too_a_receiver_that_hangs_or_dribbles_costs_the_timeout(secure, certificate, answer):
     secure.answers.append(answer)

@@ -152,6 +152,7 @@ def test_an_acceptance_in_whatever_words_is_one(receiver, sink_to, answer):
     assert len(receiver.requests) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_receiver_that_is_not_ready_is_asked_again(receiver, sink_to, status):
     receiver.answers.extend([Answer(status), Answer(status)])
@@ -160,6 +161,7 @@ def test_a_receiver_that_is_not_ready_is_asked_again(receiver, sink_to, status):
     assert receiver.requests[0].message == receiver.requests[2].message
 
 
+@pytest.mark.slow
 def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(receiver, sink_to):
     receiver.answers.append(Answer(503, {"Retry-After": "1"}))
     seconds, lost = took(lambda: sink_to(receiver).deliver(records(2)))

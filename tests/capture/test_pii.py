@@ -191,6 +191,7 @@ between = st.one_of(st.sampled_from([*" -./:@][()x10+,\n_=é电", "tel ", "://",
 texts = st.lists(st.one_of(secrets, between), max_size=8).map("".join)
 
 
+@pytest.mark.slow
 @given(texts)
 def test_redacting_twice_is_redacting_once(text):
     once = redact(text)

@@ -166,6 +166,7 @@ def test_a_stream_may_be_closed_in_another_context_and_another_thread():
     assert [r.ended for r in records] == ["abandoned", "abandoned"]
 
 
+@pytest.mark.slow
 def test_a_stream_nobody_holds_any_more_is_abandoned():
     async def main():
         stream = awords("a b")

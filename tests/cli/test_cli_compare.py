@@ -66,6 +66,7 @@ class TestExitCode:
         assert compare(undecided + run("b", first("u", 14))).code == 2
         assert compare(undecided + run("b", first("u", 14) | first("a", 60))).code == 1
 
+    @pytest.mark.slow
     def test_2_a_run_has_not_come_to_all_of_the_set(self, compare):
         """What can be answered comes first."""
         done = compare(run("a") + run("b", first("u", 320))[:400])
@@ -101,6 +102,7 @@ class TestOutput:
             "9.1 points worse; a drop is proven",
         ]
 
+    @pytest.mark.slow
     def test_the_errors_are_told(self, compare):
         done = compare(run("a") + run("b"))
         assert (
@@ -187,6 +189,7 @@ def test_user_traffic_is_two_samples_of_sessions(users):
     assert users(400, 1).code == 1
 
 
+@pytest.mark.slow
 def test_notes_of_json_go_to_stderr(users):
     done = users(40, 10, "--format", "json", named=False)
     assert (done.code, done.json["gates"][0]["candidate"]) == (1, {"value": 0.9, "n": 400})
@@ -194,6 +197,7 @@ def test_notes_of_json_go_to_stderr(users):
     assert [line.split()[1:5] for line in nameless] == [["400", "requests", "of", name] for name in ("i1", "i2")]
 
 
+@pytest.mark.slow
 def test_gates_without_gold_are_named(tmp_path):
     names = "--by", "build", "--baseline", "a", "--candidate", "b"
     done = ragmon("compare", lines(tmp_path / "t.jsonl", [*traces(build="a"), *traces(build="b")]), *names)
@@ -369,6 +373,7 @@ class TestOfAMonitor:
         named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
         assert beside("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")
 
+    @pytest.mark.slow
     def test_there_must_be_something_to_compare(self):
         done = beside("compare", "--by", "build", "--baseline", "a", "--candidate", "b")
         assert done.error == ("Missing argument 'TRACES...', or a monitor: --url URL", "ragmon compare --help")

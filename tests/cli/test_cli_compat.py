@@ -22,6 +22,7 @@ def test_seed_000(data):
         assert (done.code, done.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_seed_000_with_gates_of_its_own():
     gates = "precision=0.60,chr=0.75,under=0.20,over=0.20"
     report = ragmon("replay", TRACES, "--gold", GOLD, "--compat", "seed-000", "--gates", gates).json
@@ -38,6 +39,7 @@ def test_seed_001(tmp_path):
         assert done.out == json.dumps(seed_001.result(verdicts, 3, "r", bar, strict=strict)) + "\n"
 
 
+@pytest.mark.slow
 def test_seed_002(data, tmp_path):
     expected = (data / "squad2/expected/wfgy_002_report_small.md").read_bytes()
     files = SMALL / "traces_002.jsonl", "--gold", SMALL / "qaset.json"
@@ -47,6 +49,7 @@ def test_seed_002(data, tmp_path):
     assert path.read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_seed_003(tmp_path):
     found, wanted = [["The apple.", "a pear"], ["nothing"]], [["apple", "plum"], ["pear"]]
     runs = lines(tmp_path / "t.jsonl", [{"qid": f"q{n}", "contexts": texts} for n, texts in enumerate(found)])

@@ -86,6 +86,7 @@ class TestMistakes:
 
 
 class TestOutput:
+    @pytest.mark.slow
     @pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
     @pytest.mark.parametrize("arguments", ["replay t.jsonl", "gold stats " + GOLD, "--help"])
     def test_a_full_disk_is_an_error_and_no_verdict(self, arguments):
@@ -104,6 +105,7 @@ class TestOutput:
             assert process.stderr.read() == ""
         assert process.returncode == 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("wrong", "code"), [((), 0), ([f"a{n}" for n in range(40)], 1)])
     def test_a_closed_stdout_leaves_the_verdict(self, tmp_path, wrong, code):
         files = lines(tmp_path / "run.jsonl", traces(wrong=wrong)), "--gold", lines(tmp_path / "g.jsonl", gold())
@@ -111,6 +113,7 @@ class TestOutput:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
         assert (done.returncode, done.stderr) == (code, "")
 
+    @pytest.mark.slow
     def test_output_is_plain_utf_8_whatever_the_locale_and_the_terminal(self):
         usual = ragmon("gate", TRACES, "--gold", GOLD)
         assert "67.0 – 83.5 %" in usual.out
@@ -131,6 +134,7 @@ class TestOutput:
         quiet = ragmon("replay", long)
         assert (quiet.out, "scoring" in quiet.err) == (done.out, False)
 
+    @pytest.mark.slow
     def test_data_goes_to_stdout_and_everything_else_to_stderr(self, tmp_path):
         (tmp_path / "odd.jsonl").write_text("nonsense\n" + (tmp_path / "t.jsonl").read_text())
         clean, odd = ragmon("gate", "t.jsonl"), ragmon("gate", "odd.jsonl")
@@ -154,6 +158,7 @@ class Buggy(ragmon.Metric):
         raise ZeroDivisionError("the plugin's own fault")
 '''
 
+    @pytest.mark.slow
     def test_a_crash_does_not_look_like_a_failed_gate(self, tmp_path):
         """Python's own exit code for a traceback is 1, which means that a gate has failed."""
         (tmp_path / "buggy_plugin.py").write_text(self.PLUGIN)
@@ -165,6 +170,7 @@ class Buggy(ragmon.Metric):
 
 
 class TestInterrupt:
+    @pytest.mark.slow
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_ctrl_c_ends_with_130_and_no_word(self, tmp_path, jobs):
         """Also while other processes do the work; none of them stays behind."""

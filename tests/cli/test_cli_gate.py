@@ -64,6 +64,7 @@ class TestExitCode:
         done = judge([*traces(), *({"qid": f"x{n}", "error": "timeout"} for n in range(20))])
         assert (done.code, verdicts(done)["error_rate"]) == (1, "fail")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("choice", "code"), [("fail", 1), ("pass", 0)])
     def test_on_insufficient_counts_it_as_told(self, judge, choice, code):
         done = judge([], "--on-insufficient", choice)
@@ -102,6 +103,7 @@ class TestFormat:
 
 
 class TestEstimand:
+    @pytest.mark.slow
     def test_a_whole_gold_set_is_exact_and_says_less_about_other_questions(self, judge):
         """20 refusals of 20 prove the set, and not that 5 % of such questions are answered at most."""
         assert judge(traces(), "--estimand", "gold_set").code == 0
@@ -130,6 +132,7 @@ class TestConfiguration:
     def test_an_unknown_pipeline_is_refused(self, two, tmp_path):
         assert ragmon("gate", two, "--pipeline", "c", cwd=tmp_path).error == ("unknown pipeline: 'c'", "one of: a, b")
 
+    @pytest.mark.slow
     def test_a_gate_on_a_gold_set_that_was_replaced_is_refused(self, tmp_path):
         """It would wait for ever for data under the old name."""
         config = tmp_path / "ragmon.toml"
@@ -165,24 +168,28 @@ class TestBaseline:
     def test_max_drop_allows_exactly_as_much(self, judge, earlier, kind, allowed, code):
         assert judge(traces(wrong=WRONG), "--baseline", earlier[kind], "--max-drop", allowed).code == code
 
+    @pytest.mark.slow
     def test_earlier_traces_name_the_items_that_flipped(self, judge, earlier):
         done = judge(traces(wrong=WRONG), "--baseline", earlier["traces"])
         assert "3 of 40 items flipped\n" in done.out
         flips = [line for line in done.out.splitlines() if line.startswith("  ")]
         assert [line.strip() for line in flips] == [f"{qid}: 100.0 % -> 0.0 %" for qid in sorted(WRONG)]
 
+    @pytest.mark.slow
     def test_json_holds_the_flips(self, judge, earlier):
         report = judge(traces(wrong=WRONG), "--baseline", earlier["traces"], "--format", "json").json
         moved = {entry["gate"]: entry for entry in report["baseline"]}["answer_precision"]
         assert (moved["before"], moved["after"], moved["drop"], moved["items"]) == (1.0, 0.925, 0.075, 40)
         assert moved["flips"] == [{"qid": qid, "before": 1.0, "after": 0.0} for qid in sorted(WRONG)]
 
+    @pytest.mark.slow
     def test_a_better_run_passes_and_the_flips_are_listed(self, judge, tmp_path):
         before = lines(tmp_path / "before.jsonl", traces(wrong=WRONG))
         done = judge(traces(), "--baseline", before)
         assert done.code == 0
         assert "92.5 % -> 100.0 % against the baseline, 3 of 40 items flipped" in done.out
 
+    @pytest.mark.slow
     def test_the_baseline_is_read_with_the_same_choice_of_duplicates(self, judge, tmp_path):
         """Both runs answer everything twice, wrong at first: by the last answers nothing has changed."""
         twice = [*traces(wrong={f"a{n}" for n in range(40)}), *traces()]
@@ -202,10 +209,12 @@ class TestBaseline:
         assert done.code == 0
         assert "note: gold gold is not the baseline's: " in (done.out if form == "text" else done.err)
 
+    @pytest.mark.slow
     def test_a_baseline_without_anything_to_compare_is_refused(self, judge, tmp_path):
         empty = lines(tmp_path / "empty.jsonl", [])
         assert judge(traces(), "--baseline", empty).error[0] == f"{empty}: the baseline has nothing to compare with"
 
+    @pytest.mark.slow
     def test_max_drop_without_a_baseline_is_refused(self, judge):
         done = judge(traces(), "--max-drop", "0.1")
         assert done.error == ("--max-drop does nothing without --baseline", "ragmon gate --help")

@@ -52,6 +52,7 @@ class TestImport:
             found = wait_for(lambda: running.status()["labels"], lambda told: sum(told.values()) == 20)
             assert found == {"joined": 10, "duplicate": 10, "waiting": 0}
 
+    @pytest.mark.slow
     def test_a_dry_run_says_what_it_read_and_tells_nobody(self, tmp_path):
         path = sheet(tmp_path, [f"{trace(n)},{n % 2},ada" for n in range(10)])
         done = ragmon("label", "import", path, "--dry-run", "--url", "http://127.0.0.1:1")
@@ -62,6 +63,7 @@ class TestImport:
             "correct: 10 labels, mean 0.500",
         ]
 
+    @pytest.mark.slow
     def test_columns_come_from_the_configuration(self, tmp_path):
         config = tmp_path / "ragmon.toml"
         config.write_text(
@@ -76,11 +78,13 @@ class TestImport:
             Label(trace_id=trace(2), rater="ada", correct=False),
         ]
 
+    @pytest.mark.slow
     def test_a_wrong_row_is_named_and_nothing_is_sent(self, tmp_path):
         error, hint = ragmon("label", "import", sheet(tmp_path, [f"{trace(1)},perhaps,ada"])).error
         assert error.endswith("sheet.csv:2: correct is 'perhaps', and [labels.values] knows yes, true, 1, no, false, 0")
         assert "[labels]" in hint
 
+    @pytest.mark.slow
     def test_nobody_there_is_said(self, tmp_path):
         path = sheet(tmp_path, [f"{trace(1)},1,ada"])
         done = ragmon("label", "import", path, "--url", "http://127.0.0.1:1")
@@ -112,11 +116,13 @@ class TestQueue:
         assert places != sorted(places)
         assert places == [int(row["trace_id"], 16) for row in self.queued(tmp_path, lines[::-1], "--limit", 50)]
 
+    @pytest.mark.slow
     def test_of_the_others_those_come_first_whose_scores_say_least(self, tmp_path):
         told = {0: 0.9, 1: 0.5, 2: 0.0, 3: 0.6}
         lines = [record(n, audit=False, measures={"judge_faithfulness": f}) for n, f in told.items()]
         assert [int(row["trace_id"], 16) - 1 for row in self.queued(tmp_path, lines)] == [1, 3, 0, 2]
 
+    @pytest.mark.slow
     def test_what_is_labelled_or_a_probe_or_an_error_is_not_asked_again(self, tmp_path):
         lines = [record(0), record(1), Record(v=1, trace_id=trace(2), source="probe"), record(3, error="TimeoutError")]
         lines.append(Label(trace_id=trace(1), rater="ada", correct=True))
@@ -206,6 +212,7 @@ class TestCall:
             installation.flush()
             wait_for(lambda: running.status()["labels"], lambda told: told == {"joined": 1, "waiting": 0})
 
+    @pytest.mark.slow
     def test_it_is_a_line_of_the_trace_log(self, tmp_path, installed):
         log = tmp_path / "log.jsonl"
         config = tmp_path / "ragmon.toml"
@@ -248,6 +255,7 @@ class TestCall:
         installation.shutdown()
         assert len(log.read_bytes().splitlines()) == 2500
 
+    @pytest.mark.slow
     def test_a_server_that_is_down_gets_it_when_it_is_back(self, tmp_path, installed):
         with serving(tmp_path) as running:
             port = running.otlp

@@ -28,6 +28,7 @@ def world(tmp_path):
 
 
 class TestReport:
+    @pytest.mark.slow
     def test_json_has_exactly_the_documented_keys(self, written):
         report = written.json
         assert list(report) == ["version", "gold", "records", "series", "latency_ms", "gates", "verdict", "digest"]
@@ -51,6 +52,7 @@ class TestReport:
     def test_exit_code_is_0_whatever_the_verdict_and_stderr_stays_empty(self, written):
         assert (written.json["verdict"], written.code, written.err) == ("fail", 0, "")
 
+    @pytest.mark.slow
     def test_latency_is_in_quantiles_per_stage(self, tmp_path):
         stages = {"total": 100.0, "retrieve": 40.0, "generate": 60.0}
         report = ragmon("replay", lines(tmp_path / "t.jsonl", traces(3, 0, latency_ms=stages))).json
@@ -59,14 +61,17 @@ class TestReport:
             assert list(quantiles) == ["p50", "p95", "p99"]
             assert all(ms == pytest.approx(stages[stage], rel=0.011) for ms in quantiles.values())
 
+    @pytest.mark.slow
     def test_several_processes_write_the_same_bytes(self, written):
         assert ragmon("replay", TRACES, "--gold", GOLD, "--jobs", 2) == written
 
+    @pytest.mark.slow
     def test_output_writes_to_a_file_what_else_is_printed(self, tmp_path, written):
         path = tmp_path / "report.json"
         assert ragmon("replay", TRACES, "--gold", GOLD, "--output", path) == (type(written)(0, "", ""))
         assert path.read_text(encoding="utf-8") == written.out
 
+    @pytest.mark.slow
     def test_rejected_lines_are_named_on_stderr_and_counted_in_the_report(self, tmp_path):
         path = tmp_path / "t.jsonl"
         path.write_text("".join(f"broken {n}\n" for n in range(9)) + json.dumps(next(traces())) + "\n")
@@ -92,6 +97,7 @@ class TestMarkdown:
         assert done.out.startswith("# RAG quality report\n\n**✅ pass**")
         assert sum(line.endswith(("**OK** |", "**REFUSAL_OK** |")) for line in done.out.split("\n")) == rows
 
+    @pytest.mark.slow
     def test_the_digest_is_the_start_of_the_one_in_json(self, written):
         done = ragmon("replay", TRACES, "--gold", GOLD, "--format", "md")
         assert f"digest `{written.json['digest'][:16]}`" in done.out
@@ -111,6 +117,7 @@ def half_an_hour(tmp_path_factory):
 
 
 class TestWindows:
+    @pytest.mark.slow
     def test_one_entry_per_span_and_step_end_beside_the_whole_run(self, half_an_hour):
         ends = sorted({(NOON + 60 * minute) // 300 * 300 + 300 for minute in MINUTES})
         places = [(series["window"], series.get("end")) for series in half_an_hour["series"]]
@@ -146,6 +153,7 @@ class TestInput:
             seen[choice] = (precision["n"], precision["value"])
         assert seen == {"all": (2, 0.5), "last": (1, 1.0), "first": (1, 0.0)}
 
+    @pytest.mark.slow
     def test_a_named_pipe_is_read_like_a_file(self, tmp_path, written):
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
@@ -156,6 +164,7 @@ class TestInput:
         writer.join()
         assert done == written
 
+    @pytest.mark.slow
     def test_gold_may_come_from_standard_input(self, world, tmp_path):
         report = ragmon("replay", world[0], "--gold", "-", say=(tmp_path / "gold.jsonl").read_text()).json
         assert [(entry["name"], entry["traced"]) for entry in report["gold"]] == [("stdin", 60)]
@@ -196,6 +205,7 @@ class TestConfiguration:
         report = ragmon("replay", world[0], "--gold", world[1], "--config", config).json
         assert [entry["name"] for entry in report["gold"]] == ["mine"]
 
+    @pytest.mark.slow
     def test_every_pipeline_of_the_configuration_is_judged(self, tmp_path):
         config = tmp_path / "ragmon.toml"
         config.write_text(

@@ -36,6 +36,7 @@ def replay(tmp_path, model):
     return run
 
 
+@pytest.mark.slow
 def test_a_case_without_verdicts_is_put_before_the_judge(replay, model):
     (result,) = replay(CASE)
     assert result.pop("latency_ms") >= 0
@@ -62,11 +63,13 @@ def test_the_published_options_hold_for_the_judge_as_well(replay):
     assert replay(CASE, options=["--threshold", "0.9"])[0]["success"] is False
 
 
+@pytest.mark.slow
 def test_recorded_verdicts_are_not_asked_for_again(replay, model):
     (result,) = replay({**CASE, "verdicts": ["no", "no", "no"]})
     assert (result["score"], result["latency_ms"], model.asked) == (0.0, None, [])
 
 
+@pytest.mark.slow
 def test_the_expected_output_may_stand_in_a_gold_file(replay, model):
     case = {"qid": "a", "q": "Who?", "contexts": ["good"]}
     assert replay(case, gold=[{"qid": "a", "gold_claim": "Einstein"}])[0]["score"] == 1.0
@@ -90,6 +93,7 @@ def test_a_judge_that_fails_is_an_error_of_that_case_alone(replay, model):
     assert results[3]["success"] is True
 
 
+@pytest.mark.slow
 def test_the_key_comes_from_a_file(replay, model, tmp_path):
     (tmp_path / "key").write_text("sesame\n")
     replay(CASE, options=["--judge-key-file", tmp_path / "key"])

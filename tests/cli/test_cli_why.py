@@ -93,6 +93,7 @@ def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
     assert ask(monitor, "answer_precision", "--since", "10m").out.count("no change   nothing became worse") == 1
 
 
+@pytest.mark.slow
 def test_json_is_the_whole_explanation(monitor):
     data = ask(monitor, "answer_precision", "--format", "json").json
     assert data.pop("traces") == TRACES
@@ -108,11 +109,13 @@ def test_the_monitor_of_the_configuration_is_asked_and_its_links_are_used(monito
     assert f"https://traces.example/{'ab' * 16}" in done.out
 
 
+@pytest.mark.slow
 def test_an_unknown_gate_is_refused_with_what_the_monitor_suggests(monitor):
     done = ask(monitor, "default/answer_precison")
     assert done.error == ("unknown gate: 'answer_precison'", "did you mean answer_precision?")
 
 
+@pytest.mark.slow
 def test_without_a_monitor_it_says_where_it_asked():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

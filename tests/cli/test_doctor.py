@@ -238,6 +238,7 @@ def test_a_short_limit_on_the_length_of_values_loses_text():
     assert limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100000"}, flattened=False) == ("", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ["0.25", "1", "0", "", "half", "7", None])
 @pytest.mark.parametrize("sampler", ["traceidratio", "parentbased_traceidratio", "parentbased_always_on", "ALWAYS_OFF"])
 def test_what_a_sampler_keeps_is_what_the_sdk_keeps(monkeypatch, sampler, rate):

@@ -300,6 +300,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     assert "ok: rows 4 to 4 can be read" in done.out
 
 
+@pytest.mark.slow
 def test_a_damaged_row_is_found(folder):
     with database(folder) as connection:
         connection.execute("UPDATE rows SET lines = replace(lines, 'q95', 'q96') WHERE seq = 4")
@@ -308,6 +309,7 @@ def test_a_damaged_row_is_found(folder):
     assert "bad: after row 3: " in done.out
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_told_and_is_no_crash(folder):
     path = folder / "state" / "journal.db"
     content = bytearray(path.read_bytes())
@@ -319,6 +321,7 @@ def test_a_damaged_file_is_told_and_is_no_crash(folder):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_a_count_that_was_changed_leaves_a_residual(folder):
     """The rows after the newest checkpoint are counted again."""
     with database(folder) as connection:
@@ -377,6 +380,7 @@ def test_a_large_journal_is_replayed_when_somebody_says_so(folder, monkeypatch):
     assert any("agree" in text for text in account(folder, deep=True).found)
 
 
+@pytest.mark.slow
 def test_an_empty_journal_is_accounted_for(tmp_path):
     with serving(tmp_path):
         pass
@@ -385,6 +389,7 @@ def test_an_empty_journal_is_accounted_for(tmp_path):
     assert "ok: there is no row yet" in done.out
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_is_not_missed(folder):
     erase(folder / "state", trace=f"{200:032x}")
     done = verify(folder)
@@ -433,6 +438,7 @@ def status(**told):
     return {"/api/status": json.dumps({"version": "1", "now": 0.0, "books": {}, **told}).encode()}
 
 
+@pytest.mark.slow
 def test_a_server_whose_books_do_not_balance_is_caught_whatever_it_says_of_itself():
     books = {"received": 10, "scored": 7, "duplicate": 0, "pending": 1, "ignored": {"no_rag": 1}, "residual": 0}
     with answering(status(books={"ingest": books})) as url:
@@ -441,6 +447,7 @@ def test_a_server_whose_books_do_not_balance_is_caught_whatever_it_says_of_itsel
     assert "bad: records of ingest that are unaccounted for: 1" in done.out
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_nothing_does_not_pass():
     with answering(status(trouble="the journal cannot be written (disk_full)")) as url:
         done = ragmon("verify", "--url", url)
@@ -448,6 +455,7 @@ def test_a_server_that_takes_nothing_does_not_pass():
     assert "bad: the server takes nothing: the journal cannot be written (disk_full)" in done.out
 
 
+@pytest.mark.slow
 def test_what_a_server_says_does_not_steer_the_terminal():
     with answering(status(spans_dropped={"\x1b[31mred": 1})) as url:
         assert "\x1b" not in ragmon("verify", "--url", url).out
@@ -489,6 +497,7 @@ def test_there_must_be_a_journal(tmp_path):
     assert "state_dir" in hint
 
 
+@pytest.mark.slow
 def test_where_nobody_answers_and_there_is_no_journal_both_are_said(tmp_path):
     (tmp_path / "ragmon.toml").write_text(f'[serve]\nadmin = "127.0.0.1:{free_port()}"\n')
     message, hint = ragmon("verify", cwd=tmp_path).error

@@ -218,6 +218,7 @@ def paths(value, at=()):
         yield from paths(entry, (*at, key))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data(), TREES)
 def test_the_line_found_is_the_line_written(data, tree):

@@ -190,6 +190,7 @@ def test_a_sheet_of_answers_to_label_steers_no_terminal(tmp_path):
         assert not any(STEERING.search(line) for line in done.out.replace("\r\n", "\n").split("\n"))
 
 
+@pytest.mark.slow
 def test_the_command_line_quotes_a_file_and_says_nothing_else(tmp_path):
     said, hint = ragmon("gate", tmp_path / "\u202e\x1b[31mred\n.jsonl").error
     assert not STEERING.search(said + hint)

@@ -310,6 +310,7 @@ PARTS = [
 pieced = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @given(pieced)
 def test_citations_are_those_of_the_published_expression(text):
     """Seed 002 publishes it; it takes the square of a text, and is good as an oracle of short ones."""
@@ -319,6 +320,7 @@ def test_citations_are_those_of_the_published_expression(text):
     assert seed_002._citations(text, None) == (listed or [])
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["", " ", "\n"]), pieced, st.sampled_from(["```", "```\n", "\n```", "\n \n``` \n", ""]))
 def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
     for opening in ("```json", "```", ""):

@@ -209,6 +209,7 @@ def bare(claim, window):
     return any(re.search(pattern, claim[:window]) for pattern in DEFAULT_PATTERNS)
 
 
+@pytest.mark.slow
 @given(
     claim=CLAIMS,
     before=st.sampled_from(["", "Well. ", "Unfortunately, "]),

@@ -183,6 +183,7 @@ def test_ordinary_text_folds_as_it_did(text):
         assert fold(text) == unicodedata.normalize("NFKC", text).casefold()
 
 
+@pytest.mark.slow
 def test_ordinary_text_takes_no_longer_to_fold_than_to_normalise():
     """At most half as long again, whatever the script."""
 

@@ -39,6 +39,7 @@ def generate(*arguments, **options):
     return ragmon("generate", "dashboard", *arguments, **options)
 
 
+@pytest.mark.slow
 def test_the_dashboards_of_the_repository_are_those_of_the_deployed_configuration():
     """After a change that is meant to show: `ragmon generate dashboard -c deploy/ragmon.toml -o grafana`."""
     done = generate("--config", DEPLOYED, "--output", GRAFANA, "--check")
@@ -75,6 +76,7 @@ def test_a_mistyped_name_and_options_that_contradict_each_other_are_refused(tmp_
     assert "one of them" in generate("--name", "health", "--output", tmp_path).error[0]
 
 
+@pytest.mark.slow
 def test_a_broken_configuration_is_told_before_anything_is_written(tmp_path):
     (tmp_path / "ragmon.toml").write_text("[gates.compliance]\nat_leest = 0.9\n")
     message, hint = generate("--config", tmp_path / "ragmon.toml", "--output", tmp_path / "grafana").error
@@ -83,6 +85,7 @@ def test_a_broken_configuration_is_told_before_anything_is_written(tmp_path):
     assert not (tmp_path / "grafana").exists()
 
 
+@pytest.mark.slow
 def test_without_the_sdk_the_error_names_the_extra(tmp_path):
     """A module of its name that cannot be imported stands before the installed one, as if that were not there."""
     blocked = tmp_path / "grafana_foundation_sdk.py"
@@ -92,6 +95,7 @@ def test_without_the_sdk_the_error_names_the_extra(tmp_path):
     assert ragmon("config", "check", "--config", DEPLOYED, env={"PYTHONPATH": str(tmp_path)}).code == 0
 
 
+@pytest.mark.slow
 def test_metrics_of_plugins_judges_and_slices_get_panels_in_their_own_words(tmp_path):
     (tmp_path / "ours.py").write_text(PLUGIN)
     path = configuration(tmp_path)

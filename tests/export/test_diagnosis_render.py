@@ -141,6 +141,7 @@ def test_a_slice_in_which_alone_the_change_is():
     assert re.match(sentence, told(pipeline, COVERAGE))
 
 
+@pytest.mark.slow
 def test_a_build_that_came_a_while_before():
     pipeline = Pipeline()
     pipeline.run(60)

@@ -202,6 +202,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.slow
 def test_children_that_leave_by_os_exit_and_a_server_together_account_for_every_call(receiver, tmp_path):
     """What a child had given to the server without an answer may have arrived: it is counted as unconfirmed."""
     (tmp_path / "ragmon.toml").write_text(f'[export]\nendpoint = "{receiver.endpoint}"')

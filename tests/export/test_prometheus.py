@@ -202,6 +202,7 @@ def exemplars(monitor):
     }
 
 
+@pytest.mark.slow
 def test_the_newest_trace_somebody_can_open_marks_the_bucket_of_its_time(monitor, clock):
     assert exemplars(monitor) == {}, "no tracer kept a trace"
 

@@ -178,6 +178,7 @@ def test_counters_go_on_from_where_they_were(server, replicas):
     server.wait_for(f'sum(rag_compliance_scored_total{{instance="{one.address}"}})', before + 5)
 
 
+@pytest.mark.slow
 def test_promtool_finds_nothing_to_say(real, replicas):
     with urllib.request.urlopen(f"http://{replicas[1].address}/metrics", timeout=30) as response:
         text = response.read()

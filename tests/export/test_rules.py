@@ -230,6 +230,7 @@ def test_a_burn_that_can_never_be_seen_is_refused(gate, says, right):
     assert caught.value.hint.startswith(right)
 
 
+@pytest.mark.slow
 def test_a_refused_gate_is_named_on_the_command_line(tmp_path):
     config = tmp_path / "ragmon.toml"
     config.write_text("[gates.coverage]\nat_least = 0.05\n")
@@ -254,6 +255,7 @@ def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     assert "vector(0.5)" in target.read_text()
 
 
+@pytest.mark.slow
 def test_check_finds_that_a_file_is_no_text(tmp_path):
     target = tmp_path / "ragmon.rules.yml"
     target.write_bytes(b"\xff\xfe")
@@ -261,6 +263,7 @@ def test_check_finds_that_a_file_is_no_text(tmp_path):
     assert (done.code, done.out) == (1, f"{target}: not what would be written\n")
 
 
+@pytest.mark.slow
 def test_check_without_a_file_is_a_usage_error(tmp_path):
     error, _ = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--check").error
     assert "--output" in error

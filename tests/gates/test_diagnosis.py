@@ -105,6 +105,7 @@ def test_a_build_and_an_index_that_came_together_are_named_together():
     assert {split.dimension for split in why.splits} >= {"build", "index_hash", "build and index_hash"}
 
 
+@pytest.mark.slow
 def test_one_of_two_builds_that_answer_side_by_side_is_bad():
     """A rollout to half of the traffic: the part explains more than the time does."""
     pipeline = Pipeline()
@@ -159,6 +160,7 @@ def test_one_slice_alone_breaks():
     assert abs(first.rest_after.value - first.rest_before.value) < 0.05
 
 
+@pytest.mark.slow
 def test_a_large_slice_is_no_suspect_because_most_of_the_change_is_in_it():
     pipeline = Pipeline(probes=40)
     pipeline.run(100)
@@ -166,6 +168,7 @@ def test_a_large_slice_is_no_suspect_because_most_of_the_change_is_in_it():
     assert named(pipeline.why(OVER_REFUSAL)) == []
 
 
+@pytest.mark.slow
 def test_users_ask_more_of_what_was_always_bad():
     """Nothing became worse in any slice: the mix of slices did."""
     pipeline = Pipeline(live=60)
@@ -328,6 +331,7 @@ def test_an_episode_that_is_over_ends_where_it_became_better():
     assert why.after.value < 0.6
 
 
+@pytest.mark.slow
 def test_an_alarm_that_fires_for_hours_is_explained_by_what_was_before_it():
     """Old rows are five minutes long, and so is the answer."""
     pipeline = Pipeline(live=2, probes=10)
@@ -536,6 +540,7 @@ def test_the_cut_is_the_one_of_the_largest_likelihood(scores):
         pytest.fail("a clear fall was not found")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8, 0.95])
 def test_the_bound_holds_exactly_where_every_sequence_can_be_counted(p):
     """The chance that some cut of twelve requests shows so much evidence is never larger than is said."""

@@ -170,6 +170,7 @@ def test_the_status_and_its_page_say_it_too(tmp_path):
         assert "probe, of this gold set" in running.get("/")[1]
 
 
+@pytest.mark.slow
 def test_a_report_has_both_intervals_of_every_gated_gold_metric(tmp_path):
     lines(tmp_path / "gold.jsonl", gold())
     lines(tmp_path / "traces.jsonl", traces(wrong=("a1", "a2")))

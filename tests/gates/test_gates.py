@@ -40,6 +40,7 @@ def test_a_floor_is_proven_broken_or_undecided(right, n, verdict, reason, needed
     assert outcome.margin == pytest.approx(right / n - 0.80)
 
 
+@pytest.mark.slow
 @given(right=st.integers(0, 400), wrong=st.integers(0, 400))
 def test_a_ceiling_is_a_floor_seen_from_the_other_side(right, wrong):
     """`rate at most t` gets the verdict that `1 - rate at least 1 - t` gets, for the same reason."""
@@ -50,6 +51,7 @@ def test_a_ceiling_is_a_floor_seen_from_the_other_side(right, wrong):
     assert floor.margin == (None if ceiling.margin is None else pytest.approx(ceiling.margin))
 
 
+@pytest.mark.slow
 @given(n=st.integers(30, 2000), share=st.floats(0, 1), threshold=st.integers(1, 99).map(lambda i: i / 100))
 def test_pass_and_fail_are_proven(n, share, threshold):
     """A verdict is given exactly where the whole interval lies on one side."""
@@ -59,6 +61,7 @@ def test_pass_and_fail_are_proven(n, share, threshold):
     assert outcome.verdict == ("pass" if lower >= threshold else "fail" if upper < threshold else "insufficient")
 
 
+@pytest.mark.slow
 @given(n=st.integers(30, 500), share=st.floats(0, 1))
 def test_what_is_undecided_needs_more_than_there_is(n, share):
     outcome = judge(FLOOR, series(right=round(share * n), n=n))
@@ -173,6 +176,7 @@ def outcome_of(verdict):
 VERDICTS = st.lists(st.sampled_from(ORDER), min_size=1)
 
 
+@pytest.mark.slow
 @given(VERDICTS)
 def test_fail_comes_before_insufficient_before_pass(verdicts):
     worst = next(v for v in ("fail", "insufficient", "pass") if v in verdicts)

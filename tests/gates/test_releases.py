@@ -123,6 +123,7 @@ def test_where_no_record_carries_a_release_it_says_so(by, hint):
 # --- one build against the gates --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(good=st.integers(1, 200), bad=st.integers(0, 200), threshold=st.sampled_from([0.5, 0.8, 0.95]))
 @settings(max_examples=30)
 def test_the_verdict_is_that_of_bets_on_the_counts(good, bad, threshold):
@@ -469,6 +470,7 @@ def test_indexes_are_compared_as_builds_are():
     assert verdicts(against(traffic, COMPLIANCE, by="index_hash", names=("a", "b"))) == {"compliance": "fail"}
 
 
+@pytest.mark.slow
 def test_the_error_of_a_false_alarm_is_shared_by_the_gates_and_that_of_a_false_all_clear_is_not():
     """Nine flips prove a drop for one gate, and not for one of twenty."""
     old = answers([RIGHT] * 600 + REST, build="old")
@@ -498,6 +500,7 @@ def test_an_unknown_release_and_an_impossible_margin_are_refused():
         against(traffic, COMPLIANCE, max_drop=1)
 
 
+@pytest.mark.slow
 @given(worlds())
 @settings(max_examples=40)
 def test_a_release_is_never_worse_than_itself(world):

@@ -48,6 +48,7 @@ def rows(done):
 # --- a run through a gold set -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_build_is_judged_and_the_whole_is_not(judge):
     done = judge(OLD_AND_NEW, "--since-build", "1.1", "--format", "json")
     assert (done.code, set(verdicts(done).values())) == (0, {"pass"})
@@ -114,6 +115,7 @@ def test_the_requests_of_a_session_are_one_observation(judge):
     assert f"since build 1.1: proven kept by 600 observations, {ASKED}" in done.out
 
 
+@pytest.mark.slow
 def test_a_cluster_is_what_the_configuration_says(judge):
     done = judge(users(60, 10, bad=12), "--since-build", "1.1", config=f"[metrics]\ncluster = []\n{EMPTY}")
     assert done.code == 0
@@ -141,6 +143,7 @@ def test_json_holds_the_build_alone(judge):
     assert 0.06 < gate["upper"] < 0.20  # for one look at 60 it would end at .06
 
 
+@pytest.mark.slow
 def test_questions_of_the_gold_set_that_users_asked_are_judged_as_they_come(judge):
     live = [{**trace, "source": "live"} for trace in traces(wrong=ALL_WRONG, build="1.1")]
     done = judge(live, "--since-build", "1.1", "--format", "json")
@@ -158,6 +161,7 @@ def test_whoever_deploys_asks_until_there_is_a_verdict(judge):
     assert codes == [2, 2, 0]
 
 
+@pytest.mark.slow
 def test_gates_on_latency_are_left_out(judge):
     """A build alone has no baseline, and the others may pass."""
     run = list(users(300, 1, index_hash="i1", latency_ms={"total": 900.0}))

@@ -55,6 +55,7 @@ def reword(folder, qid="a1"):
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_file_holds_fingerprints_and_a_signature_anybody_with_the_key_can_check(folder):
     file, said = frozen(folder, "--key-file", "gold.key")
     assert (file["kind"], file["v"], file["name"], file["items"]) == ("ragmon-gold", 1, "gold", 60)
@@ -67,6 +68,7 @@ def test_the_file_holds_fingerprints_and_a_signature_anybody_with_the_key_can_ch
     assert said == f"version {file['version'][:8]} of 60 items, signed with HMAC-SHA256\n"
 
 
+@pytest.mark.slow
 def test_it_holds_no_text_of_the_set(folder):
     frozen(folder)
     text = (folder / "gold.frozen.json").read_text()
@@ -82,6 +84,7 @@ def test_freezing_again_writes_the_same_bytes(folder):
     assert (folder / "gold.frozen.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_without_a_key_it_says_that_a_digest_is_no_proof(folder):
     file, said = frozen(folder)
     assert file["signed"] == "sha256"
@@ -144,6 +147,7 @@ def test_against_a_frozen_set_diff_names_the_same_items_as_against_the_set(tmp_p
 # --- verified wherever the configuration's gold is loaded -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_set_that_is_what_was_frozen_is_taken_with_the_configurations_tags(folder):
     frozen(folder, "--key-file", "gold.key")
     (found,) = load_gold(load(folder / "ragmon.toml", environ={}).gold)

@@ -45,6 +45,7 @@ class TestVersions:
         random.shuffle(shuffled)
         assert GoldSet("g", tuple(shuffled)).version == GoldSet("g", items).version
 
+    @pytest.mark.slow
     @given(item_lists, st.sampled_from(FIELDS), st.data())
     def test_changing_any_field_changes_the_version_and_that_items_fingerprint_alone(self, items, field, data):
         changed, *others = items
@@ -55,11 +56,13 @@ class TestVersions:
         assert old.version != new.version
         assert [i.fingerprint for i in old][1:] == [i.fingerprint for i in new][1:]
 
+    @pytest.mark.slow
     @given(item_lists)
     def test_a_qid_is_part_of_the_content(self, items):
         renamed = dataclasses.replace(items[0], qid=items[0].qid + "x" * 9)
         assert GoldSet("g", (renamed, *items[1:])).version != GoldSet("g", items).version
 
+    @pytest.mark.slow
     @given(item_lists)
     def test_leaving_an_item_out_changes_the_version(self, items):
         assert GoldSet("g", items[1:]).version != GoldSet("g", items).version

@@ -141,6 +141,7 @@ class TestBook:
         assert [one.trace_id for one in book.take("b" * 32)] == ["b" * 32]
         assert book.waiting == 0
 
+    @pytest.mark.slow
     def test_labels_without_traces_cannot_fill_the_memory(self):
         book = LabelStore()
         for n in range(MAX_ANSWERS + 10):

@@ -202,6 +202,7 @@ BODY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(BODY)
 def test_what_a_parser_would_make_too_many_messages_of_is_crowded_and_nothing_small_is(body):

@@ -363,6 +363,7 @@ ODD_JSON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"), ODD_JSON, ids=[body[:40].decode("ascii", "replace") for body, _ in ODD_JSON]
 )

@@ -82,6 +82,7 @@ def test_a_record_comes_back_from_its_line_as_it_went(record):
     assert decode(encode(record)) == record
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(records)
 def test_the_second_look_reads_the_contract_as_the_first_pass_does(record):

@@ -100,6 +100,7 @@ def asked(tracer, *, annotated):
     return root.get_span_context()
 
 
+@pytest.mark.slow
 def test_real_exporters_bring_scores_with_the_request_and_labels_after_it(tmp_path):
     """What people say afterwards is a span of its own, in a trace of its own, that links to the request."""
     with serving(tmp_path, JUDGED) as running:

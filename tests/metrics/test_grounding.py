@@ -102,6 +102,7 @@ def test_one_context_more_never_lowers_it(claim, contexts, more):
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(claims=st.lists(st.tuples(TEXTS, CONTEXTS), max_size=8), capacity=st.integers(0, 60))
 def test_a_cache_of_any_size_changes_nothing(claims, capacity):
     cache = TokenCache(capacity)

@@ -73,6 +73,7 @@ def test_a_metric_depends_on_nothing_but_the_facts(pair, reader):
     assert all(vars(metric) == {"k": metric.k} for metric in METRICS.values())
 
 
+@pytest.mark.slow
 @law
 @given(pairs())
 def test_other_names_for_the_same_documents_change_nothing(pair):
@@ -134,6 +135,7 @@ def read_ranking(wanted, ids):
     return Facts._make(READERS[0].read(Record(retrieved_ids=ids), gold))
 
 
+@pytest.mark.slow
 @law
 @given(drawn(ranked, 200))
 def test_a_cut_at_the_end_of_the_list_or_beyond_it_is_the_whole_list(case):
@@ -163,6 +165,7 @@ def test_a_metric_says_what_it_is(name):
         assert 0 < threshold < 1
 
 
+@pytest.mark.slow
 @law
 @given(worlds(most=4))
 def test_metrics_that_need_gold_have_no_score_without_a_gold_item(world):

@@ -73,6 +73,7 @@ def freeze(folder):
     return json.loads((folder / "baseline.json").read_text()), done
 
 
+@pytest.mark.slow
 def test_the_file_holds_what_the_run_was(folder):
     file, done = freeze(folder)
     assert (file["kind"], file["v"]) == ("ragmon-baseline", 1)
@@ -144,6 +145,7 @@ def first_alarm(folder, toml, records, alert):
     return None if not times else (times[0] - START) / 60
 
 
+@pytest.mark.slow
 def test_a_fault_in_the_first_hour_is_found_against_a_release_and_learned_without_one(folder):
     freeze(folder)
     given = '[alarms]\nbaseline = { file = "baseline.json" }\n[gates.error_rate]\nat_most = 0.5\n'
@@ -153,12 +155,14 @@ def test_a_fault_in_the_first_hour_is_found_against_a_release_and_learned_withou
     assert first_alarm(folder, learned, broken, "answer_precision:baseline") is None
 
 
+@pytest.mark.slow
 def test_slow_answers_are_found_against_the_releases_p95(folder):
     freeze(folder)
     given = '[alarms]\nbaseline = { file = "baseline.json" }\n'
     assert first_alarm(folder, given, traffic(30, share=0.9, slow=1.5, seed=3), "latency:look") <= 10
 
 
+@pytest.mark.slow
 def test_a_healthy_production_stays_silent_against_it(folder):
     freeze(folder)
     (folder / "ragmon.toml").write_text('[alarms]\nbaseline = { file = "baseline.json" }\n')

@@ -199,10 +199,12 @@ def lines_of(folder, program):
     return [line for line in found if line.get("kind") != "totals"]
 
 
+@pytest.mark.slow
 def test_the_end_of_the_program_waits_for_what_is_on_its_way(tmp_path):
     assert len(lines_of(tmp_path, PROGRAM)) == 100
 
 
+@pytest.mark.slow
 def test_a_forked_child_ends_without_waiting_for_threads_it_does_not_have(tmp_path):
     """Neither the worker nor the server lives in the child; its exit must not wait for them."""
     forking = "import sys\nif os.fork() == 0:\n    sys.exit(0)\nassert os.wait()[1] == 0\n"

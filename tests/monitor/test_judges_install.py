@@ -219,6 +219,7 @@ class TestTheEnd:
         assert done.returncode == -signal.SIGTERM
         assert len(lines) == 20
 
+    @pytest.mark.slow
     def test_a_forked_child_judges_what_is_its_own(self, model, tmp_path):
         forking = """
 installation.flush(30)

@@ -197,6 +197,7 @@ def test_a_question_that_matched_gold_is_counted_once_in_what_counts_requests(co
     assert found["ragmon_unassessed_total", ("metric", "citation_hit_rate"), ("reason", "no_ids")] == 2
 
 
+@pytest.mark.slow
 def test_two_monitors_share_nothing(clock):
     one, other = Monitor(defaults(), clock=clock), Monitor(defaults(), clock=clock)
     with one.start("127.0.0.1:0"), other.start("127.0.0.1:0"):
@@ -218,6 +219,7 @@ def scrape(monitor):
     }
 
 
+@pytest.mark.slow
 def test_starting_and_stopping_twice_changes_nothing(monitor):
     assert monitor.address is None
     address = monitor.start("127.0.0.1:0").address

@@ -64,6 +64,7 @@ def test_several_processes_count_what_one_counts(files, jobs):
     assert outcome(files, jobs) == outcome(files, 1)
 
 
+@pytest.mark.slow
 def test_beside_other_threads_workers_start_afresh_and_count_the_same(files):
     """A fork could inherit a lock some thread holds; a spawned worker finds scorer and gold by their names."""
     done = threading.Event()
@@ -76,6 +77,7 @@ def test_beside_other_threads_workers_start_afresh_and_count_the_same(files):
         thread.join()
 
 
+@pytest.mark.slow
 def test_the_order_of_the_files_is_the_order_of_the_examples(files):
     _, _, short = files
     report, intake = outcome([short, short, short], 2)
@@ -83,6 +85,7 @@ def test_the_order_of_the_files_is_the_order_of_the_examples(files):
     assert report["records"]["read"] == 9
 
 
+@pytest.mark.slow
 def test_a_compressed_file_is_read_whole_whatever_its_name_says(tmp_path):
     path = tmp_path / "misnamed.jsonl"
     path.write_bytes(gzip.compress(b"".join(map(good, range(300)))))

@@ -181,6 +181,7 @@ def key(tmp_path):
 
 
 class TestOverHttp:
+    @pytest.mark.slow
     def test_a_round_is_seen_by_the_application_as_probes_and_by_nobody_as_users(self, tmp_path, key):
         settings = load(_written(tmp_path, "[pipelines.support]\n[sampling]\nrate = 1.0\n" + key), environ={})
         sink = Collected()
@@ -197,6 +198,7 @@ class TestOverHttp:
         }
         assert {source for (_, source, _), n in totals.items() if n} == {"probe"}
 
+    @pytest.mark.slow
     def test_a_stranger_who_says_the_same_is_a_user(self, tmp_path, key):
         settings = load(_written(tmp_path, "[pipelines.support]\n[sampling]\nrate = 1.0\n" + key), environ={})
         sink = Collected()

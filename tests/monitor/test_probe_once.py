@@ -147,11 +147,13 @@ RIGHT = {"answer": "that is right", "citations": [], "sources": []}
 
 
 class TestWithoutAConfiguration:
+    @pytest.mark.slow
     def test_gold_and_target_are_enough(self, asked):
         with web(lambda _: RIGHT) as there:
             done = asked(there.url, "--once")
         assert (done.code, len(done.out.splitlines()), len(there.asked)) == (0, 60, 60)
 
+    @pytest.mark.slow
     def test_an_application_that_fails_is_measured_and_not_refused(self, asked):
         with web(lambda asked: (500, {}, b"") if "What is 1?" in asked.question else RIGHT) as there:
             done = asked(there.url, "--once")

@@ -8,6 +8,8 @@ from collections import Counter
 from contextlib import contextmanager
 from time import monotonic
 
+import pytest
+
 from ragmon.alarms import AlarmTransition
 from ragmon.monitor.probes.prober import Prober, SweepTrigger
 from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
@@ -127,6 +129,7 @@ def test_a_sweep_that_is_under_way_is_not_begun_again():
         inbox.wait(24)
 
 
+@pytest.mark.slow
 def test_an_application_that_is_down_is_left_alone_and_its_errors_are_records():
     status = [503]
     with (
@@ -141,6 +144,7 @@ def test_an_application_that_is_down_is_left_alone_and_its_errors_are_records():
         until(lambda: results(counts).get("skipped"))
 
 
+@pytest.mark.slow
 def test_one_that_asks_to_wait_is_not_asked_before_and_the_question_is_not_lost():
     told = Counter()
 
@@ -155,6 +159,7 @@ def test_one_that_asks_to_wait_is_not_asked_before_and_the_question_is_not_lost(
     assert results(counts)["throttled"] == 1
 
 
+@pytest.mark.slow
 def test_answers_a_cache_keeps_are_counted_and_are_no_records():
     kept, slow = {}, threading.Event()
 

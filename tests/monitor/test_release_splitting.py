@@ -263,6 +263,7 @@ def test_sessions_on_the_gate_are_told_wrong_at_most_as_often_as_allowed(gate, i
     assert told(gate, icc, size, minutes, "whole") <= allowed(ALPHA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("take", "minutes", "least"), [("request", 1, 0.4), ("request", 10, 0.3), ("minute", 10, 0.3)])
 def test_why_neither_requests_nor_minutes_are_observations(take, minutes, least):
     assert told(0.80, 0.3, 10, minutes, take) > least

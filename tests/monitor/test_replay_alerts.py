@@ -60,6 +60,7 @@ def bad_hour(tmp_path_factory):
     return folder, *replayed(folder, write(folder / "t.jsonl", hour()))
 
 
+@pytest.mark.slow
 def test_every_line_has_exactly_the_documented_keys(bad_hour):
     _, done, lines = bad_hour
     assert (done.code, done.err) == (0, "")
@@ -81,6 +82,7 @@ def test_the_report_is_the_one_without_alerts(bad_hour):
     assert alone == done
 
 
+@pytest.mark.slow
 def test_nothing_to_tell_is_an_empty_file(tmp_path):
     done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=())))
     assert (done.code, lines) == (0, [])
@@ -123,6 +125,7 @@ def test_packed_files_and_several_of_them_are_one_stream(bad_hour):
     assert replayed(folder, first, second)[1] == lines
 
 
+@pytest.mark.slow
 def test_a_file_may_be_out_of_order_by_ten_minutes(tmp_path):
     """As several writers leave it; every record still counts in its own minute."""
     rng, records = random.Random(4), hour()
@@ -132,6 +135,7 @@ def test_a_file_may_be_out_of_order_by_ten_minutes(tmp_path):
     assert expected.lines()
 
 
+@pytest.mark.slow
 def test_totals_between_the_records_change_nothing(tmp_path):
     records = hour()
     calls = [Totals(ts=r.ts, instance="i", started=r.ts, pipeline="default", source="live") for r in records[::50]]
@@ -237,6 +241,7 @@ def test_a_baseline_file_that_is_none_is_refused_with_what_would_be_right(tmp_pa
     assert lines is None
 
 
+@pytest.mark.slow
 def test_a_baseline_file_that_is_missing_is_named(tmp_path):
     done, _ = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=(), minutes=1)), config=GIVEN)
     assert done.error[0] == f"{tmp_path / 'baseline.json'}: the baseline cannot be read (No such file or directory)"

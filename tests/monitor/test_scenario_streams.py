@@ -37,6 +37,7 @@ def assert_share(found, n, share, errors=4):
 # --- what a stream is -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_stream_and_another_seed_another_one():
     one, same, other = (list(Stream("random", seed, 3).records()) for seed in (5, 5, 6))
     assert one == same
@@ -44,6 +45,7 @@ def test_the_same_arguments_give_the_same_stream_and_another_seed_another_one():
     assert len({record.trace_id for record in one}) == len(one)
 
 
+@pytest.mark.slow
 def test_records_come_in_time_order_within_the_stream_and_only_probes_name_their_question():
     chosen, items = stream("standard"), {item.qid: item for item in stream("standard").gold}
     times = [record.ts for record in chosen.records()]
@@ -77,6 +79,7 @@ def test_load_and_probe_share_are_what_was_asked_for():
     assert_share(sum(record.source == "probe" for record in records), len(records), 0.3)
 
 
+@pytest.mark.slow
 def test_a_latency_incident_makes_generation_three_times_as_slow():
     chosen = stream("standard")
     slow = next(i for i in chosen.incidents if i.kind == "latency")
@@ -173,6 +176,7 @@ BREAKABLE = {"refusal_wave": False, "citation_break": False, "hallucination": Tr
 """Whether a kind breaks refusals, or what is not one; the others break any answer."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["standard", "subtle"])
 def test_an_incident_breaks_the_share_of_answers_its_severity_says(preset):
     for incident in stream(preset).incidents:
@@ -280,6 +284,7 @@ def test_what_is_written_reads_back_as_the_same_records_gold_and_incidents(writt
     assert [(e["benign"], tuple(e["expect"])) for e in events] == [(i.benign, i.expect) for i in chosen.incidents]
 
 
+@pytest.mark.slow
 def test_the_same_stream_is_written_as_the_same_bytes(written, tmp_path):
     chosen, folder = written
     chosen.write(tmp_path)

@@ -194,6 +194,7 @@ def test_fewer_probes_and_less_traffic_are_tried_unless_a_load_was_asked_for(typ
     assert [(len(plan.presets), plan.rps, plan.probe_share) for plan in found] == expected
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_line_for_every_reference_monitor(capsys):
     main(["--presets", "subtle", "--seeds", "1", "--rps", "0.05"])
     out = capsys.readouterr().out

@@ -22,6 +22,7 @@ def test_packages_point_down_and_no_module_imports_itself_in_a_circle():
     assert found == {name for layer in layers() for name in layer}
 
 
+@pytest.mark.slow
 def test_functions_fit_a_screen():
     """A function has at most 40 lines without its docstring."""
     for module, path in modules().items():

@@ -97,6 +97,7 @@ def test_labels_late_twice_out_of_order_and_in_conflict_give_the_report_of_label
     assert at_once["labels"]["answers"] == 60
 
 
+@pytest.mark.slow
 def test_several_jobs_report_what_one_reports(tmp_path):
     rng = random.Random(3)
     records, labels = answers(60), said(60, rng)
@@ -147,6 +148,7 @@ def labelled(report):
     return [series for series in report["series"] if series["source"] == "label"]
 
 
+@pytest.mark.slow
 def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_under(tmp_path):
     """More builds of a pipeline in an hour than are kept apart, and more pipelines than there is room for."""
     records = [
@@ -183,6 +185,7 @@ def test_refusals_are_in_no_denominator_of_what_people_call_correct(tmp_path):
     assert series["metrics"]["answer_correct"]["n"] == 8
 
 
+@pytest.mark.slow
 def test_labels_of_a_sheet_are_joined_to_a_trace_log(tmp_path):
     sheet = tmp_path / "sheet.csv"
     sheet.write_text("trace_id,correct,rater\n" + "".join(f"{trace(n)},{n % 2},ada\n" for n in range(1, 5)))

@@ -111,6 +111,7 @@ def in_window(records, span, now):
     return [record for record in timed if end - span <= int(record.ts) // step * step < end]
 
 
+@pytest.mark.slow
 @law
 @given(any_spread(), st.sampled_from((10, 60, 300, 900, HOUR)), around)
 def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, since):

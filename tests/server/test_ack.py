@@ -58,6 +58,7 @@ def post(monitor, body, *, method="POST", kind="application/json", **headers):
 GOOD = json.dumps({"gate": "citation_scope", "pipeline": "support", "reason": "rolled back"})
 
 
+@pytest.mark.slow
 def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
     """It starts from nothing: the fault lasts, and the alarm fires anew."""
     monitor, clock = broken
@@ -74,6 +75,7 @@ def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
     assert "citation_scope" in firing(monitor)
 
 
+@pytest.mark.slow
 def test_an_alarm_that_is_silent_starts_from_nothing(broken):
     monitor, _ = broken
     done = ragmon("ack", "support/compliance", "--reason", "a drill", "--url", f"http://{monitor.address}")
@@ -95,6 +97,7 @@ def test_a_name_nobody_knows_is_refused_with_the_nearest(broken, name, error, hi
     assert done.err.startswith(f"error: {error}\nhint: {hint}")
 
 
+@pytest.mark.slow
 def test_without_a_monitor_the_command_says_where_it_asked():
     done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:9")
     assert done.code == 3
@@ -137,6 +140,7 @@ def test_half_a_request_does_not_hold_the_monitor_up(broken, monkeypatch):
         assert slow.recv(100) == b""
 
 
+@pytest.mark.slow
 def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
     (tmp_path / "ragmon.toml").write_text('[pipeline]\nname = "support"\n[serve]\nadmin = "127.0.0.1:0"\n')
     clock = FakeClock(START)
@@ -146,6 +150,7 @@ def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
     assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n")
 
 
+@pytest.mark.slow
 def test_a_port_that_is_none_is_refused():
     done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:99999")
     assert done.error == ("this is no address of a server: 'http://127.0.0.1:99999'", "http://127.0.0.1:9464")

@@ -134,6 +134,7 @@ def hold(text):
     return text
 
 
+@pytest.mark.slow
 def test_pages_do_not_wait_for_the_trace_that_is_being_assembled(tmp_path):
     IN.clear()
     OUT.clear()

@@ -131,6 +131,7 @@ def test_one_thing_is_forgotten_at_a_time(tmp_path, options):
     assert hint == "--trace ID or --tag NAME=VALUE, one of them"
 
 
+@pytest.mark.slow
 def test_there_must_be_a_journal_and_none_is_made(tmp_path):
     message, hint = command(tmp_path, "--trace", "ab" * 16).error
     assert message == f"there is no journal in {tmp_path / 'state'}"
@@ -147,6 +148,7 @@ def test_the_folder_is_the_configured_one(tmp_path):
     assert done.out.startswith("forgotten: 1 record,")
 
 
+@pytest.mark.slow
 def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path):
     Journal(tmp_path / "state").close()
     aside = tmp_path / "state" / "journal.db.corrupt-20250101T000000Z"
@@ -170,6 +172,7 @@ def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_pat
     assert "somebody read" not in again
 
 
+@pytest.mark.slow
 def test_help_says_what_stays_and_what_is_not_touched():
     told = re.sub(r"\s+", " ", ragmon("forget", "--help").out)
     assert "counts hold no text" in told

@@ -116,6 +116,7 @@ def test_a_saved_state_that_cannot_be_read_is_deleted_since_it_may_hold_it(hand,
     assert states(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_it_is_said_where_only_a_saved_state_held_it(hand, tmp_path):
     """The row had its time."""
     with database(tmp_path) as connection, connection:

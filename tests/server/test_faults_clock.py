@@ -69,6 +69,7 @@ def test_a_hundred_jumps_of_an_hour_change_nothing(tmp_path):
     assert [replayed(tmp_path / name) for name in found] == [steady[1]] * 2
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_right_neither_empties_a_window_nor_fills_it_twice(tmp_path):
     """It was an hour ahead. What came is as old as it says; rows come in the order they came in."""
     time = Time(off=HOUR)
@@ -89,6 +90,7 @@ def test_a_clock_that_is_set_right_neither_empties_a_window_nor_fills_it_twice(t
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_behind_drops_what_seems_to_come_from_the_future_and_says_so(tmp_path):
     time = Time(off=-HOUR)
     with serving(tmp_path, clock=time.clock()) as running:
@@ -120,6 +122,7 @@ def test_a_clock_that_is_set_back_while_the_server_is_down_changes_nothing(tmp_p
     assert arrivals == sorted(arrivals)
 
 
+@pytest.mark.slow
 def test_a_request_that_was_scored_is_not_scored_again_after_hours_of_silence(tmp_path):
     """It came together with one that still waited when the server was killed; it is started again much later."""
     time, left = Time(), tmp_path / "left"

@@ -124,6 +124,7 @@ def test_many_who_ask_what_broke_take_turns(tmp_path):
     assert waited_for <= 8, "whoever sends waits for one of them, or two, not for all of them again and again"
 
 
+@pytest.mark.slow
 def test_the_token_is_not_shown_to_a_port_that_only_reads(tmp_path):
     """The admin port speaks no TLS, so whoever listens on the way would know it."""
     seen = []
@@ -182,6 +183,7 @@ def test_a_start_on_a_full_disk_may_be_tried_again(disk):
     assert refused.wait() == TEMPORARY
 
 
+@pytest.mark.slow
 def test_users_words_are_not_on_disk_once_their_trace_is_done(tmp_path):
     """Not in the journal and not in its log, the next time the house is kept."""
     with serving(tmp_path, SUPPORT) as running:

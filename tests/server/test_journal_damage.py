@@ -84,6 +84,7 @@ def patch(path, place, found):
         file.write(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BREAKS)
 def test_a_broken_file_is_set_aside_and_a_new_one_begun(tmp_path, clock, how):
     fill(tmp_path)

@@ -109,6 +109,7 @@ def test_saved_states_are_the_newest_and_those_an_eighth_of_the_retention_apart(
     assert journal.checkpoint().data == b"240"
 
 
+@pytest.mark.slow
 def test_a_journal_that_is_too_large_loses_its_oldest_rows(open_journal, clock):
     journal = open_journal(size=4_000_000)
     for _ in range(200):
@@ -128,6 +129,7 @@ def test_where_no_saved_state_lies_far_enough_the_newest_is_taken(open_journal, 
     assert seqs(journal) == list(range(8, 31))
 
 
+@pytest.mark.slow
 def test_the_file_shrinks(open_journal, clock, tmp_path):
     journal = open_journal()
     for _ in range(300):
@@ -200,6 +202,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps=STEPS, size=st.sampled_from([100_000, 600_000, 1 << 40]))
 @settings(max_examples=40)
 def test_whatever_was_deleted_the_rest_replays_to_the_same_state(tmp_path_factory, steps, size):

@@ -131,6 +131,7 @@ FOUND = st.builds(
 MAYBE = st.none() | NAMES
 
 
+@pytest.mark.slow
 @given(
     found=st.lists(FOUND, unique_by=lambda each: (each.seq, each.place)),
     pipeline=MAYBE,

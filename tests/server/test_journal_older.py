@@ -72,6 +72,7 @@ def held(hand):
     return [(row, entries(row.lines)) for row in hand.writer.journal.rows()]
 
 
+@pytest.mark.slow
 def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
     said = json.loads(stored("json"))
     assert said.pop("residual") == hand.books.residual == 0
@@ -80,6 +81,7 @@ def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
     assert files_set_aside(hand.writer.journal.path) == []
 
 
+@pytest.mark.slow
 def test_it_holds_every_record_as_it_was_sent(hand, sent):
     there = [entry for _, found in held(hand) for entry in found if isinstance(entry, Record)]
     mine = {record.trace_id: encode_entry(record) for record in there if record.trace_id in sent}
@@ -98,6 +100,7 @@ def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
     assert hand.server_state.engine.scorer.state.digest() == hand.replayed().engine.scorer.state.digest() == digest
 
 
+@pytest.mark.slow
 def test_its_saved_state_is_read(hand):
     saved = hand.writer.journal.checkpoint()
     ServerState(hand.settings).load(saved.data)
@@ -115,6 +118,7 @@ def test_what_waited_goes_on_waiting_and_is_accounted_for(hand):
     assert list(hand.writer.journal.bodies()) == []
 
 
+@pytest.mark.slow
 def test_what_came_to_the_older_ragmon_is_a_duplicate_now(hand, sent):
     hand.send(whole(sent.values()), body(*foreign(0)))
     hand.tick(10.0)

@@ -81,6 +81,7 @@ def test_after_a_jump_of_the_clock_as_well(hand):
     assert not hand.writer.clock.calm
 
 
+@pytest.mark.slow
 def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
     """The log cannot be moved while a transaction reads, a backup's, say: to delete rows would only lengthen it."""
     with closing(sqlite3.connect(hand.writer.journal.path, isolation_level=None)) as reader:

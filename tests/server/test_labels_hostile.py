@@ -120,6 +120,7 @@ def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_m
     assert (live.labels.book.results, live.labels.book.waiting) == ({ORPHAN: 1}, 0)
 
 
+@pytest.mark.slow
 def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_replay_is_the_same(tmp_path):
     text = "what a user asked " * 5000
     told = [{"trace_id": trace(0), "rater": f"r{n}", "correct": n % 2 == 0} for n in range(50)]

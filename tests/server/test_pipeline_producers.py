@@ -100,6 +100,7 @@ def test_the_largest_counts_of_several_producers_end_no_checkpoint(tmp_path):
         assert hand.agrees()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [2**63 - 1, 1e300, 1.7e308])
 def test_whatever_a_producer_counts_every_page_can_be_read(tmp_path, calls):
     with serving(tmp_path) as running:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.keepers import HOUR, NO_ERRORS, SHORT, Hand
 from tests.support.serving import asked, whole
 
@@ -27,6 +29,7 @@ def hours(hand, between):
             yield n
 
 
+@pytest.mark.slow
 def test_checkpoints_change_no_window_however_old_what_they_hold(tmp_path):
     """`ragmon verify` begins with the newest one and with the first row, and comes to the same."""
     with Hand(tmp_path, SHORT) as hand:
@@ -34,6 +37,7 @@ def test_checkpoints_change_no_window_however_old_what_they_hold(tmp_path):
     assert wrong == [()] * len(wrong)
 
 
+@pytest.mark.slow
 def test_a_restart_changes_no_window_however_old_what_it_goes_on_from(tmp_path):
     """The server begins with a checkpoint; a replay begins with the first row."""
 
@@ -47,6 +51,7 @@ def test_a_restart_changes_no_window_however_old_what_it_goes_on_from(tmp_path):
         assert all(hand.agrees() for _ in hours(hand, between))
 
 
+@pytest.mark.slow
 def test_a_configuration_that_is_read_again_unchanged_changes_no_window(tmp_path):
     with Hand(tmp_path, SHORT) as hand:
         assert all(hand.agrees() for _ in hours(hand, lambda n: hand.reload() if n == 100 else None))

@@ -416,6 +416,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, tmp_path):
         GrpcServer(consumer, HERE, token=None, tls=(key, cert)).start()
 
 
+@pytest.mark.slow
 def test_grpc_is_loaded_only_where_this_door_opens():
     script = "import ragmon.server.receiver.listener, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -195,6 +195,7 @@ def test_a_refusal_of_the_desk_is_told_in_the_form_of_the_request(consumer, port
     assert not consumer.refused
 
 
+@pytest.mark.slow
 def test_a_producer_tries_again_what_was_refused_for_now_and_gives_up_what_was_refused_for_good(consumer, port):
     sink = OtlpExporter(f"http://{port}", resource={})
     consumer.answers += [RejectedError(503, "disk_full", "full", retry_after=0.1)]
@@ -369,6 +370,7 @@ def test_a_large_body_from_a_stranger_is_not_read_and_yet_he_is_told_why(consume
     assert consumer.refused == {"unauthorised": 1}
 
 
+@pytest.mark.slow
 def test_a_flood_of_strangers_holds_nobody_up(consumer, opened):
     port = opened(token="sesame")
     stop, told = threading.Event(), []
@@ -606,6 +608,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_behind(consumer, p
     assert [body for _, body, _ in consumer.taken] == [b"whole"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("framing", ["Content-Length: 30000000", "Transfer-Encoding: chunked"])
 def test_who_sends_too_much_and_wants_to_be_hung_up_on_reads_why_first(opened, pair, framing, tls):
@@ -877,6 +880,7 @@ def test_an_exporter_delivers_over_tls(consumer, opened, pair):
     assert names_in(consumer.taken[0][1]) == ["ask"]
 
 
+@pytest.mark.slow
 def test_what_is_no_tls_harms_nobody(consumer, opened, pair, caplog):
     port = opened(tls=pair, deadline=1.0)
     with connect(port) as sock, connect(port) as silent, connect(port) as slow:

@@ -99,6 +99,7 @@ def test_what_producers_count_weighs_the_strata_and_shows_what_did_not_come(tmp_
     assert [line.calls for line in totals(tmp_path) if line.calls] == [1000]
 
 
+@pytest.mark.slow
 def test_errors_of_users_are_counted_by_kind_and_too_many_kinds_together(tmp_path):
     """Those of probes are not a user's; after a restart the counts go on."""
     erring = [request(n, error="TimeoutError") for n in range(3)]
@@ -134,6 +135,7 @@ def test_the_state_survives_a_stop_and_a_kill(tmp_path):
         assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_replaying_the_journal_gives_the_digest_of_the_server(tmp_path):
     with serving(tmp_path) as running:
         send(running, [request(n, claim="not in context" if n % 3 else "yes") for n in range(300)])

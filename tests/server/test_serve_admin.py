@@ -464,6 +464,7 @@ def test_one_comparison_is_made_at_a_time(filled, monkeypatch):
 # --- health -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_health_is_told_while_everybody_else_waits(filled):
     """An orchestrator would kill a server that only has much to do."""
     running = filled[0]
@@ -476,6 +477,7 @@ def test_health_is_told_while_everybody_else_waits(filled):
         client.join()
 
 
+@pytest.mark.slow
 def test_it_is_not_ready_while_the_journal_cannot_be_written_and_says_since_when(disk):
     """What it takes to be ready again is room, not a request: an orchestrator sends none to who is not ready."""
     clock, moved = still()

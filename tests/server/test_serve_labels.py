@@ -92,6 +92,7 @@ def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp
         assert writer.agrees()
 
 
+@pytest.mark.slow
 def test_a_label_finds_the_answer_of_a_framework_that_was_assembled_from_its_spans(tmp_path):
     with serving(tmp_path, '[pipeline]\nname = "support"\n') as running:
         send_body(running, export(foreign(7)).SerializeToString())
@@ -177,6 +178,7 @@ def test_a_producer_cannot_pass_its_own_word_for_what_people_say(tmp_path):
     assert kept.measures == {"groundedness": 0.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["none", "full"])
 def test_what_raters_wrote_is_kept_where_text_of_users_is(tmp_path, content):
     with serving(tmp_path, f'[capture]\ncontent = "{content}"\n') as running:

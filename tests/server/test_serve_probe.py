@@ -91,6 +91,7 @@ class TestOverHttp:
         wait_for(running.books, lambda books: books["scored"] >= 20)
         return running.metrics()
 
+    @pytest.mark.slow
     def test_the_applications_own_record_of_a_probe_counts_and_the_reply_completes_it(self, tmp_path):
         with (
             web(right) as there,
@@ -112,6 +113,7 @@ class TestOverHttp:
         assert replayed(tmp_path) == here
 
 
+@pytest.mark.slow
 def test_a_function_is_probed_in_the_servers_own_process(tmp_path):
     with serving(tmp_path, config(tmp_path, "tests.support.probed_functions:plain")) as running:
         wait_for(lambda: counted(running), lambda n: n >= 12)
@@ -187,6 +189,7 @@ def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
         assert len(there.asked) == 24
 
 
+@pytest.mark.slow
 def test_a_server_that_begins_again_goes_on_with_the_budget_of_the_day(tmp_path):
     with web(right) as there:
         text = config(tmp_path, there.url, "365d").replace("1000000000", "12")

@@ -107,6 +107,7 @@ def test_a_configmap_that_is_swapped_is_noticed(tmp_path):
         assert accounted(running)["scored"] == 100
 
 
+@pytest.mark.slow
 def test_a_changed_port_is_warned_of_and_nothing_more(tmp_path):
     configuration(tmp_path, ERRORS.format(0.5))
     with process(tmp_path) as running:
@@ -301,6 +302,7 @@ def probes(first, n=40):
     return found
 
 
+@pytest.mark.slow
 def test_a_gold_file_swapped_in_the_middle_of_a_window_never_mixes_its_versions(tmp_path):
     """Every answer is right by the old version and wrong by the new one: no number lies between, at no moment."""
     gold = tmp_path / "gold.jsonl"
@@ -364,6 +366,7 @@ def fires(running):
     return {alarm["alert"]: alarm["firing"] for alarm in running.status()["alarms"]}
 
 
+@pytest.mark.slow
 def test_alarms_and_baselines_survive_a_reload_that_does_not_concern_them(tmp_path):
     clock, moved = still()
     with changed(tmp_path, ALARMED.format(0.1), ALARMED.format(0.2), clock=clock) as (running, reload):
@@ -383,6 +386,7 @@ def test_alarms_and_baselines_survive_a_reload_that_does_not_concern_them(tmp_pa
         }
 
 
+@pytest.mark.slow
 def test_an_alarm_whose_gate_changed_is_silent_and_starts_from_nothing(tmp_path):
     """What it saw so far proves that the old level is not kept; of the new one it says nothing."""
     clock, moved = still()

@@ -82,6 +82,7 @@ def test_a_recorded_trace_maps_alike_however_its_spans_arrive(data, tmp_path, na
     assert set(status["unknown"]) == UNKNOWN.get(name, set())
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_not_rag_is_ignored_and_says_so(data, tmp_path):
     spans = [span._replace(attributes={}, events=[], scope="web") for span in fresh(recorded_trace(data))]
     with serving(tmp_path, FULL) as running:
@@ -101,6 +102,7 @@ def test_spans_that_come_after_their_record_are_counted_and_make_no_other(data, 
     assert len(journalled(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_without_content_the_journal_holds_no_text_and_the_same_facts(data, tmp_path):
     """The default: question, contexts and answer of users do not outlive the assembling."""
     trace = fresh(recorded_trace(data))
@@ -116,6 +118,7 @@ def test_without_content_the_journal_holds_no_text_and_the_same_facts(data, tmp_
     assert b"chunk text" not in held
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_set_holds_for_traces_nobody_decorated(data, tmp_path):
     """The draw is the trace id, as everywhere else; what loses it is counted and its attributes are not read."""
     trace = fresh(recorded_trace(data))

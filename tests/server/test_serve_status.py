@@ -37,6 +37,7 @@ BROKEN = {"citations": ["d404"]}
 """An answer that cites what was not retrieved."""
 
 
+@pytest.mark.slow
 def test_the_status_begins_with_what_is_wrong_and_since_when(tmp_path):
     clock, moved = still()
     with serving(tmp_path, "[pipelines.support]\n", clock=clock) as running:
@@ -249,6 +250,7 @@ def test_a_name_is_shown_as_text(treacherous):
     assert not [char for char in shown if not char.isprintable() and char != "\n"]
 
 
+@pytest.mark.slow
 def test_a_page_of_nothing_says_so(tmp_path):
     with serving(tmp_path) as running:
         shown = running.get("/")[1]

@@ -101,6 +101,7 @@ VALUES = st.sampled_from(
 LINES = st.lists(st.tuples(NAMES, VALUES).map(lambda pair: f"{pair[0]}: {pair[1]}\r\n"), max_size=3).map("".join)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=250, deadline=None)
 @given(
     line=st.sampled_from(

@@ -88,6 +88,7 @@ def test_bodies_that_cannot_be_made_smaller_are_inflated_all_the_same():
     assert inflate(gzip.compress(noise), "gzip") == noise
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_in_little_memory():
     """In a process of its own, whose peak nothing else raises: 256 MiB of zeros, a thousand to one."""
     script = """

@@ -162,6 +162,7 @@ def test_what_cannot_be_accepted_is_one_line_a_minute_and_is_served_once_there_a
     assert len("\n".join(running.lines)) < 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [24, 40])
 def test_a_server_that_cannot_open_enough_files_to_start_says_so_and_may_be_started_again(tmp_path, files):
     configuration(tmp_path)

@@ -139,6 +139,7 @@ def test_work_on_all_processors_that_leaves_pythons_lock_to_others_is_no_freeze(
     assert working.returncode == 0
 
 
+@pytest.mark.slow
 def test_time_in_which_the_process_is_stopped_does_not_count():
     """As on a machine that sleeps: the timer counts the process' own CPU time."""
     stopped = child("sys.stdin.read(1)")

@@ -221,6 +221,7 @@ def test_on_the_gate_5000_looks_are_told_wrong_at_most_as_often_as_allowed(gate)
     assert np.mean((passed | failed) > 0) > 0.01  # it is no bound that nothing comes near
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("p", "verdict", "median"), [(0.86, "pass", 326), (0.90, "pass", 111), (0.77, "fail", 1523), (0.70, "fail", 139)]
 )

@@ -118,6 +118,7 @@ def simulated(p0, p, gate, per_minute, *, runs=200, before=1500):
     return labels.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("p0", "p", "gate", "per_minute"),
     [(0.86, 0.70, 0.80, 1), (0.86, 0.70, 0.80, 10), (0.95, 0.80, 0.90, 10), (0.99, 0.95, 0.98, 10)],

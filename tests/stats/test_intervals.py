@@ -239,6 +239,7 @@ def test_a_rank_that_is_a_whole_number_is_not_pushed_up_by_floating_point():
     assert stats.quantile(counts, 0.07) == pytest.approx(1.0, rel=0.01)
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.floats(-1, 1e7), st.just(0.0)), max_size=30))
 def test_rows_sort_whole_batches_into_the_same_buckets(values):
     """A batch counts every value once, where one alone would fall, subnormal numbers and zero included."""

@@ -135,6 +135,7 @@ DESIGNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_it_covers_with_shorter_intervals_where_strata_are_kept_at_different_rates(design):
     """`labels` of each stratum's records are labelled; a rule errs on one answer in twelve, to either side."""

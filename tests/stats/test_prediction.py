@@ -135,6 +135,7 @@ def test_it_is_what_least_squares_say_of_the_records_themselves(sample):
     assert found.se >= math.sqrt(min(np.var(y), left) * (1 / n - 1 / records)) - 1e-9
 
 
+@pytest.mark.slow
 @given(samples(fewest=FEWEST))
 def test_failures_have_the_mirrored_estimate(sample):
     labels, others = sample
@@ -176,6 +177,7 @@ def test_a_proxy_that_is_the_same_for_all_labels_says_nothing(labels, proxy, oth
     assert predicted(given).rho is None
 
 
+@pytest.mark.slow
 @given(graded, st.lists(graded, min_size=FEWEST, max_size=60), st.lists(graded, max_size=50))
 def test_labels_that_are_all_alike_speak_alone(label, proxies, others):
     """Nobody knows how the proxy does on the other kind of answer."""

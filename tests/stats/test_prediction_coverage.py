@@ -215,6 +215,7 @@ def test_a_proxy_that_is_far_off_does_no_harm():
     assert coverage(found, 0.8) >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [60, 200, 2000])
 def test_it_covers_where_few_records_are_without_a_label(records):
     for kind in KINDS:
@@ -233,6 +234,7 @@ def test_it_makes_no_difference_whether_labelled_records_are_counted_among_all(r
         assert coverage(apart, 0.8) >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 30, 100, 300])
 @pytest.mark.parametrize("name", GRADED)
 def test_labels_between_nought_and_one_are_covered(name, n):

@@ -276,6 +276,7 @@ def graded_runs(name, n, runs):
     return np.full(runs, float(n)), scores.sum(1), (scores**2).sum(1), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCORES)
 def test_graded_scores_are_covered_from_thirty_on(name):
     for n, runs in ((30, RUNS), (100, 10_000), (1000, 2000)):
