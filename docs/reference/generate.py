@@ -199,16 +199,18 @@ def _notes(model: type[Table]) -> dict[str, str]:
     return {name: text.replace("|", "\\|") for name, text in found.items()}
 
 
-def _helps(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _helps(
+    command: click.Command, words: tuple[str, ...], parent: click.Context | None = None
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """What `--help` prints of a command and of all below it."""
     width = {"max_content_width": WIDTH, "terminal_width": WIDTH}
-    with click.Context(command, info_name=" ".join(words), **(command.context_settings | width)) as context:
+    with click.Context(command, info_name=words[-1], parent=parent, **(command.context_settings | width)) as context:
         yield words, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
         if isinstance(command, click.Group):
             for name in command.list_commands(context):
                 inner = command.get_command(context, name)
                 assert inner is not None  # noqa: S101 - the group has just named it
-                yield from _helps(inner, (*words, name))
+                yield from _helps(inner, (*words, name), context)
 
 
 if __name__ == "__main__":
