@@ -97,6 +97,7 @@ def test_seed_002(folder, example):
     assert compat("seed-002", *files) == published(lambda: seed_002.report(gold, predictions))
 
 
+@pytest.mark.slow
 @ten_thousand
 @given(
     generators_others.context_lists(empty=True),

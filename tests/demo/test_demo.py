@@ -154,10 +154,12 @@ def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     assert "digest " in last
 
 
+@pytest.mark.slow
 def test_a_demo_of_twenty_seconds_turns_a_gate_red(shows):
     assert shows["short"].end().reds
 
 
+@pytest.mark.slow
 def test_it_introduces_itself_in_three_lines(finished):
     assert finished.lines[0].startswith("A small RAG pipeline answers users, and probes")
     assert finished.lines[3].startswith("-- ")

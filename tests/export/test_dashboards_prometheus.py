@@ -64,6 +64,7 @@ def test_every_query_of_every_panel_brings_series_with_the_labels_its_legend_nam
     assert seen > 150
 
 
+@pytest.mark.slow
 def test_every_number_is_one_and_every_share_is_between_0_and_1(world):
     for document in world.dashboards.values():
         for panel in panels(document):
@@ -75,6 +76,7 @@ def test_every_number_is_one_and_every_share_is_between_0_and_1(world):
                     assert all(-1e-9 <= number <= 1 + 1e-9 for number in numbers), here
 
 
+@pytest.mark.slow
 def test_every_column_of_a_table_is_a_label_or_a_value_that_is_there(world):
     checked = 0
     for document in world.dashboards.values():
@@ -91,6 +93,7 @@ def test_every_column_of_a_table_is_a_label_or_a_value_that_is_there(world):
     assert checked >= 6
 
 
+@pytest.mark.slow
 def test_every_variable_has_values_to_choose_from(world):
     for document in world.dashboards.values():
         for variable in document["templating"]["list"]:
@@ -102,6 +105,7 @@ def test_every_variable_has_values_to_choose_from(world):
     assert window["current"]["value"] in values
 
 
+@pytest.mark.slow
 def test_every_annotation_has_events_whose_text_is_filled(world):
     seen = set()
     for annotation in world.dashboards["ragmon-overview"]["annotations"]["list"]:
@@ -113,6 +117,7 @@ def test_every_annotation_has_events_whose_text_is_filled(world):
     assert seen == {"Alerts that fire", "New builds", "New gold"}
 
 
+@pytest.mark.slow
 def test_of_one_replica_value_and_interval_are_its_own(world):
     told = pooled(GATE, "pipeline, gate", PIPELINE, equals("gate", "answer_precision"))
     for replica in world.replicas:
@@ -127,6 +132,7 @@ def test_of_one_replica_value_and_interval_are_its_own(world):
             assert number == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_of_two_replicas_ratios_are_weighed_and_intervals_are_narrower_than_each(world):
     each = [
         found
@@ -143,6 +149,7 @@ def test_of_two_replicas_ratios_are_weighed_and_intervals_are_narrower_than_each
     assert lower < value < upper
 
 
+@pytest.mark.slow
 def test_a_gate_that_fails_is_seen_and_so_is_its_alarm(world):
     (panel,) = [found for found in panels(world.dashboards["ragmon-overview"]) if found["title"] == "Gates"]
     (order,) = [found["options"]["renameByName"] for found in panel["transformations"] if found["id"] == _ORGANIZED]
@@ -160,6 +167,7 @@ def test_a_gate_that_fails_is_seen_and_so_is_its_alarm(world):
     assert column("threshold") == {name: one.gate.threshold for name, one in outcomes.items()}
 
 
+@pytest.mark.slow
 def test_the_latency_panel_leads_to_traces_that_can_be_opened(world):
     (panel,) = [found for found in panels(world.dashboards["ragmon-traffic"]) if found["title"] == "Latency"]
     assert all(target["exemplar"] for target in panel["targets"])

@@ -78,6 +78,7 @@ def test_questions_like_these_covers_the_questions_the_items_stand_for():
     assert widths[constants.QUESTIONS_LIKE_THESE] > 5 * widths[constants.GOLD_SET]
 
 
+@pytest.mark.slow
 def test_this_gold_set_covers_these_items():
     covered, _, _ = simulated()
     assert covered[constants.GOLD_SET, "items"] >= 0.95

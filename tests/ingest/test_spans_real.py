@@ -115,6 +115,7 @@ def test_a_chain_or_query_engine(setup):
     assert 0 < record.latency_ms.generate < record.latency_ms.total
 
 
+@pytest.mark.slow
 @everywhere
 def test_the_processor_in_the_applications_provider_yields_what_the_framework_returned(setup):
     """One record a request, with the ids and the answer of the framework itself."""

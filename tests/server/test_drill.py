@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
+import pytest
+
 from ragmon.config.load import load
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.recovery import recover, replay
@@ -76,6 +78,7 @@ def program(name, *arguments, env):
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_swapped_index_is_found_named_and_seen_to_be_put_right(tmp_path):
     """In minutes the gate fires; `ragmon why` names gate, minute, index and traces; the fix ends the alarm."""
     config = tmp_path / "ragmon.toml"

@@ -186,6 +186,7 @@ def ended(running, attackers, clients, watch):
     return {**books, "rss_mib": held >> 20}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_honest_requests_are_all_counted_beside_every_attack(tmp_path):
     """Each acknowledged trace is one record, the books close, the journal verifies, and it answers all the while."""

@@ -84,6 +84,7 @@ def urgent(told):
     }
 
 
+@pytest.mark.slow
 def test_a_fault_pages_with_the_reason_and_resolves_and_a_quiet_time_as_long_tells_nobody_anything(chain):
     app, told, server = chain
     server.wait_for(

@@ -185,6 +185,7 @@ def test_a_server_that_hangs_over_a_trace_ends_within_ten_seconds_of_a_signal(tm
         pass
 
 
+@pytest.mark.slow
 def test_a_line_that_harms_twice_while_it_is_scored_is_set_aside_and_stays_so_in_every_replay(tmp_path):
     """The records in its row count, and so do those that came after it; forgotten, it is off the disk."""
     poisoned(tmp_path, DIES, metric=True)

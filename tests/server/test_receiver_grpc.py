@@ -327,6 +327,7 @@ port.stop(1.0)
 """
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_in_little_memory(channel):
     """256 MiB of zeros, a thousand to one, sent to a server in a process of its own."""
     command = [sys.executable, "-c", SERVER]
