@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -213,6 +214,20 @@ def _helps(
                 yield from _helps(inner, (*words, name), context)
 
 
-if __name__ == "__main__":
+def write(*, check: bool) -> list[str]:
+    """Write the pages; with `check` nothing is written, and the pages that would change are returned."""
+    stale = []
     for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), encoding="utf-8")
+        path, text = DOCS / name, page()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    return stale
+
+
+if __name__ == "__main__":
+    checking = "--check" in sys.argv
+    changed = write(check=checking)
+    sys.stdout.write("".join(f"{name}\n" for name in changed))
+    sys.exit(1 if checking and changed else 0)

@@ -18,6 +18,8 @@ pytest.importorskip("bm25s")
 
 from tests.support.command_line import environment, on_terminal, ragmon, start
 
+pytestmark = pytest.mark.slow
+
 EXPECTED = {
     "index_drift": {"answer_precision", "citation_hit_rate", "index_hash"},
     "refusal_wave": {"over_refusal_rate"},
@@ -105,7 +107,6 @@ def finished(request, shows):
     return shows[request.param].end()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_without_the_extra_it_says_what_to_install(tmp_path):
     """The other demos run meanwhile, here and in the next tests."""
@@ -116,7 +117,6 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert not list(tmp_path.glob("ragmon-demo-*"))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -127,7 +127,6 @@ def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
     stopped = show(tmp_path, "--seconds", 600)
@@ -139,7 +138,6 @@ def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
     assert Path(stopped.text_after("Trace log: ")).is_file()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("shows")
 def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     """80 columns hold every name, number and verdict."""
@@ -154,12 +152,10 @@ def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     assert "digest " in last
 
 
-@pytest.mark.slow
 def test_a_demo_of_twenty_seconds_turns_a_gate_red(shows):
     assert shows["short"].end().reds
 
 
-@pytest.mark.slow
 def test_it_introduces_itself_in_three_lines(finished):
     assert finished.lines[0].startswith("A small RAG pipeline answers users, and probes")
     assert finished.lines[3].startswith("-- ")
@@ -208,7 +204,6 @@ def test_nothing_is_lost(finished):
     assert found[1] == found[2]
 
 
-@pytest.mark.slow
 def test_live_equals_replay(finished):
     """The proposed command, word for word, scores the trace log to the digest the live monitor had."""
     replay, _ = finished.commands()
@@ -216,7 +211,6 @@ def test_live_equals_replay(finished):
     assert f"digest `{finished.text_after('digest ')}`" in report.stdout
 
 
-@pytest.mark.slow
 def test_the_log_as_ci_would_judge_it_fails(finished):
     _, gate = finished.commands()
     judged = subprocess.run(gate, shell=True, capture_output=True, text=True, check=False, env=environment())
