@@ -17,7 +17,11 @@ import ragmon
 from ragmon.metrics import families
 
 ROOT = Path(__file__).parents[2]
-DOCS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
+DOCS = [
+    *(ROOT / f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("*/README.md")),
+]
 
 
 def blocks(path: Path, language: str) -> list[str]:
