@@ -61,7 +61,6 @@ class StreamCache:
 
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
-_NO_SLICE = ("",)
 Watch = Callable[[str, str, Record, Key, Mapping[str, int], Sequence[str]], None]
 """Called for every counted request: pipeline, source, record, facts, measured scores and slices."""
 FUTURE = 300.0

@@ -100,7 +100,7 @@ def log_above(scores: Scores, mean: float) -> float:
     >>> round(log_above(shares(95, 100), 0.80), 2)
     7.38
     """
-    return wealth(checked(scores), _checked_share("mean", mean))[0]
+    return wealth(checked(scores), checked_share("mean", mean))[0]
 
 
 def log_below(scores: Scores, mean: float) -> float:
@@ -119,7 +119,7 @@ def log_below(scores: Scores, mean: float) -> float:
     >>> round(log_below(shares(60, 100), 0.80), 2)
     8.45
     """
-    return wealth(mirrored(checked(scores)), 1 - _checked_share("mean", mean))[0]
+    return wealth(mirrored(checked(scores)), 1 - checked_share("mean", mean))[0]
 
 
 def verdict(
@@ -141,10 +141,10 @@ def verdict(
     """
     seen, bar = checked(scores), math.log(2 / alpha)
     if not at_least:
-        seen, threshold = mirrored(seen), 1 - _checked_share("threshold", threshold)
+        seen, threshold = mirrored(seen), 1 - checked_share("threshold", threshold)
     if seen and threshold <= 0:
         return "pass"
-    if wealth(seen, _checked_share("threshold", threshold))[0] >= bar:
+    if wealth(seen, checked_share("threshold", threshold))[0] >= bar:
         return "pass"
     return "fail" if wealth(mirrored(seen), 1 - threshold)[0] >= bar else None
 
@@ -180,7 +180,7 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
     >>> needed({1.0: 1}, 0.80), needed({0.0: 1}, 0.05), needed(shares(86, 100), 0.80), needed(shares(8, 10), 0.80)
     (27, 115, 446, None)
     """
-    seen, gate = checked(scores), _checked_share("threshold", threshold)
+    seen, gate = checked(scores), checked_share("threshold", threshold)
     n = sum(count for _, count in seen)
     sides = (seen, gate), (mirrored(seen), 1 - gate)
     growths = [[log / n for log, _ in _bets(scored, mean)] for scored, mean in sides if n]
@@ -207,7 +207,7 @@ def checked(scores: Scores) -> Seen:
         RagmonError: A score lies outside [0, 1], or a count is negative.
     """
     for x, count in scores.items():
-        _checked_share("score", x)
+        checked_share("score", x)
         if not count >= 0:
             raise RagmonError(f"score {x!r} occurs {count!r} times", hint="counts are 0 or more")
     return [(x, count) for x, count in scores.items() if count]
@@ -267,7 +267,12 @@ def _lower_bound(seen: Seen, bar: float) -> float:
     return low
 
 
-def _checked_share(name: str, value: float) -> float:
+def checked_share(name: str, value: float) -> float:
+    """The value, if it is a share.
+
+    Raises:
+        RagmonError: It lies outside [0, 1].
+    """
     if not 0 <= value <= 1:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ragmon.core.errors import RagmonError
+from ragmon.stats.betting import checked_share
 
 DROPS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
 """The drops an alarm bets on, as shares of its gate."""
@@ -35,7 +36,7 @@ def kl(p: float, q: float) -> float:
     >>> round(kl(0.70, 0.80), 4)
     0.0282
     """
-    parts = ((_checked_share("p", p), _checked_share("q", q)), (1 - p, 1 - q))
+    parts = ((checked_share("p", p), checked_share("q", q)), (1 - p, 1 - q))
     if any(x > 0 and y <= 0 for x, y in parts):
         return math.inf
     return max(0.0, sum(x * math.log(x / y) for x, y in parts if x > 0))
@@ -99,7 +100,7 @@ def labels_to_detect(
     >>> round(labels_to_detect(0.70, 0.80, 43_200)), labels_to_detect(0.80, 0.80, 43_200)
     (469, None)
     """
-    p, gate = _checked_share("p", p), _checked_share("gate", gate)
+    p, gate = checked_share("p", p), checked_share("gate", gate)
     if not at_least:
         p, gate = 1 - p, 1 - gate
     if gate >= 1:
@@ -132,12 +133,6 @@ def _checked_evidence(threshold: float) -> float:
     if not threshold > 1:
         raise RagmonError(f"threshold {threshold!r} is no evidence", hint="above 1: 43200 for 30 days")
     return threshold
-
-
-def _checked_share(name: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
-    return value
 
 
 ENOUGH: Final = 20

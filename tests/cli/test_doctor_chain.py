@@ -13,8 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from ragmon.cli.client import ServerStatus
+from ragmon.cli.doctor import chain
 from ragmon.cli.doctor.chain import chain_checks
 from ragmon.config.load import load
+from ragmon.export.state import StageCounters
 from ragmon.scoring import cardinality
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
@@ -405,3 +408,9 @@ def test_with_a_server_in_a_process_of_its_own_nothing_is_said_on_stderr(tmp_pat
         done = doctor(tmp_path, running.otlp, running.admin)
         assert (done.code, done.err) == (0, "")
         assert running.stop() == 0
+
+
+def test_what_was_dropped_for_one_reason_in_several_stages_is_added_up():
+    books = {stage: StageCounters(received=2, dropped={"too_late": 2}) for stage in ("receive", "score")}
+    before, after = (ServerStatus("1", 0.0, each) for each in ({}, books))
+    assert chain._dropped(before, after) == {"too_late": 4}

@@ -217,7 +217,7 @@ class ModelEndpoint:
         self._omit_optional_fields = False
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.url!r}, {self.model!r})"
+        return f"ModelEndpoint({self.url!r}, {self.model!r})"
 
     @asynccontextmanager
     async def session(self, deadline: float) -> AsyncIterator[Session]:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -343,10 +344,10 @@ def _outcome(
 
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
     """Records the server dropped between two statuses, by reason."""
-    dropped: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
     for stage, counters in after.books.items():
         earlier = before.books.get(stage)
-        dropped |= counter_delta({} if earlier is None else dict(earlier.dropped), dict(counters.dropped))
+        dropped.update(counter_delta({} if earlier is None else dict(earlier.dropped), dict(counters.dropped)))
     return dropped
 
 

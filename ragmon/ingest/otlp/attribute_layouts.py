@@ -32,6 +32,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ragmon.core import semconv
 from ragmon.ingest.otlp.batch import value
 from ragmon.ingest.spans.fields import MEMBERS
+from ragmon.ingest.spans.model import HIT_EVENTS
 from ragmon.ingest.spans.values import ABSENT, CELLS, LISTS, Cell, FlattenedList, GroupedAttributes, Memo, table
 
 _READ_KEYS: Final = frozenset(
@@ -79,7 +80,6 @@ _READ_KEYS: Final = frozenset(
 )
 _READ_PREFIXES: Final = tuple(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
 """The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
-_HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 
 
 def _is_read(key: str) -> bool:
@@ -101,7 +101,7 @@ def on_event(event: str, key: str) -> bool:
     (True, False)
     """
     return (
-        event in _HIT_EVENTS
+        event in HIT_EVENTS
         or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
         or (event == semconv.EVALUATION and key in MEMBERS)
     )

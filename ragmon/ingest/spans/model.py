@@ -185,7 +185,8 @@ _CONVENTIONS: Final = (
 )
 _RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """OpenLLMetry's names for LlamaIndex's retrievers; nothing else on their spans shows their role."""
-_HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
+HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
+"""Events that hold one hit of a vector search each."""
 _SCORED_NODE: Final = "NodeWithScore"
 _ROLE: Final = f"{semconv.MESSAGE}.role"
 
@@ -225,7 +226,7 @@ def _role_by_content(span: Span) -> int:
     if (
         semconv.DOCUMENTS in attributes
         or semconv.VECTOR_TOP_K in attributes
-        or any(event.name in _HIT_EVENTS for event in span.events)
+        or any(event.name in HIT_EVENTS for event in span.events)
     ):
         return Role.RETRIEVAL
     # OpenLLMetry records the operation for some models only.
