@@ -41,8 +41,7 @@ SECONDS = 10
 """After which a test is ended: only what is exponential takes longer."""
 MADE_WHERE_NEEDED = {
     "capture.pii",  # what a pattern of bounded length found
-    "config.positions",  # the configuration
-    "config.problems",
+    "config.problems",  # the configuration
     "config.tables",
     "config.types",
     "core.refusal",  # the default patterns are tried below
