@@ -18,7 +18,7 @@ from ragmon.capture.exporters.otlp import SpanWriter, add_attribute, add_scope
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import ExternalSpan
-from ragmon.ingest.otlp.request import read
+from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.spans import Span, to_record
 
 ROUNDS = 31

@@ -22,7 +22,7 @@ from ragmon.core.record import encode
 from ragmon.core.text import READ, fold, head, is_cut, normalise_question, split_citations, stream_safe
 from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp import request
+from ragmon.ingest.otlp import protobuf
 from ragmon.ingest.spans import to_record
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
@@ -228,7 +228,7 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     assert len(body) > 700_000
 
     def read():
-        (held,) = request.read_protobuf(body).foreign
+        (held,) = protobuf.read_protobuf(body).foreign
         record = to_record([held.span()]).record
         assert Scorer().observe(record)
         return record

@@ -19,8 +19,8 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import attribute_layouts
 from ragmon.ingest.otlp.batch import SpanBatch
+from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record

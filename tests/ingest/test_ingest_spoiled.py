@@ -15,8 +15,8 @@ from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp import repair
+from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, to_record
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, decode_traces

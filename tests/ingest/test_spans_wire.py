@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from ragmon.core import semconv
 from ragmon.ingest.otlp import attribute_layouts as reading
 from ragmon.ingest.otlp.attribute_layouts import IS_READ
-from ragmon.ingest.otlp.request import read
+from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.spans import to_record
 from ragmon.ingest.spans.values import LISTS, GroupedAttributes, flattened
 from tests.support.otlp_requests import export, plain

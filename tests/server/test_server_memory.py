@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ragmon.ingest.otlp.request import read_protobuf, span_bytes
+from ragmon.ingest.otlp.protobuf import read_protobuf, span_bytes
 from ragmon.server.receiver.interface import HTTPError
 from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits
 from tests.support.otlp_requests import export, field

@@ -13,11 +13,21 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import constants
+from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import repair
-from ragmon.ingest.otlp.batch import MAX_MESSAGES, TOO_MANY
+from ragmon.ingest.otlp.batch import (
+    BUILD,
+    MAX_MESSAGES,
+    RECORD_SEARCH_LIMIT,
+    SERVICE,
+    TOO_MANY,
+    ExternalSpan,
+    NativeSpan,
+    SpanBatch,
+)
 from ragmon.ingest.spans import Event, Span
+from ragmon.ingest.spans.model import OWN_SCOPE
 
 _DEEPEST: Final = 32
 _SMALLEST: Final = -(2**63)
@@ -414,3 +424,75 @@ def span(told: SpanMessage, scope: str) -> Span:
         sampled=None if told.flags is None else bool(told.flags & SAMPLED),
         links=[link.trace_id.lower() for link in told.links] if told.links else (),
     )
+
+
+def read_json(body: bytes) -> SpanBatch:
+    """The spans of a request in JSON; a malformed span is left out and counted.
+
+    Raises:
+        Rejected: The request itself is malformed.
+    """
+    batch = SpanBatch()
+    request, batch.body = export(body, batch.refuse)
+    check_span_count(
+        sum(len(scope.spans) for resource_spans in request.resource_spans for scope in resource_spans.scope_spans)
+    )
+    batch.spans = batch.rejected.total()
+    for resource_spans in request.resource_spans:
+        try:
+            resource = plain(resource_spans.resource.attributes)
+        except Rejected as rejected:
+            lost = sum(len(scope.spans) for scope in resource_spans.scope_spans)
+            batch.spans += lost
+            batch.refuse(Rejected(rejected.reason, str(rejected), lost))
+            continue
+        values = (resource.get(key) for key in (SERVICE, BUILD))
+        service, build = (value if isinstance(value, str) and value else None for value in values)
+        for scope in resource_spans.scope_spans:
+            _read_scope(batch, scope, service, build)
+    return batch
+
+
+def _read_scope(batch: SpanBatch, scope_spans: ScopeSpans, service: str | None, build: str | None) -> None:
+    batch.spans += len(scope_spans.spans)
+    for message in scope_spans.spans:
+        try:
+            _sort_json(batch, message, span(message, scope_spans.scope.name), service, build)
+        except Rejected as rejected:
+            batch.refuse(rejected)
+
+
+def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
+    """Add a span to the list of the batch it belongs to.
+
+    Raises:
+        Rejected: The span holds a record that is not text.
+    """
+    own, end_ns = span.scope == OWN_SCOPE, span.end_ns
+    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+    line = _json_record(message.attributes if own else message.attributes[:RECORD_SEARCH_LIMIT])
+    if line is not None:
+        batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
+    elif own:
+        batch.stages += 1
+    else:
+        is_root = span.parent_id is None
+        batch.foreign.append(
+            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _identity)
+        )
+
+
+def _json_record(attributes: list[Pair]) -> str | None:
+    """The record among the attributes of a span.
+
+    Raises:
+        Rejected: It is not text.
+    """
+    pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
+    if pair is not None and pair.value.string_value is None:
+        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
+    return None if pair is None else pair.value.string_value
+
+
+def _identity(span: Span, _scope: str) -> Span:
+    return span

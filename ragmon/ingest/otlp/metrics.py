@@ -17,7 +17,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected, wrong_type
-from ragmon.ingest.otlp.request import parse_message
+from ragmon.ingest.otlp.protobuf import parse_message
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.stats import NOT_POSITIVE, bucket
 

@@ -249,7 +249,7 @@ def _bodies(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
 
 def _waiting_traces(form: str, body: bytes) -> set[bytes]:
     """The ids of the third-party traces in a request, whose spans may wait; none if it cannot be read any more."""
-    from ragmon.ingest.otlp.request import read  # noqa: PLC0415 - a heavy import, needed once for a journal
+    from ragmon.ingest.otlp.protobuf import read  # noqa: PLC0415 - a heavy import, needed once for a journal
 
     try:
         return {span.trace_id for span in read(body, json=form == "json").foreign}

@@ -23,7 +23,7 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import batch as extent
 from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan, NativeSpan
 from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.request import read, span_bytes
+from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.monitor.log import log_error

@@ -1,6 +1,6 @@
-"""The body of an OTLP request with traces, in either encoding, as spans that are decoded only when they are needed.
+"""OTLP's protobuf encoding, and `read` for a request with traces in either encoding.
 
-The binary encoding is read without an object for every attribute.
+Spans are decoded only when they are needed, and without an object for every attribute.
 
 Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
 """
@@ -18,11 +18,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import batch as extent
-from ragmon.ingest.otlp import json as lines
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.attribute_layouts import ByKind, InBytes, attributes, on_event
 from ragmon.ingest.otlp.batch import BUILD, RECORD_SEARCH_LIMIT, SERVICE, ExternalSpan, NativeSpan, SpanBatch, value
-from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, check_span_count, export, plain
+from ragmon.ingest.otlp.json import SAMPLED, read_json
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span
 from ragmon.ingest.spans.model import OWN_SCOPE
@@ -216,74 +215,4 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
         >>> batch.spans, batch.foreign, batch.first
         (1, [], "traceId is 32 hex digits, not '0'")
     """
-    return _read_json(body) if json else read_protobuf(body)
-
-
-def _read_json(body: bytes) -> SpanBatch:
-    batch = SpanBatch()
-    request, batch.body = export(body, batch.refuse)
-    check_span_count(
-        sum(len(scope.spans) for resource_spans in request.resource_spans for scope in resource_spans.scope_spans)
-    )
-    batch.spans = batch.rejected.total()
-    for resource_spans in request.resource_spans:
-        try:
-            resource = plain(resource_spans.resource.attributes)
-        except Rejected as rejected:
-            lost = sum(len(scope.spans) for scope in resource_spans.scope_spans)
-            batch.spans += lost
-            batch.refuse(Rejected(rejected.reason, str(rejected), lost))
-            continue
-        service, build = (_text_or_none(resource.get(key)) for key in (SERVICE, BUILD))
-        for scope in resource_spans.scope_spans:
-            _read_scope(batch, scope, service, build)
-    return batch
-
-
-def _read_scope(batch: SpanBatch, scope_spans: ScopeSpans, service: str | None, build: str | None) -> None:
-    batch.spans += len(scope_spans.spans)
-    for message in scope_spans.spans:
-        try:
-            _sort_json(batch, message, lines.span(message, scope_spans.scope.name), service, build)
-        except Rejected as rejected:
-            batch.refuse(rejected)
-
-
-def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
-    """Add a span to the list of the batch it belongs to.
-
-    Raises:
-        Rejected: The span holds a record that is not text.
-    """
-    own, end_ns = span.scope == OWN_SCOPE, span.end_ns
-    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    line = _json_record(message.attributes if own else message.attributes[:RECORD_SEARCH_LIMIT])
-    if line is not None:
-        batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
-    elif own:
-        batch.stages += 1
-    else:
-        is_root = span.parent_id is None
-        batch.foreign.append(
-            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _identity)
-        )
-
-
-def _json_record(attributes: list[Pair]) -> str | None:
-    """The record among the attributes of a span.
-
-    Raises:
-        Rejected: It is not text.
-    """
-    pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
-    if pair is not None and pair.value.string_value is None:
-        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
-    return None if pair is None else pair.value.string_value
-
-
-def _identity(span: Span, _scope: str) -> Span:
-    return span
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return read_json(body) if json else read_protobuf(body)
