@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import click
 import msgspec
 
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
-from ragmon.core.net import retry_after
+from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.net import Url, parse_url
+from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, BackOff, retry_after
 from ragmon.export.state import StageCounters
 from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
-"""Seconds to wait for a response."""
+"""Seconds for a request and its response."""
 MAX_BODY: Final = 64 << 20
-"""Bytes of a response that are read at most."""
+"""Largest response that is read, in bytes."""
 STATUS: Final = "/api/status"
 _EXAMPLE: Final = "http://127.0.0.1:9464"
 
@@ -49,20 +52,6 @@ class ClientRequest(NamedTuple):
     path: str
     body: bytes | None = None
     headers: Mapping[str, str] = {}
-
-
-class ServerResponse(NamedTuple):
-    """The HTTP response of a server.
-
-    Attributes:
-        status: The HTTP status.
-        body: The response body.
-        again: The `Retry-After` header; None if there is none.
-    """
-
-    status: int
-    body: bytes
-    again: str | None = None
 
 
 class ProducerStats(msgspec.Struct):
@@ -131,84 +120,63 @@ class ServerStatus(msgspec.Struct):
     builds: list[tuple[str, str, str]] = []
 
 
-class ServerAddress(NamedTuple):
-    """The address of a server."""
-
-    tls: bool
-    host: str
-    port: int
-    path: str
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def parse_server_address(url: str) -> ServerAddress:
+def parse_server_url(text: str) -> Url:
     """Parse the URL of a server.
 
     Raises:
         RagmonError: It is not a usable URL.
 
-    >>> str(parse_server_address("https://ragmon.example/monitor/"))
+    >>> parse_server_url("https://ragmon.example/monitor/").authority
     'ragmon.example:443'
     """
-    try:
-        parts = urlsplit(url)
-        host, port, tls = parts.hostname, parts.port, parts.scheme == "https"
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https") or "@" in parts.netloc:
-        # The part before an @ may hold a password, so such an address is not shown.
-        shown = "it names a user" if "@" in url else shorten(url)
-        raise RagmonError(f"this is no address of a server: {shown}", hint=_EXAMPLE)
-    return ServerAddress(tls, host, port or (443 if tls else 80), parts.path.rstrip("/"))
+    return parse_url(text, "the server's URL", hint=_EXAMPLE, base=True)
 
 
-def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
+def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> HttpResponse:
     """Send a GET request.
 
     Args:
         url: The server's address; proxies of the environment are not used.
         path: The path of the page.
-        timeout: Seconds to wait for each part of the response.
+        timeout: Seconds for the request and its response.
 
     Raises:
         RagmonError: The address is invalid.
-        NoAnswerError: No server responds there.
+        NoResponseError: No server responds there.
     """
-    return send_request(parse_server_address(url), ClientRequest("GET", path), timeout=timeout)
+    return send_request(parse_server_url(url), ClientRequest("GET", path), timeout=timeout)
 
 
 def send_request(
-    where: ServerAddress, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
-) -> ServerResponse:
+    server: Url, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
+) -> HttpResponse:
     """Send a request and read the response.
 
     Args:
-        where: The server.
+        server: The server.
         request: The request.
-        timeout: Seconds to wait for each part of the response.
+        timeout: Seconds for the request and its response.
         trusted: The TLS context with the trusted certificates; None for the certificates this machine trusts.
 
     Raises:
-        NoAnswerError: No server responds there.
+        NoResponseError: No server responds there, or its response is too large.
     """
-    if where.tls:
-        trusted = trusted or ssl.create_default_context()
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            where.host, where.port, timeout=timeout, context=trusted
-        )
-    else:
-        connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout)
     try:
-        connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
-        response = connection.getresponse()
-        return ServerResponse(response.status, response.read(MAX_BODY), response.headers.get("Retry-After"))
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise NoResponseError(f"nobody answers on {where} ({_reason(error)})", hint=_hint(error)) from error
-    finally:
-        connection.close()
+        with closing(HttpClient(server, MAX_BODY, trusted)) as client:
+            response = client.exchange(
+                request.method,
+                f"{server.path}{request.path}",
+                monotonic() + timeout,
+                body=request.body,
+                headers=request.headers,
+            )
+    except (OSError, HTTPException, UnicodeError) as error:
+        message = f"nobody answers on {server.authority} ({_reason(error)})"
+        raise NoResponseError(message, hint=_hint(error)) from error
+    if response.is_cut:
+        message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
+        raise NoResponseError(message, hint=f"is this the address of ragmon? Such as {_EXAMPLE}")
+    return response
 
 
 def _reason(error: Exception) -> str:
@@ -230,7 +198,7 @@ def status(url: str) -> ServerStatus:
 
     Raises:
         RagmonError: The address is invalid.
-        NoAnswerError: No server responds there, or it is no `ragmon serve`.
+        NoResponseError: No server responds there, or it is no `ragmon serve`.
     """
     response = get_page(url, STATUS)
     try:
@@ -240,7 +208,7 @@ def status(url: str) -> ServerStatus:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
     raise NoResponseError(
-        f"what answers on {parse_server_address(url)} is not the admin port of `ragmon serve` ({reason})",
+        f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})",
         hint="`[serve] admin` of the server's configuration says where that is",
     )
 
@@ -255,22 +223,14 @@ def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, in
 
 
 QUERY_TIMEOUT: Final = 30.0
-"""Seconds to wait for the response to a query that needs no scoring."""
+"""Seconds for a query that needs no scoring, and its response."""
 
 
 TRIES: Final = 5
 """How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
-MIN_BACKOFF: Final = 1.0
-MAX_BACKOFF: Final = 30.0
-"""Seconds between two tries if the monitor names no time or a longer one: a person waits for the command."""
-_RETRIED: Final = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
+FIRST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 30.0
+"""The limits of the first and of every pause between two tries, in seconds: a person waits for the command."""
 
 
 class ErrorResponseError(RagmonError):
@@ -294,14 +254,14 @@ def get_json(url: str, path: str, asked: Mapping[str, str], *, timeout: float = 
         url: Its address.
         path: The path of the query.
         asked: The query parameters.
-        timeout: Seconds to wait for each part of the response.
+        timeout: Seconds for the query and its response.
 
     Raises:
         RagmonError: The address is invalid.
-        NoAnswerError: No server responds there.
-        AnsweredError: The monitor responded with an error, or the server is no monitor.
+        NoResponseError: No server responds there.
+        ErrorResponseError: The monitor responded with an error, or the server is no monitor.
     """
-    return _json_object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_address(url))
+    return _json_object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_url(url))
 
 
 def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
@@ -316,27 +276,28 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
 
     Raises:
         RagmonError: The address or the token is invalid.
-        NoAnswerError: No server responds there.
-        AnsweredError: The monitor rejected the request.
+        NoResponseError: No server responds there.
+        ErrorResponseError: The monitor rejected the request.
     """
-    address, token = parse_server_address(url), None if reads else read_token(settings.serve)
+    server, token = parse_server_url(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
     trusted = _tls_context(settings)
-    response = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    for attempt in range(1, TRIES):
-        if response.status not in _RETRIED:
+    back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, max_retry_after=MAX_RETRY_AFTER_FOR_USER)
+    response = send_request(server, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    for _ in range(1, TRIES):
+        if response.status not in OVERLOADED:
             break
-        _wait(address, response, MIN_BACKOFF * 2.0 ** (attempt - 1))
-        response = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    return _json_object(response, address)
+        _wait(server, response, back_off)
+        response = send_request(server, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    return _json_object(response, server)
 
 
-def _wait(address: ServerAddress, response: ServerResponse, default: float) -> None:
-    """Wait as long as the monitor asks for, else the usual time, and print that."""
-    requested = retry_after(response.again)
-    seconds = min(MAX_BACKOFF, default if requested is None else requested)
-    click.echo(f"{printable_line(str(address))} answered {response.status}: trying again in {seconds:.0f} s", err=True)
+def _wait(server: Url, response: HttpResponse, back_off: BackOff) -> None:
+    """Wait as long as the monitor asks for, else for the pause of the back-off, and print that."""
+    seconds = back_off.pause(retry_after(response.headers.get("Retry-After")))
+    place = printable_line(server.authority)
+    click.echo(f"{place} answered {response.status}: trying again in {seconds:.0f} s", err=True)
     sleep(seconds)
 
 
@@ -349,11 +310,11 @@ def _tls_context(settings: Settings) -> ssl.SSLContext:
     return trusted
 
 
-def _json_object(response: ServerResponse, address: ServerAddress) -> dict[str, Any]:
+def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
     """The JSON object of a response.
 
     Raises:
-        AnsweredError: There is none, or the response is an error.
+        ErrorResponseError: There is none, or the response is an error.
     """
     try:
         value = json.loads(response.body)
@@ -362,6 +323,6 @@ def _json_object(response: ServerResponse, address: ServerAddress) -> dict[str, 
     if response.status == HTTPStatus.OK and isinstance(value, dict):
         return value
     fields = value if isinstance(value, dict) else {}
-    message = str(fields.get("error") or f"{address} answered {response.status}")
+    message = str(fields.get("error") or f"{server.authority} answered {response.status}")
     hint = str(fields.get("hint") or "--url names a monitor of another kind?")
     raise ErrorResponseError(message, response.status, hint=hint)

@@ -22,7 +22,7 @@ from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerFactory
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.plan import ProbeExporter, budget_of, chosen_probes, key_of, probe_exporter, questions
+from ragmon.monitor.probes.plan import ProbeExporter, chosen_probes, key_of, probe_exporter, questions, quota_of
 from ragmon.monitor.probes.prober import Prober
 from ragmon.monitor.probes.question import THROTTLED, ProbeCounts, ProbeResult
 from ragmon.monitor.probes.runner import ProbeWorkers, RecordSorter, TraceFile, run_round
@@ -185,9 +185,9 @@ def _run_until_signal(
     with _capture(settings) as capture:
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
-            budget = budget_of(settings, spec)
+            quota = quota_of(settings, spec)
             gold_questions = questions(_gold_of(spec, gold_sets))
-            probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, budget=budget))
+            probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, quota=quota))
         for prober in probers:
             prober.start()
             _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")

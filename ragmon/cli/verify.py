@@ -15,7 +15,7 @@ from typing import Final, cast
 import click
 import msgspec
 
-from ragmon.cli.client import NoResponseError, parse_server_address, status
+from ragmon.cli.client import NoResponseError, parse_server_url, status
 from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -139,7 +139,7 @@ def _audit_source(
 
 
 def _server(url: str) -> tuple[str, AuditResult]:
-    return f"the server on {parse_server_address(url)}", of_server(url)
+    return f"the server on {parse_server_url(url).authority}", of_server(url)
 
 
 def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, AuditResult]:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
+
+from ragmon.core.net import split_url
 
 T = TypeVar("T")
 TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -173,9 +174,9 @@ def function(value: str) -> str:
 def url(value: object) -> str:
     """An http or https address."""
     try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        if parts is not None and parts.scheme in ("http", "https") and parts.hostname and (parts.port or 0) >= 0:
-            return str(value)
+        if isinstance(value, str):
+            split_url(value)
+            return value
     except ValueError:
         pass
     raise value_error("must be an http or https address", 'such as "http://127.0.0.1:4318"')

@@ -1,18 +1,12 @@
-"""Network names: the endpoint and headers of OTLP requests, and the check of a request's `Host` header.
-
-The headers name the installed version of ragmon.
-"""
+"""The version of ragmon, the URLs that users write, and the check of a request's `Host` header."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Collection, Iterable
-from datetime import UTC
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
-from math import isnan
-from time import time
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,20 +21,46 @@ def current_version() -> str:
         return "0+unknown"
 
 
-PROTOBUF: Final = "application/x-protobuf"
-_PRINTABLE: Final = re.compile(r"[!-~]*")
+_PRINTABLE: Final = re.compile(r"[!-~]+")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-class Endpoint(NamedTuple):
-    """The base address of a receiver; `/v1/traces` and the like are appended to its path."""
+class Url(NamedTuple):
+    """An http or https URL, without its fragment and without the name and password of a user.
 
-    tls: bool
+    Attributes:
+        scheme: `http` or `https`.
+        host: Name or address of the host, in lower case, without brackets.
+        port: The port; the scheme's own where the URL has none.
+        path: The path; "" if there is none.
+        query: The query, without its question mark; "" if there is none.
+        has_user: The URL names a user, perhaps with a password.
+    """
+
+    scheme: str
     host: str
     port: int
-    path: str
+    path: str = ""
+    query: str = ""
+    has_user: bool = False
 
     @property
-    def loopback(self) -> bool:
+    def origin(self) -> tuple[str, str, int]:
+        """What a key or a text may be sent to (RFC 6454, section 4)."""
+        return self[:3]
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as messages show them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """The target of a request (RFC 9112, section 3.2.1)."""
+        return (self.path or "/") + (f"?{self.query}" if self.query else "")
+
+    @property
+    def is_loopback(self) -> bool:
         """Whether the name of the host shows that it is this machine."""
         if self.host == "localhost" or self.host.endswith(".localhost"):
             return True
@@ -50,57 +70,51 @@ class Endpoint(NamedTuple):
             return False
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{self.authority}{self.path}{f'?{self.query}' if self.query else ''}"
 
 
-def parse(text: str) -> Endpoint:
-    """Parse an address.
-
-    Args:
-        text: `http://host:port` or `https://host:port`, with or without a path.
+def split_url(text: str) -> Url:
+    """Read a URL, whatever its path and its query are.
 
     Raises:
-        RagmonError: The text is no such address.
+        ValueError: It is no http or https URL, or its host or port cannot exist.
 
-    >>> str(parse("https://otel.example/ingest/"))
+    >>> split_url("http://me:secret@[::1]/docs?page=2#top")
+    Url(scheme='http', host='::1', port=80, path='/docs', query='page=2', has_user=True)
+    """
+    parts = urlsplit(text)
+    host = parts.hostname or ""
+    if parts.scheme not in _DEFAULT_PORTS or not _PRINTABLE.fullmatch(host.encode("idna").decode()):
+        raise ValueError("no http or https URL")
+    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    return Url(parts.scheme, host, port, parts.path, parts.query, "@" in parts.netloc)
+
+
+def parse_url(text: str, name: str, *, hint: str, base: bool = False) -> Url:
+    """Parse the URL of a server that requests are sent to.
+
+    Args:
+        text: The URL.
+        name: What it is, for messages: `the target`.
+        hint: The hint of the errors.
+        base: Paths are appended to the URL: it has neither query nor fragment, and a slash at its end is left out.
+
+    Raises:
+        RagmonError: The text is no such URL, or it names a user. What may be a password is not shown.
+
+    >>> str(parse_url("https://otel.example/ingest/", "the endpoint", hint="", base=True))
     'https://otel.example:443/ingest'
     """
-    hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
     try:
-        url = urlsplit(text.strip())
-        host, port = url.hostname or "", url.port
-        host.encode("idna")
+        url = split_url(text.strip())
     except ValueError:
-        raise RagmonError(f"the export endpoint is no address: {shorten(text)}", hint=hint) from None
-    if "@" in url.netloc:  # the part before it may be a password, so the address is not shown
-        raise RagmonError("the export endpoint names a user", hint=hint)
-    valid = url.scheme in ("http", "https") and host and not (url.query or url.fragment)
-    if not valid or not _PRINTABLE.fullmatch(url.path):
-        raise RagmonError(f"the export endpoint is no address: {shorten(text)}", hint=hint)
-    tls = url.scheme == "https"
-    return Endpoint(tls, host, port or (443 if tls else 80), url.path.rstrip("/").removesuffix("/v1/traces"))
-
-
-def request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
-    """The headers of every request.
-
-    Args:
-        token: The bearer token; None where the receiver needs none.
-        compressed: Bodies are compressed with gzip.
-
-    Raises:
-        RagmonError: The token cannot be sent in a header.
-    """
-    headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{current_version()}"}
-    if compressed:
-        headers["Content-Encoding"] = "gzip"
-    if token is not None:
-        bare_token = token.strip()
-        if not bare_token or not _PRINTABLE.fullmatch(bare_token):
-            raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
-        headers["Authorization"] = f"Bearer {bare_token}"
-    return headers
+        url = None
+    if url is not None and url.has_user:
+        raise RagmonError(f"{name} names a user", hint=hint)
+    if url is None or not _PRINTABLE.fullmatch(url.target) or (base and ("?" in text or "#" in text)):
+        shown = "what may hold a password is not shown" if "@" in text else shorten(text)
+        raise RagmonError(f"{name} is no address: {shown}", hint=hint)
+    return url._replace(path=url.path.rstrip("/")) if base else url
 
 
 HINT: Final = 'ask for an address or localhost, or name it in the configuration: `[serve] hosts = ["ragmon.example"]`'
@@ -151,28 +165,3 @@ def is_ip_or_localhost(host: str) -> bool:
 def _name(host: str) -> str:
     """A host without its port."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-
-
-def retry_after(text: str | None) -> float | None:
-    """Seconds of a `Retry-After` header, given as a number or a date; None if it is missing or not valid.
-
-    A number that is too large for a double is infinite: whoever waits has a limit.
-
-    Source: RFC 9110, section 10.2.3.
-
-    >>> retry_after("1.5"), retry_after("-3"), retry_after("soon")
-    (1.5, 0.0, None)
-    """
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a date is rare, and the command line imports this
-
-        try:
-            moment = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
-    return None if isnan(seconds) else max(0.0, seconds)

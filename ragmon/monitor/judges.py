@@ -22,7 +22,7 @@ from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import error_location, warn_once
-from ragmon.core.quota import JudgeBudget
+from ragmon.core.pacing import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 class JudgeFactory:
     """Builds judges and their workers, and finds the gold item and fact reader of a request.
 
-    Pipelines that share a table share the judge, its queue and its budget.
+    Pipelines that share a table share the judge, its queue and its quota.
 
     Args:
         settings: The configuration.
         tell: Callback for the result of a judge on a task.
-        folder: Where budget files are stored; None keeps them in memory.
+        folder: Where the files of quotas are stored; None keeps them in memory.
         clock: Seconds since the epoch.
 
     Raises:
@@ -62,7 +62,7 @@ class JudgeFactory:
         self._clock = clock
         self._lock = Lock()
         self._workers: dict[tuple[str, Table, bool], JudgeWorkers] = {}
-        self._budgets: list[JudgeBudget] = []
+        self._quotas: list[DailyQuota] = []
         tables = [
             item for pipeline in (settings.common, *settings.pipelines.values()) for item in pipeline.judges.items()
         ]
@@ -108,8 +108,8 @@ class JudgeFactory:
     def reset_after_fork(self) -> None:
         """Reset in a forked child."""
         self._lock = Lock()
-        for budget in self._budgets:
-            budget.reset_after_fork()
+        for quota in self._quotas:
+            quota.reset_after_fork()
         for workers in self._workers.values():
             workers.reset_after_fork()
             workers.judge.reset_after_fork()
@@ -133,10 +133,11 @@ class JudgeFactory:
         if workers is None:
             path = self._settings.path
             config_path = "" if path is None else str(path.resolve())  # two applications may have judges of one name
-            budget_id = sha256(f"{config_path}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
-            budget = JudgeBudget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{budget_id}")
-            self._budgets.append(budget)
-            judge = _judge(name, table, budget)
+            quota_id = sha256(f"{config_path}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
+            quota_path = None if self._folder is None else self._folder / f"judge-{quota_id}"
+            quota = DailyQuota(table.max_per_day, path=quota_path, clock=self._clock)
+            self._quotas.append(quota)
+            judge = _judge(name, table, quota)
             workers = self._workers[key] = JudgeWorkers(judge, table.concurrency, self._on_judgement)
         return workers
 
@@ -146,7 +147,7 @@ def _redacts(settings: Settings) -> bool:
     return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
 
 
-def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
+def _judge(name: str, table: Table, quota: DailyQuota) -> Judge:
     """The judge that a table configures.
 
     Raises:
@@ -163,13 +164,13 @@ def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
     kind = table.asks(name)
     if table.url is None or table.model is None or kind is None:
         assert function is not None  # noqa: S101 - the caller skips tables without url and function
-        return Judge(name, terms, function, spend=budget.spend)
+        return Judge(name, terms, function, spend=quota.spend)
     if function is not None:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
         raise RagmonError(f"judge {name} is a function and a model", hint=hint)
     key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
     endpoint = ModelEndpoint(
-        table.url, table.model, key=key, spend=budget.spend, give_back=budget.give_back, breaker=Breaker()
+        table.url, table.model, key=key, spend=quota.spend, give_back=quota.give_back, breaker=Breaker()
     )
     return Judge(name, terms, (endpoint, kind))
 
@@ -185,8 +186,8 @@ class Panel:
 
     Args:
         settings: The configuration.
-        folder: Where judges count their calls, so that processes share a day's budget; None: each process has its own.
-        clock: Seconds since the epoch; budgets are per UTC day.
+        folder: Where judges count their calls, so that processes share a day's quota; None: each process has its own.
+        clock: Seconds since the epoch; quotas are per UTC day.
 
     Raises:
         GoldError: A gold file is broken.
@@ -250,7 +251,7 @@ class Panel:
         """Judge one record and wait for the result; callable from any thread.
 
         Args:
-            record: The request, with its texts; a probe counts in the same budget as any other request.
+            record: The request, with its texts; a probe counts in the same quota as any other request.
             sampled: Apply each judge's sampling draw; otherwise all of the pipeline's judges judge it.
             timeout: Seconds to wait; None for as long as the judges may take.
 

@@ -15,13 +15,14 @@ from ragmon.alarms import AlarmTransition
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
+from ragmon.core.log import log_error
+from ragmon.core.pacing import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions
-from ragmon.monitor.log import log_error
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.plan import budget_in, key_of, questions
-from ragmon.monitor.probes.prober import Prober, QuestionBudget, SweepTrigger
+from ragmon.monitor.probes.plan import key_of, questions, quota_in
+from ragmon.monitor.probes.prober import Prober, SweepTrigger
 from ragmon.monitor.probes.question import InFlight, ProbeCounts
 from ragmon.monitor.probes.runner import GRACE
 from ragmon.server.pipeline.probe_replies import WAIT
@@ -60,7 +61,7 @@ class ProbeSupervisor:
         self._folder = folder
         self._wait = wait
         self._counts = ProbeCounts()
-        self._budgets: dict[str, QuestionBudget] = {}
+        self._quotas: dict[str, DailyQuota] = {}
         self._running: dict[str, tuple[_Basis, Prober]] = {}
         self._capture: ProbeCapture | None = None
         self._pending_settings: SimpleQueue[Settings | None] = SimpleQueue()
@@ -155,10 +156,10 @@ class ProbeSupervisor:
         self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: ProbeCapture
     ) -> Prober:
         client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
-        budget = self._budgets.setdefault(spec.name, budget_in(self._folder, spec))
-        budget.most = spec.max_per_day
+        quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
+        quota.per_day = spec.max_per_day
         take = partial(self._take, redact, self._wait if client.far else 0.0)
-        return Prober(spec, questions(gold), client, take, counts=self._counts, budget=budget)
+        return Prober(spec, questions(gold), client, take, counts=self._counts, quota=quota)
 
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._writer.reply(redact(record), wait)

@@ -15,8 +15,8 @@ from ragmon.config.services import ServeTable
 from ragmon.config.settings import Settings
 from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError
+from ragmon.core.log import log_error
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.log import log_error
 from ragmon.server.journal import RetentionLimits
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.writer import JournalWriter

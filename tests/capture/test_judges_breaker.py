@@ -1,4 +1,4 @@
-"""A judge's server that fails is left alone: it takes neither the budget nor the time of those who wait."""
+"""A judge's server that fails is left alone: it takes neither the quota nor the time of those who wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
 from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.core import constants
-from ragmon.core.quota import JudgeBudget
+from ragmon.core.pacing import DailyQuota
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 from tests.support.chat_model import serving, status
@@ -26,16 +26,16 @@ def model():
 
 
 class Case:
-    """A judge with a budget, and a clock that a test moves."""
+    """A judge with a quota, and a clock that a test moves."""
 
     def __init__(self, url, timeout=20.0):
         self.clock = FakeClock(1000.0)
-        self.budget = JudgeBudget(PER_DAY, clock=lambda: 1e9)
+        self.quota = DailyQuota(PER_DAY, clock=lambda: 1e9)
         self.endpoint = ModelEndpoint(
             url,
             "m",
-            spend=self.budget.spend,
-            give_back=self.budget.give_back,
+            spend=self.quota.spend,
+            give_back=self.quota.give_back,
             breaker=Breaker(clock=self.clock),
         )
         self.judge = Judge("p", JudgeSettings(timeout=timeout), (self.endpoint, "contextual_precision"))
@@ -45,9 +45,9 @@ class Case:
         return [judged(self.judge, record("good a", f"{self.clock()} {place}")).result for place in range(n)]
 
     def spent(self):
-        """How much of the budget is gone; none is left after this."""
+        """How much of the quota is gone; none is left after this."""
         left = 0
-        while self.budget.spend():
+        while self.quota.spend():
             left += 1
         return PER_DAY - left
 
@@ -97,7 +97,7 @@ def test_a_server_that_answers_is_there_whatever_it_says(model, code):
     assert not case.endpoint.breaker.is_open
 
 
-def test_a_server_that_is_gone_costs_no_budget():
+def test_a_server_that_is_gone_costs_no_quota():
     with serving() as gone:
         pass
     case = Case(gone.url)

@@ -155,8 +155,8 @@ class TestFunctions:
         judge("forked")(lambda _: 1.0)
         with Panel(configured("[judges.forked]\nsample = 1.0\ntimeout = '1s'")) as panel:
             (seat,) = panel._judge_factory.seats("default")
-            (budget,) = panel._judge_factory._budgets
-            with budget._lock, seat.judge._cache._lock:
+            (quota,) = panel._judge_factory._quotas
+            with quota._lock, seat.judge._cache._lock:
                 panel.reset_after_fork()
                 assert [one.result for one in panel.judge(record())[1]] == ["scored"]
 

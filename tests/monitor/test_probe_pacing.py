@@ -1,27 +1,15 @@
-"""When questions are due: evenly, unpredictably, within the day, and not while nobody can answer."""
+"""When questions are due: evenly, unpredictably, within the day; and which answers a cache gave."""
 
 from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.monitor.probes.client import CacheHitDetector
-from ragmon.monitor.probes.prober import (
-    DAY,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    LONGEST_WAIT,
-    RESERVE,
-    BackOff,
-    JitteredSchedule,
-    QuestionBudget,
-    interval,
-)
+from ragmon.monitor.probes.prober import DAY, RESERVE, JitteredSchedule, interval
 
 NOON = 1_763_726_400.0
 
@@ -63,73 +51,6 @@ class TestPace:
         ]
         schedule.take()
         assert schedule.due == 85.0
-
-
-class TestBudget:
-    def test_it_is_of_a_utc_day(self):
-        budget, midnight = QuestionBudget(2), NOON + DAY / 2
-        for _ in range(2):
-            budget.spend(NOON)
-        assert [budget.left(at) for at in (NOON, midnight - 1, midnight, midnight + 1)] == [0, 0, 2, 2]
-        budget.spend(midnight)
-        assert budget.left(midnight + 5) == 1
-
-    def test_a_process_that_ends_leaves_what_it_sent_to_the_next_and_the_day_ends_all_the_same(self, tmp_path):
-        for left in (5, 3):
-            budget = QuestionBudget(5, DailyQuota(tmp_path, "probe"))
-            assert budget.left(NOON) == left
-            budget.spend(NOON)
-            budget.spend(NOON)
-        assert budget.left(NOON) == 1
-        assert budget.left(NOON + DAY) == 5
-        assert budget.left(NOON + 2 * DAY) == 5
-        assert not list(tmp_path.iterdir()), "yesterday's file stays a day, the one before it does not"
-
-    def test_processes_that_send_at_once_share_it(self, tmp_path):
-        one, other = QuestionBudget(3, DailyQuota(tmp_path, "probe")), QuestionBudget(3, DailyQuota(tmp_path, "probe"))
-        assert (one.left(NOON), other.left(NOON)) == (3, 3)
-        one.spend(NOON)
-        other.spend(NOON)
-        assert (one.left(NOON), other.left(NOON)) == (2, 1)
-
-    def test_where_nothing_can_be_written_the_process_counts_for_itself(self, tmp_path):
-        budget = QuestionBudget(3, DailyQuota(tmp_path / "gone", "probe"))
-        budget.spend(NOON)
-        assert budget.left(NOON) == 2
-
-    def test_a_clock_put_back_over_midnight_begins_no_new_day(self):
-        budget, midnight = QuestionBudget(1), NOON + DAY / 2
-        budget.spend(midnight)
-        assert [budget.left(at) for at in (midnight - 1, midnight + 1, midnight + DAY)] == [0, 0, 1]
-
-
-class TestBackOff:
-    def test_pauses_double_up_to_five_minutes(self):
-        back_off, pauses = BackOff(lambda: 1.0), []
-        for _ in range(12):
-            back_off.until = 0.0
-            back_off.failed(100.0)
-            pauses.append(back_off.until - 100.0)
-        assert pauses == [min(LONGEST_PAUSE, FIRST_PAUSE * 2**n) for n in range(12)]
-
-    def test_they_are_never_the_same_for_all(self):
-        back_off = BackOff(random.Random(1).random)
-        back_off.failed(0.0)
-        assert 0.5 <= back_off.until < 1.0
-
-    def test_an_answer_ends_them(self):
-        back_off = BackOff(lambda: 1.0)
-        for _ in range(5):
-            back_off.failed(0.0)
-        back_off.worked()
-        back_off.failed(100.0)
-        assert back_off.until == 101.0
-
-    @pytest.mark.parametrize(("asked", "pause"), [(0.0, 1.0), (30.0, 30.0), (1e9, LONGEST_WAIT)])
-    def test_an_application_is_left_alone_as_long_as_it_asks_for_within_an_hour(self, asked, pause):
-        back_off = BackOff(lambda: 1.0)
-        back_off.failed(0.0, asked)
-        assert back_off.until == pause
 
 
 def answered(qid, ms, claim="yes"):

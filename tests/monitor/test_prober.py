@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 
 from ragmon.alarms import AlarmTransition
+from ragmon.core.pacing import DailyQuota
 from ragmon.monitor.probes.prober import Prober, SweepTrigger
 from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
 from tests.support.probed import asking, web
@@ -42,11 +43,12 @@ class Inbox:
 
 
 @contextmanager
-def probing(target, *, wall=lambda: 0.0, questions=QUESTIONS, **keys):
+def probing(target, *, clock=lambda: 0.0, questions=QUESTIONS, **keys):
     """A prober that runs; gives it, what came back, and its counts."""
     inbox, counts = Inbox(), ProbeCounts()
     with asking(target, **{**FAST, **keys}) as client:
-        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(1), wall=wall)
+        quota = DailyQuota(client.spec.max_per_day, clock=clock)
+        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(1), quota=quota)
         prober.start()
         try:
             yield prober, inbox, counts
@@ -93,7 +95,7 @@ def test_no_more_questions_are_under_way_than_may_be():
 
 def test_the_days_budget_is_kept_and_the_next_day_it_goes_on():
     now = [86_000.0]
-    with web(yes) as there, probing(there.url, wall=lambda: now[0], every="365d", max_per_day=10) as found:
+    with web(yes) as there, probing(there.url, clock=lambda: now[0], every="365d", max_per_day=10) as found:
         prober, inbox, counts = found
         prober.sweep()
         inbox.wait(10)
@@ -137,7 +139,7 @@ def test_an_application_that_is_down_is_left_alone_and_its_errors_are_records():
         probing(there.url) as (prober, inbox, counts),
     ):
         assert inbox.wait(1)[0].error == "Http503Error"
-        until(lambda: prober._back_off.until > monotonic())
+        until(lambda: prober._paused_until > monotonic())
         status[0] = 200
         until(lambda: results(counts).get("ok"))
         assert len([record for record in inbox.records if record.error]) < 20

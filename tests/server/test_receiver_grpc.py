@@ -34,8 +34,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from ragmon.config.types import Address
+from ragmon.core import log
 from ragmon.core.errors import RagmonError
-from ragmon.monitor import log
 from ragmon.server.receiver import grpc as grpc_service
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits

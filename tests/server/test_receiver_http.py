@@ -33,9 +33,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
+from ragmon.core import log
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
-from ragmon.monitor import log
 from ragmon.server.receiver import http as door
 from ragmon.server.receiver import limits
 from ragmon.server.receiver.http import receiver_app

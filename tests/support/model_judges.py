@@ -18,7 +18,7 @@ ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(asking, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.01)
 
 
 def record(*contexts, claim="good one. bad one."):

@@ -17,13 +17,14 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urljoin
 
 from ragmon.capture.judges.prompts import Prompt, completion
 from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError
-from ragmon.core.net import current_version, retry_after
+from ragmon.core.net import current_version, parse_url, split_url
+from ragmon.core.pacing import BackOff, retry_after
 
 if TYPE_CHECKING:
     import httpx
@@ -47,7 +48,8 @@ class Breaker:
         self._max_failures = failures
         self._clock = clock
         self._failures = 0
-        self._pause = FIRST
+        self._back_off = BackOff(FIRST, LONGEST, draw=lambda: 1.0)  # one trial a pause: there is nothing to spread
+        self._pause = self._back_off.pause()
         self._until = 0.0
         self._is_trying = False
         self.reset_after_fork()
@@ -78,14 +80,16 @@ class Breaker:
             was_open = self.is_open
             self._failures += 1
             if was_open and self._is_trying:
-                self._pause = min(LONGEST, 2 * self._pause)
+                self._pause = self._back_off.pause()
             if self.is_open and (self._is_trying or not was_open):  # later failures of concurrent requests do not count
                 self._until, self._is_trying = self._clock() + self._pause, False
 
     def worked(self) -> None:
         """The server answered, with any result."""
         with self._lock:
-            self._failures, self._pause, self._is_trying = 0, FIRST, False
+            self._failures, self._is_trying = 0, False
+            self._back_off.reset()
+            self._pause = self._back_off.pause()
 
 
 class RedirectError(JudgeError):
@@ -112,20 +116,14 @@ def follow(url: str, location: str) -> str:
     """
     try:
         target = urljoin(url, location)
-        target_parts, url_parts = urlsplit(target), urlsplit(url)
-        is_same_origin = _origin(target_parts) == _origin(url_parts) and target_parts.username is None
+        parsed = split_url(target)
     except ValueError:
         raise RedirectError(JUDGE_ERROR, "its server redirects to what is no address") from None
-    if is_same_origin:
+    if parsed.origin == split_url(url).origin and not parsed.has_user:
         return target
-    if _is_private(target_parts.hostname or ""):
+    if _is_private(parsed.host):
         raise PrivateRedirectError(JUDGE_ERROR, "its server redirects to a private address")
     raise RedirectError(JUDGE_ERROR, "its server redirects to another origin")
-
-
-def _origin(parts: SplitResult) -> tuple[str, str, int]:
-    default = 443 if parts.scheme == "https" else 80
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or default
 
 
 def _is_private(host: str) -> bool:
@@ -135,13 +133,12 @@ def _is_private(host: str) -> bool:
         return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
 
 
-QUIET: Final = 3600.0
-"""Longest pause that a server's `Retry-After` can cause, in seconds."""
 LARGEST: Final = 1 << 20
 """Largest response body that is read, in bytes; a longer one is an error."""
 ATTEMPTS: Final = 3
-PAUSES: Final = (0.5, 2.0)
-"""Seconds before the second and the third attempt, if the server does not specify them."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 5.0
+"""The limits of the first and of every pause between two attempts, in seconds."""
 HOPS: Final = 3
 """Number of redirects within the origin that are followed."""
 _TOO_MANY_REQUESTS: Final = 429
@@ -158,13 +155,13 @@ class ModelResponse(NamedTuple):
     Attributes:
         status: The HTTP status.
         body: The response body.
-        pause: Seconds to wait before the next request, as the server asks; None if it does not.
+        retry_after: Seconds the server asks to wait before the next request; None if it does not.
         location: The target of a redirect.
     """
 
     status: int
     body: bytes
-    pause: float | None
+    retry_after: float | None
     location: str | None
 
 
@@ -189,7 +186,7 @@ class ModelEndpoint:
         breaker: The circuit breaker.
 
     Raises:
-        RagmonError: The address contains a user name, or httpx is not installed.
+        RagmonError: The address is none, or names a user, or httpx is not installed.
     """
 
     def __init__(
@@ -202,8 +199,8 @@ class ModelEndpoint:
         give_back: Callable[[], None] = lambda: None,
         breaker: Breaker | None = None,
     ) -> None:
-        if "@" in urlsplit(url).netloc:  # before the `@` may be a password, and httpx logs addresses
-            raise RagmonError("a judge's address names a user", hint="put its key into a file: api_key_file")
+        # httpx logs URLs, so this one must not have a password.
+        parse_url(url, "a judge's URL", hint="such as https://judge.example/v1; its key goes into a file: api_key_file")
         self._httpx = _httpx()
         self.unreachable: tuple[type[Exception], ...] = (self._httpx.TransportError, OSError)
         self.url = f"{url.rstrip('/')}/chat/completions"
@@ -230,7 +227,8 @@ class ModelEndpoint:
         headers = {"User-Agent": f"ragmon/{current_version()}", "Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        # No timeout per read: the whole judgement has one deadline, which also ends a server that sends byte by byte.
+        # httpx, and not `ragmon.core.http_client`: requests wait in an event loop, and a judgement's deadline cancels
+        # all of it. So there is no timeout per read, and a server that sends byte by byte is ended as well.
         async with self._httpx.AsyncClient(
             headers=headers, verify=self._tls, timeout=None, trust_env=False, follow_redirects=False
         ) as client:
@@ -251,8 +249,8 @@ class ModelEndpoint:
         return not was_plain
 
     def quiet(self, seconds: float) -> None:
-        """Pause requests to the server, at most `QUIET` seconds from now."""
-        self._paused_until = max(self._paused_until, monotonic() + min(seconds, QUIET))
+        """Pause requests to the server."""
+        self._paused_until = max(self._paused_until, monotonic() + seconds)
 
     async def turn(self, deadline: float) -> None:
         """Wait until a request may be sent, and take it out of the budget.
@@ -306,15 +304,14 @@ class Session:
         Raises:
             JudgeError: There is no usable reply.
         """
+        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
         for attempt in range(ATTEMPTS):
             response = await self._try(prompt)
             if response is not None and response.status in _BAD_REQUEST and self._endpoint.simplify():
                 response = await self._try(prompt)
             if response is not None and response.status not in _RETRYABLE:
                 break
-            pause = (
-                PAUSES[min(attempt, len(PAUSES) - 1)] if response is None or response.pause is None else response.pause
-            )
+            pause = back_off.pause(None if response is None else response.retry_after)
             if response is not None and response.status == _TOO_MANY_REQUESTS:
                 self._endpoint.quiet(pause)
             if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
@@ -352,8 +349,8 @@ class Session:
                 if len(received) > LARGEST:
                     raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
             headers = response.headers
-            pause = retry_after(headers.get("retry-after"))
-            return ModelResponse(response.status_code, bytes(received), pause, headers.get("location"))
+            seconds = retry_after(headers.get("retry-after"))
+            return ModelResponse(response.status_code, bytes(received), seconds, headers.get("location"))
 
 
 def read_key(path: Path, hint: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import socket
 import ssl
 import time
 from collections import Counter
@@ -25,11 +24,10 @@ from ragmon.cli.client import (
     TIMEOUT,
     NoResponseError,
     QuarantinedItem,
-    ServerAddress,
     ServerStatus,
     counter_delta,
     get_page,
-    parse_server_address,
+    parse_server_url,
     status,
 )
 from ragmon.cli.doctor.local import Check
@@ -37,6 +35,8 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError
+from ragmon.core.http_client import HttpClient
+from ragmon.core.net import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.exporting import Redacting, server
@@ -80,7 +80,7 @@ def trial_record() -> Record:
     )
 
 
-def send_record(settings: Settings, place: ServerAddress, record: Record) -> Check:
+def send_record(settings: Settings, place: Url, record: Record) -> Check:
     """Send a record with the configured token, through the exporter that applications use.
 
     Args:
@@ -96,12 +96,12 @@ def send_record(settings: Settings, place: ServerAddress, record: Record) -> Che
     with _log_messages() as messages, closing(sink):
         dropped = sink.deliver([record])
     if not dropped:
-        return Check(EXPORTER, ok=True, told=f"{place} took a trace")
-    reason = " ".join(messages) or f"{place} said no to the record itself ({', '.join(dropped)})"
+        return Check(EXPORTER, ok=True, told=f"{place.authority} took a trace")
+    reason = " ".join(messages) or f"{place.authority} said no to the record itself ({', '.join(dropped)})"
     return Check(EXPORTER, ok=False, told=reason, hint=_hint(reason, place))
 
 
-def _hint(reason: str, address: ServerAddress) -> str:
+def _hint(reason: str, address: Url) -> str:
     """What to correct, given the reason of the failure."""
     status_code = _STATUS.search(reason)
     if status_code is not None:
@@ -110,7 +110,7 @@ def _hint(reason: str, address: ServerAddress) -> str:
         return "its log; or something in between takes requests and passes none on"
     if "certificate is not trusted" in reason:
         return "SSL_CERT_FILE names a file of the certificates to trust, for this command as for the application"
-    if address.tls:
+    if address.scheme == "https":
         return "" if _supports_tls(address) else "it does not speak TLS: write http:// in `[export] endpoint`"
     return (
         "it speaks TLS: write https:// in `[export] endpoint`"
@@ -119,15 +119,13 @@ def _hint(reason: str, address: ServerAddress) -> str:
     )
 
 
-def _supports_tls(address: ServerAddress) -> bool:
+def _supports_tls(address: Url) -> bool:
     """Whether the server completes a TLS handshake, with any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((address.host, address.port), timeout=_HANDSHAKE_TIMEOUT) as connection,
-            context.wrap_socket(connection),
-        ):
+        with closing(HttpClient(address._replace(scheme="https"), 0, context)) as client:
+            client.open(time.monotonic() + _HANDSHAKE_TIMEOUT)
             return True
     except OSError:
         return False
@@ -242,17 +240,18 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
         yield _metrics(admin)
 
 
-def _reachable(endpoint: str) -> tuple[ServerAddress | None, Check]:
+def _reachable(endpoint: str) -> tuple[Url | None, Check]:
     """The address records are sent to, or None if nothing listens there; and the check."""
     hint = "start the server, or correct `[export] endpoint`"
     try:
-        address = parse_server_address(endpoint)
-        with socket.create_connection((address.host, address.port), timeout=TIMEOUT):
-            return address, Check("endpoint", ok=True, told=f"{address} answers")
+        address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
+        with closing(HttpClient(address._replace(scheme="http"), 0)) as client:
+            client.open(time.monotonic() + TIMEOUT)
+            return address, Check("endpoint", ok=True, told=f"{address.authority} answers")
     except RagmonError as error:
         return None, Check("endpoint", ok=False, told=str(error), hint=hint)
     except OSError as error:
-        message = f"nobody answers on {address} ({error.strerror or error})"
+        message = f"nobody answers on {address.authority} ({error.strerror or error})"
         return None, Check("endpoint", ok=False, told=message, hint=hint)
 
 
@@ -274,7 +273,7 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
         else ""
     )
     return server_status, Check(
-        "server", ok=True, told=f"ragmon {server_status.version} on {parse_server_address(admin)}{note}"
+        "server", ok=True, told=f"ragmon {server_status.version} on {parse_server_url(admin).authority}{note}"
     )
 
 

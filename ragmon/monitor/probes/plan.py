@@ -1,4 +1,4 @@
-"""What a probing process takes from the configuration: probes, questions, budgets, keys, and the exporter."""
+"""What a probing process takes from the configuration: probes, questions, quotas, keys, and the exporter."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.private_files import default_folder, make_private
-from ragmon.core.quota import DailyQuota
+from ragmon.core.pacing import DailyQuota
+from ragmon.core.private_files import default_folder
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, probe_key
 from ragmon.monitor.exporting import application_identity, server, trace_log
-from ragmon.monitor.probes.prober import QuestionBudget
 from ragmon.monitor.probes.question import GoldQuestion
 from ragmon.monitor.probes.runner import STDOUT, TraceFile
 
@@ -171,16 +170,16 @@ def _checked_target(target: str) -> str:
         raise RagmonError(f"--target is neither a function nor an address: {target!r}", hint=hint) from error
 
 
-def budget_in(folder: Path, spec: ProbeSpec) -> QuestionBudget:
-    """The daily budget of a probe, stored in the server's existing folder."""
-    return QuestionBudget(spec.max_per_day, DailyQuota(folder, f"probe-{_digest(spec.name)}"))
+def quota_in(folder: Path, spec: ProbeSpec) -> DailyQuota:
+    """The daily quota of a probe, stored in the server's existing folder."""
+    return DailyQuota(spec.max_per_day, path=folder / f"probe-{_digest(spec.name)}", make_folder=False)
 
 
-def budget_of(settings: Settings, spec: ProbeSpec) -> QuestionBudget:
-    """The daily budget of a probe on this machine, shared by all processes that run it."""
+def quota_of(settings: Settings, spec: ProbeSpec) -> DailyQuota:
+    """The daily quota of a probe on this machine, shared by all processes that run it."""
     folder = default_folder(application_identity(settings))
     name = f"probe-{_digest(str(settings.path), spec.name, spec.target)}"
-    return QuestionBudget(spec.max_per_day, None if folder is None else DailyQuota(folder, name, make_private))
+    return DailyQuota(spec.max_per_day, path=None if folder is None else folder / name)
 
 
 def _digest(*parts: str) -> str:

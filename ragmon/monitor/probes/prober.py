@@ -1,6 +1,6 @@
 """The prober of one probe: sends the questions of a gold set at a steady rate, or the whole set at once as a sweep.
 
-Questions are sent at random moments of regular intervals, within a daily budget, and with back-off after failures.
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures.
 `SweepTrigger` decides which alarms start a sweep. Time, randomness and files are passed in.
 """
 
@@ -11,23 +11,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import Thread
-from time import monotonic, time
+from time import monotonic
 from typing import Final
 
 from ragmon.alarms import AlarmTransition
 from ragmon.config.settings import ProbeSpec
 from ragmon.core import constants
-from ragmon.core.log import warn_once
-from ragmon.core.quota import DailyQuota
+from ragmon.core.log import log_error, warn_once
+from ragmon.core.pacing import DAY, BackOff, DailyQuota
 from ragmon.core.record import Record
-from ragmon.monitor.log import log_error
 from ragmon.monitor.probes.client import CacheHitDetector, ProbeClient
 from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, GoldQuestion, ProbeCounts, ProbeResult
 from ragmon.monitor.probes.runner import ProbeWorkers
 
 SWEEP_INTERVAL: Final = 3600.0
 """Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
-little, and an alarm that flaps must not spend the day's budget.
+little, and an alarm that flaps must not spend the day's quota.
 """
 
 
@@ -64,21 +63,18 @@ def _starts_look(transition: AlarmTransition) -> bool:
     return transition.severity == constants.LOOK and transition.state == "firing"
 
 
-DAY: Final = 86_400.0
 RESERVE: Final = 0.2
-"""The share of the daily budget reserved for sweeps."""
+"""The share of the daily quota reserved for sweeps."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
-"""Maximum seconds of back-off; the pause doubles with each failure."""
-LONGEST_WAIT: Final = 3600.0
-"""Maximum seconds of a `Retry-After` that is respected."""
+"""The limits of the first and of every pause after failures of the application, in seconds."""
 
 Draw = Callable[[], float]
 """A random number in [0, 1)."""
 
 
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
-    """Average seconds between two questions: as configured, or longer if the daily budget requires it.
+    """Average seconds between two questions: as configured, or longer if the daily quota requires it.
 
     Args:
         items: Questions per round.
@@ -124,72 +120,6 @@ class JitteredSchedule:
         self.due = self._start + (self._index + self._draw()) * self._interval
 
 
-class QuestionBudget:
-    """The maximum number of questions per UTC day.
-
-    Args:
-        most: The maximum.
-        spent: Stores the count in a file that outlives the process; None counts in memory.
-
-    Attributes:
-        most: The maximum; may be changed.
-    """
-
-    def __init__(self, most: int, spent: DailyQuota | None = None) -> None:
-        self.most = most
-        self._day = -1
-        self._sent = 0
-        self._quota = spent
-
-    def left(self, now: float) -> int:
-        """How many questions may still be sent today.
-
-        Args:
-            now: Seconds since the epoch.
-        """
-        day = int(now // DAY)
-        if day > self._day or day < self._day - 1:  # a clock set back across midnight starts no new day
-            self._day, self._sent = day, 0 if self._quota is None else self._quota.begin(day)
-        return self.most - self._sent
-
-    def spend(self, now: float) -> None:
-        """Count one question."""
-        self.left(now)
-        number = 0 if self._quota is None else self._quota.add(self._day)
-        self._sent = max(self._sent + 1, number)
-
-
-class BackOff:
-    """Pauses after failures of the application.
-
-    Args:
-        draw: Random numbers.
-
-    Attributes:
-        until: No question is sent before this time.
-    """
-
-    def __init__(self, draw: Draw) -> None:
-        self.until = 0.0
-        self._draw = draw
-        self._failures = 0
-
-    def failed(self, now: float, wait: float | None = None) -> None:
-        """Pause, twice as long as after the previous failure.
-
-        Args:
-            now: Monotonic seconds.
-            wait: Seconds the application asked for; None if it did not.
-        """
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 16)) * (0.5 + self._draw() / 2)
-        self._failures += 1
-        self.until = max(self.until, now + max(pause, min(wait or 0.0, LONGEST_WAIT)))
-
-    def worked(self) -> None:
-        """Reset the back-off after an answer."""
-        self._failures = 0
-
-
 _MAX_PAUSE: Final = 60.0
 """Maximum seconds before the prober checks again what is due."""
 
@@ -204,8 +134,7 @@ class Prober:
         take: Gets the record of every answer, in the prober's thread; returns whether it was accepted.
         counts: Counts the results of questions.
         rng: Random numbers: the order of a round, the moment of a question.
-        wall: Seconds since the epoch, for the daily budget.
-        budget: The daily budget, taken over from an earlier prober; None: a new one.
+        quota: The daily quota, which may have been an earlier prober's; None: a new one.
 
     Attributes:
         spec: The probe.
@@ -221,8 +150,7 @@ class Prober:
         *,
         counts: ProbeCounts,
         rng: random.Random | None = None,
-        wall: Callable[[], float] = time,
-        budget: QuestionBudget | None = None,
+        quota: DailyQuota | None = None,
     ) -> None:
         self.spec = spec
         self._questions = questions
@@ -231,11 +159,11 @@ class Prober:
         self._take = take
         self._counts = counts
         self._rng = rng or random.Random()  # noqa: S311 - the schedule is no secret
-        self._wall = wall
         self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
         self._schedule = JitteredSchedule(self.interval, monotonic(), self._rng.random)
-        self._budget = budget or QuestionBudget(spec.max_per_day)
-        self._back_off = BackOff(self._rng.random)
+        self._quota = quota or DailyQuota(spec.max_per_day)
+        self._back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, draw=self._rng.random)
+        self._paused_until = 0.0
         self._cache_hits = CacheHitDetector()
         self._round: deque[GoldQuestion] = deque()
         self._sweep: deque[GoldQuestion] = deque()
@@ -277,14 +205,14 @@ class Prober:
                     self._finish(answered)
             except Exception as error:  # noqa: BLE001 - the prober goes on after any failure
                 log_error(f"probe {self.spec.name} failed", error)
-                self._back_off.failed(monotonic())
+                self._back_off_for(None)
 
     def _next(self) -> GoldQuestion | None:
         """The question that is due now and may be sent, if any."""
-        now, wall = monotonic(), self._wall()
-        if self._stopping or now < self._back_off.until:
+        now = monotonic()
+        if self._stopping or now < self._paused_until:
             return None
-        if self._budget.left(wall) <= 0:
+        if self._quota.left <= 0:
             self._counts.add(self.spec.name, SKIPPED, len(self._sweep) + len(self._retries))
             self._sweep.clear()
             self._retries.clear()
@@ -296,8 +224,9 @@ class Prober:
             if self._sweep
             else self._next_of_round(now)
         )
-        if question is not None:
-            self._budget.spend(wall)
+        if question is not None and not self._quota.spend():  # another process took the last one
+            self._counts.add(self.spec.name, SKIPPED)
+            return None
         return question
 
     def _next_of_round(self, now: float) -> GoldQuestion | None:
@@ -310,10 +239,10 @@ class Prober:
 
     def _pause(self) -> float:
         """Seconds until the next question is due."""
-        if not self._workers.free or self._budget.left(self._wall()) <= 0:
+        if not self._workers.free or self._quota.left <= 0:
             return _MAX_PAUSE
         due = 0.0 if self._retries or self._sweep else self._schedule.due
-        return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._back_off.until - monotonic()))
+        return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._paused_until - monotonic()))
 
     def _finish(self, answered: ProbeResult) -> None:
         """Count the result of a question, and pass on its record."""
@@ -328,9 +257,17 @@ class Prober:
         if answered.unreachable:
             warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
         if answered.overloaded:
-            self._back_off.failed(monotonic(), answered.wait)
+            self._back_off_for(answered.wait)
         else:
-            self._back_off.worked()
+            self._back_off.reset()
+
+    def _back_off_for(self, wait: float | None) -> None:
+        """Send nothing for a while.
+
+        Args:
+            wait: Seconds the application asked for; None or 0 if it did not.
+        """
+        self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
 
     def _accepted(self, record: Record) -> bool:
         try:

@@ -18,6 +18,7 @@ from typing import BinaryIO, Final, Self
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
+from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER
 from ragmon.core.record import Record, encode
 from ragmon.monitor.probes.client import ProbeClient
 from ragmon.monitor.probes.question import LOST, THROTTLED, GoldQuestion, InFlight, ProbeResult
@@ -211,8 +212,8 @@ class TraceFile:
             self._file.close()
 
 
-MAX_RETRY_AFTER: Final = 60.0
-"""Maximum seconds of a `Retry-After` that is respected: a user waits for the end of the round."""
+_PAUSE: Final = 1.0
+"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
 _MAX_PAUSE: Final = 60.0
 
 
@@ -235,7 +236,7 @@ def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Itera
             if answered.result == THROTTLED:
                 retried = answered.question
                 waiting.appendleft(replace(retried, tries=retried.tries + 1))
-                until = monotonic() + min(answered.wait or 1.0, MAX_RETRY_AFTER)
+                until = monotonic() + min(answered.wait or _PAUSE, MAX_RETRY_AFTER_FOR_USER)
             yield answered
         if waiting and not (workers.busy or workers.free):
             return

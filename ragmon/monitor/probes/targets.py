@@ -11,18 +11,19 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping
+from contextlib import closing
 from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from threading import Lock, Thread
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.decorator import traced_as
-from ragmon.capture.exporters.http import HttpResponse, PersistentConnection
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.net import current_version, retry_after
+from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.net import current_version, parse_url
+from ragmon.core.pacing import retry_after
 from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
@@ -59,15 +60,6 @@ def is_from_cache(headers: Message) -> bool:
 
 MAX_REPLY_BYTES: Final = 4 << 20
 """Maximum bytes of a reply."""
-_OVERLOADED: Final = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
-"""Status codes of an overloaded application."""
 _WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Status codes that may come with a `Retry-After`."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
@@ -118,16 +110,9 @@ class HttpTarget:
     site: TracedFunction | None = None
 
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
-        parts = urlsplit(url)
-        if "@" in parts.netloc:  # it may contain a password, so the URL is not shown
-            raise RagmonError("the target names a user", hint='headers = { Authorization = "..." }')
-        if not parts.hostname or not (parts.path + parts.query).isascii():
-            raise RagmonError(f"the target is no address: {shorten(url)}", hint="https://rag.example/answer")
-        tls = parts.scheme == "https"
-        self.name = f"{parts.scheme}://{parts.netloc}"
-        self._host, self._port = parts.hostname, parts.port or (443 if tls else 80)
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._tls = ssl.create_default_context() if tls else None
+        hint = 'https://rag.example/answer; a password goes into headers = { Authorization = "..." }'
+        self._url = parse_url(url, "the target", hint=hint)
+        self._tls = ssl.create_default_context() if self._url.scheme == "https" else None
         self._body = body
         self._headers = _lowered({"Content-Type": "application/json", "Accept": "application/json", **headers})
         for name, value in self._headers.items():
@@ -160,9 +145,9 @@ class HttpTarget:
         return {**defaults, **self._headers, **probe_headers}
 
     def _post(self, body: bytes, headers: Mapping[str, str], sending: InFlight) -> HttpResponse:
-        connection = PersistentConnection(self._host, self._port, self._tls, MAX_REPLY_BYTES + 1)
         try:
-            return connection.post(self._path, body, headers, sending.deadline)
+            with closing(HttpClient(self._url, MAX_REPLY_BYTES, self._tls)) as client:
+                return client.exchange("POST", self._url.target, sending.deadline, body=body, headers=headers)
         except TimeoutError:
             raise
         except ssl.SSLCertVerificationError as error:
@@ -171,8 +156,6 @@ class HttpTarget:
             why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
             error_type = ConnectionError if isinstance(error, _RESET_ERRORS) else UnreachableError
             raise error_type(str(why)) from error
-        finally:
-            connection.close()
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
@@ -185,7 +168,7 @@ def read(reply: HttpResponse) -> Any:
     Raises:
         UnreadableReplyError: It is neither (for example HTML), or too long.
     """
-    if len(reply.body) > MAX_REPLY_BYTES:
+    if reply.is_cut:
         raise UnreadableReplyError(f"it is longer than {MAX_REPLY_BYTES} bytes")
     try:
         return json.loads(reply.body)
@@ -201,7 +184,7 @@ def _status_error(reply: HttpResponse) -> ReplyError:
     wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
     wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
     error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
-    return error_type(f"it answered with status {status}", wait=wait, overloaded=status in _OVERLOADED)
+    return error_type(f"it answered with status {status}", wait=wait, overloaded=status in OVERLOADED)
 
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'

@@ -26,12 +26,12 @@ from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.escaping import printable_json
+from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_known
 from ragmon.export.prometheus import Exposition
 from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.gates.releases import By
 from ragmon.monitor.embedded import split
-from ragmon.monitor.log import log_error
 from ragmon.server.api.queries import MAX_DROP, BusyError, QueryService
 from ragmon.server.api.status import StatusService
 from ragmon.server.journal import FailureQuery, JournalError

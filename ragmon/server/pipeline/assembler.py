@@ -19,12 +19,12 @@ import msgspec
 from ragmon.capture.call import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
+from ragmon.core.log import log_error
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Trace
 from ragmon.monitor.build import Redactions, span_settings
-from ragmon.monitor.log import log_error
 from ragmon.server.pipeline.clock import Deadline
 from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
 

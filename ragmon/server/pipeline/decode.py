@@ -16,6 +16,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import bounded
+from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
@@ -26,7 +27,6 @@ from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.monitor.log import log_error
 from ragmon.scoring.counts import add_counts
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from ragmon.config.settings import Settings
+from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.monitor.engine import MAX_TRANSITIONS
-from ragmon.monitor.log import log_error
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts

@@ -17,13 +17,13 @@ from ragmon import stats
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
+from ragmon.core.log import log_error
 from ragmon.core.policy import Policy
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine
-from ragmon.monitor.log import log_error
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.server.journal import Failure

@@ -16,9 +16,9 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.log import log_error
 from ragmon.core.record import Ack, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
-from ragmon.monitor.log import log_error
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock

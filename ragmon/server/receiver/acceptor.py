@@ -14,7 +14,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from ragmon.monitor.log import log_error
+from ragmon.core.log import log_error
 from ragmon.server.receiver.connection import Connection
 
 CONNECTIONS: Final = 400

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
+from ragmon.core.log import log_error
 from ragmon.ingest.compression import GZIP
-from ragmon.monitor.log import log_error
 from ragmon.server.receiver.interface import (
     NO_MESSAGE,
     TIMEOUT,

@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest, shorten
+from ragmon.core.log import log_error
 from ragmon.monitor import embedded
 from ragmon.monitor.embedded import LONGEST
-from ragmon.monitor.log import log_error
 from ragmon.server.receiver import messages
 from ragmon.server.receiver.fast_path import LARGEST, RequestHead, ResponseQueue, response_bytes
 from ragmon.server.receiver.interface import (

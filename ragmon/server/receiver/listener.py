@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
-from ragmon.monitor.log import log_error
+from ragmon.core.log import log_error
 from ragmon.server.receiver.acceptor import CONNECTIONS, Acceptor
 from ragmon.server.receiver.connection import KEEP_ALIVE, Connection, ConnectionLimits
 from ragmon.server.receiver.fast_path import ExportConnection

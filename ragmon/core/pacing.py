@@ -1,0 +1,218 @@
+"""How often others are asked: pauses between attempts, the `Retry-After` of a server, and a quota per day."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC
+from math import isnan
+from pathlib import Path
+from random import random
+from threading import Lock
+from time import time
+from typing import Final
+
+from ragmon.core.private_files import make_private
+
+MAX_RETRY_AFTER: Final = 3600.0
+"""Maximum seconds of a `Retry-After` that is respected; a server that names more is asked again after an hour."""
+MAX_RETRY_AFTER_FOR_USER: Final = 60.0
+"""The same where a user waits for the end of a command."""
+
+
+def retry_after(text: str | None) -> float | None:
+    """Seconds of a `Retry-After` header, given as a number or a date; None if it is missing or not valid.
+
+    A number that is too large for a double is infinite: whoever waits has a limit.
+
+    Source: RFC 9110, section 10.2.3.
+
+    >>> retry_after("1.5"), retry_after("-3"), retry_after("soon")
+    (1.5, 0.0, None)
+    """
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a date is rare
+
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
+    return None if isnan(seconds) else max(0.0, seconds)
+
+
+class BackOff:
+    """Pauses between attempts: random, so that many clients do not retry together, below a limit that doubles.
+
+    Source: M. Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015 ("full jitter").
+
+    Args:
+        first: The limit of the first pause, in seconds.
+        longest: The limit of every pause, in seconds.
+        max_retry_after: Maximum seconds of a `Retry-After` that is respected.
+        draw: A random number in [0, 1); a constant 1 makes every pause as long as its limit.
+
+    >>> back_off = BackOff(1.0, 5.0, draw=lambda: 1.0)
+    >>> [back_off.pause() for _ in range(4)], back_off.pause(30.0), back_off.pause(1e9)
+    ([1.0, 2.0, 4.0, 5.0], 30.0, 3600.0)
+    """
+
+    def __init__(
+        self,
+        first: float,
+        longest: float,
+        *,
+        max_retry_after: float = MAX_RETRY_AFTER,
+        draw: Callable[[], float] = random,
+    ) -> None:
+        self._first = first
+        self._longest = longest
+        self._max_retry_after = max_retry_after
+        self._draw = draw
+        self._limit = first
+
+    def pause(self, retry_after: float | None = None) -> float:
+        """Seconds to wait before the next attempt.
+
+        Args:
+            retry_after: Seconds the server asks to wait, which is respected; None if it does not.
+        """
+        limit, self._limit = self._limit, min(self._longest, 2 * self._limit)
+        return self._draw() * limit if retry_after is None else min(retry_after, self._max_retry_after)
+
+    def reset(self) -> None:
+        """An attempt succeeded: the next pause is a first one."""
+        self._limit = self._first
+
+
+SUFFIX: Final = ".spent"
+DAY: Final = 86_400
+"""Seconds in a day; days begin at midnight UTC."""
+
+
+class DailyQuota:
+    """A number of requests per day, shared by threads, and by processes that have the same file.
+
+    The count of a day is the length of the day's file, one byte for each request: processes share it without a lock,
+    and a restart continues it. Where nothing can be written, the process counts for itself.
+
+    Args:
+        per_day: Requests per day.
+        path: The file of a day is `PATH-DAY.spent`, with the days since the epoch; None counts in this process alone.
+        make_folder: Make the file's folder, or leave it unused if another user may write to it; False: it exists.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        per_day: Requests per day; may be changed.
+    """
+
+    def __init__(
+        self,
+        per_day: int,
+        *,
+        path: Path | None = None,
+        make_folder: bool = True,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self.per_day = per_day
+        self._path = path
+        self._make_folder = make_folder
+        self._clock = clock
+        self._lock = Lock()
+        self._day = -1
+        self._count = 0
+        self._given_back = 0
+
+    def reset_after_fork(self) -> None:
+        """Reset in a forked child: the parent may hold the lock, and requests given back belong to the parent."""
+        self._lock = Lock()
+        self._given_back = 0
+
+    @property
+    def left(self) -> int:
+        """How many requests are left today, as far as this process knows; negative if too many were sent."""
+        with self._lock:
+            self._begin_day()
+            return self.per_day - self._count + self._given_back
+
+    def spend(self) -> bool:
+        """Take one request from today's quota; returns whether one was left."""
+        with self._lock:
+            self._begin_day()
+            if self._given_back:
+                self._given_back -= 1
+                return True
+            if self._count >= self.per_day:
+                return False
+            self._count = max(self._count + 1, self._add())
+            return self._count <= self.per_day
+
+    def give_back(self) -> None:
+        """Put back a request that was not sent; this process uses it next."""
+        with self._lock:
+            self._given_back += 1
+
+    def _begin_day(self) -> None:
+        """Start with the count of today's file, if this is another day than before."""
+        day = int(self._clock() // DAY)
+        if day > self._day or day < self._day - 1:  # a clock set back over midnight starts no new day
+            self._day, self._count, self._given_back = day, 0, 0
+            with suppress(OSError):
+                self._count = self._stored_count()
+
+    def _stored_count(self) -> int:
+        """The count of today's file; removes the files of older days.
+
+        The files of later days and of the day before stay: a clock that is set back and corrected must not reset them.
+
+        Raises:
+            OSError: There is no file yet, or nothing can be written.
+        """
+        file = self._file()
+        if file is None:
+            return 0
+        for path in file.parent.glob(f"{file.name.rpartition('-')[0]}-*{SUFFIX}"):
+            if not _is_recent(path, self._day):
+                with suppress(OSError):  # an old file that stays does no harm
+                    path.unlink()
+        status = file.lstat()
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+    def _add(self) -> int:
+        """Count one request in today's file; returns the count, 0 where nothing can be written."""
+        try:
+            file = self._file()
+            if file is None:
+                return 0
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(file, flags, 0o600)
+            try:
+                os.write(descriptor, b".")
+                return os.lseek(descriptor, 0, os.SEEK_CUR)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return 0
+
+    def _file(self) -> Path | None:
+        """Today's file, in a folder that was made.
+
+        Raises:
+            OSError: The folder cannot be made, or another user may write to it.
+        """
+        if self._path is None:
+            return None
+        if self._make_folder:
+            make_private(self._path.parent)
+        return self._path.with_name(f"{self._path.name}-{self._day}{SUFFIX}")
+
+
+def _is_recent(path: Path, day: int) -> bool:
+    day_text = path.stem.rpartition("-")[2]
+    return day_text.isdigit() and int(day_text) >= day - 1
