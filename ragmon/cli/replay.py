@@ -35,8 +35,9 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import url as parse_url
 from ragmon.core.constants import TIMEOUT
-from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_json, printable_line
+from ragmon.core.net import shown_url
 from ragmon.export.markdown import render
 from ragmon.ingest.files import ReadSummary
 from ragmon.monitor.build import ScorerFactory
@@ -253,7 +254,7 @@ def seed_judge(
         address = parse_url(judge_url)
     except ValueError:
         hint = "such as https://judge.example/v1"
-        raise RagmonError(f"--judge-url is no address: {shorten(judge_url)}", hint=hint) from None
+        raise RagmonError(f"--judge-url is no address: {shown_url(judge_url)}", hint=hint) from None
     key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
     endpoint = ModelEndpoint(address, model, key=key)
 

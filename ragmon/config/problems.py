@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from ragmon.config.tables import RESERVED, ConfigDocument, field_at, table_at
 from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
+from ragmon.core.net import may_hold_password
 
 KeyPath = tuple[str | int, ...]
 """The path of a value: table names, keys, and array indexes from 0."""
@@ -328,6 +329,7 @@ class Problems:
         """
         place, full = self.where(path, scope)
         is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
+        is_hidden = is_hidden or (isinstance(value, str) and may_hold_password(value))
         key = dotted(full)
         self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint))
 
@@ -409,4 +411,5 @@ def syntax_problem(place: SourceLocation, message: str, text: str, hint: str) ->
     """The problem of a line that is not TOML; the line is shown unless it may hold a secret."""
     lines = text.splitlines()
     line = lines[place.line - 1].strip() if place.line and place.line <= len(lines) else ""
-    return Problem(place.path, place.line, "", message, line if line and not is_secret(line) else None, hint)
+    is_hidden = not line or is_secret(line) or may_hold_password(line)
+    return Problem(place.path, place.line, "", message, None if is_hidden else line, hint)

@@ -1,8 +1,8 @@
 """The synchronous HTTP client: one connection to one server, one deadline for each request.
 
-A socket's own timeout starts anew with each byte, so a slow server could hold a caller for ever. Here name resolution,
-connection, TLS handshake, request and response share one deadline. Redirects are not followed, and proxies of the
-environment are not used.
+A socket's own timeout starts anew with each byte, so a slow server could hold a caller for ever. Here connection, TLS
+handshake, request and response share one deadline. Redirects are not followed, and proxies of the environment are not
+used.
 """
 
 from __future__ import annotations

@@ -90,6 +90,16 @@ def split_url(text: str) -> Url:
     return Url(parts.scheme, host, port, parts.path, parts.query, "@" in parts.netloc)
 
 
+def may_hold_password(text: str) -> bool:
+    """Whether a text holds what may be a URL with a password."""
+    return "://" in text and "@" in text
+
+
+def shown_url(text: str) -> str:
+    """What a message shows of a text that should be a URL and is none."""
+    return "what may hold a password is not shown" if "@" in text else shorten(text)
+
+
 def parse_url(text: str, name: str, *, hint: str, base: bool = False) -> Url:
     """Parse the URL of a server that requests are sent to.
 
@@ -112,8 +122,7 @@ def parse_url(text: str, name: str, *, hint: str, base: bool = False) -> Url:
     if url is not None and url.has_user:
         raise RagmonError(f"{name} names a user", hint=hint)
     if url is None or not _PRINTABLE.fullmatch(url.target) or (base and ("?" in text or "#" in text)):
-        shown = "what may hold a password is not shown" if "@" in text else shorten(text)
-        raise RagmonError(f"{name} is no address: {shown}", hint=hint)
+        raise RagmonError(f"{name} is no address: {shown_url(text)}", hint=hint)
     return url._replace(path=url.path.rstrip("/")) if base else url
 
 

@@ -214,6 +214,8 @@ def test_a_switch_that_is_neither_on_nor_off_is_named(problems):
         "[serve]\ntoken_file = ['hunter2']\n",
         "[probe.p]\ntarget = 'a:b'\nheaders = { Authorization = ['hunter2'] }\n",
         "[serve]\ntoken_file = hunter2\n",
+        "[export]\nendpoint = 'ftp://me:hunter2@otel.example'\n",
+        "[export]\nendpoint = 'http://me:hunter2@otel.example\n",
     ],
 )
 def test_a_secret_is_not_repeated_in_a_problem(problems, text):

@@ -70,6 +70,7 @@ def test_what_is_none_is_named_and_shown(text):
         ("http://me:hunter2@h:99999/", "the target is no address"),
         ("htp://me:hunter2@h/", "the target is no address"),
         ("http://me:hunter2@h/a b", "the target names a user"),
+        ("me:hunter2@h", "the target is no address"),
     ],
 )
 def test_a_password_is_refused_and_never_shown(text, message):

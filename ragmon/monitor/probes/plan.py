@@ -17,6 +17,7 @@ from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.net import shown_url
 from ragmon.core.pacing import DailyQuota
 from ragmon.core.private_files import default_folder
 from ragmon.core.record import Record
@@ -167,7 +168,7 @@ def _checked_target(target: str) -> str:
         return ProbeTable(target=target).target
     except ValidationError as error:
         hint = "myapp.rag:answer, or https://rag.example/answer"
-        raise RagmonError(f"--target is neither a function nor an address: {target!r}", hint=hint) from error
+        raise RagmonError(f"--target is neither a function nor an address: {shown_url(target)}", hint=hint) from error
 
 
 def quota_in(folder: Path, spec: ProbeSpec) -> DailyQuota:
