@@ -62,6 +62,11 @@ BY_HASH: Final = "hash"
 BY_EMBEDDING: Final = "embedding"
 UNMATCHED: Final = "none"
 MATCH_METHODS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
+HEAD_NOTE: Final = (
+    "questions of users that match a gold item are those many people ask: a number on them is of head questions, "
+    "not of all traffic"
+)
+"""The note beside every number on matched questions."""
 
 LABELS: Final = "labels"
 """The gold set name of labels in series and gates; no gold set may have this name."""

@@ -1,15 +1,19 @@
-"""Names and label values of the Prometheus series; the exporter, the rules and the dashboards read them here.
+"""The Prometheus families: name, HELP text, labels, and what each has series for; and how a label value is written.
 
-A quality metric is called after its class, `rag_<metric>`, with the suffixes below.
+The exporter, the rules, the dashboards and the series budget read them here. A quality metric is called after its
+class, `rag_<metric>`, with the endings below.
 """
 
 from __future__ import annotations
 
 import hashlib
+from enum import Enum, auto
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
+from ragmon.core import constants
 from ragmon.core.escaping import printable
+from ragmon.core.policy import ORDER
 
 LONGEST: Final = 128
 """Characters of a label value; Prometheus rejects the whole scrape if one value exceeds its limit."""
@@ -30,75 +34,355 @@ def label(text: str) -> str:
     return f"{safe[: LONGEST - _DIGITS - 1]}~{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
 
 
+class SeriesScope(Enum):
+    """The kind of thing that a family has series for. Families of one scope have series for the same things."""
+
+    MONITOR = auto()
+    """The monitor itself."""
+    METRIC = auto()
+    """A metric, whatever its pipeline."""
+    METRIC_TOTAL = auto()
+    """A metric of one source and gold set, over all time."""
+    METRIC_WINDOW = auto()
+    """The same in one window."""
+    GATED_WINDOW = auto()
+    """A gated metric of one source and gold set in one window."""
+    GOLD_WINDOW = auto()
+    """A source and gold set in one window."""
+    PREDICTION = auto()
+    """A pipeline with labels and a proxy, in one window."""
+    SLICE = auto()
+    """A gated metric of one source in one slice."""
+    STRATUM = auto()
+    """A source and a stratum of calls."""
+    ERROR = auto()
+    """An error type of a pipeline."""
+    SOURCE = auto()
+    """A source of a pipeline."""
+    BUILD = auto()
+    """A build of a pipeline and its index."""
+    GATE = auto()
+    ALARM = auto()
+    BASELINE = auto()
+    """An alarm that compares with a baseline."""
+    GOLD = auto()
+    """A gold set."""
+    MATCHING = auto()
+    """A pipeline whose traffic is matched with gold sets."""
+    JUDGE = auto()
+    PROBE = auto()
+
+
+class Family(str):
+    """The name of a family, and what is declared of it.
+
+    Args:
+        name: The name; for a quality metric its ending, which follows the metric's name.
+        text: The HELP text; in an ending, `{name}` is the name of the metric's series and `{help}` its HELP text.
+        scope: What it has series for.
+        labels: The names of its labels.
+        series: How many series each thing of the scope has: the values of the other labels; where these have no fixed
+            values, the usual number.
+        bounds: The upper bounds of a histogram's buckets; empty for other kinds.
+    """
+
+    __slots__ = ("bounds", "labels", "scope", "series", "text")
+    text: str
+    scope: SeriesScope
+    labels: tuple[str, ...]
+    series: int
+    bounds: tuple[float, ...]
+
+    def __new__(
+        cls,
+        name: str,
+        text: str,
+        scope: SeriesScope,
+        labels: tuple[str, ...] = (),
+        *,
+        series: int = 1,
+        bounds: tuple[float, ...] = (),
+    ) -> Self:
+        """Declare a family."""
+        family = super().__new__(cls, name)
+        family.text, family.scope, family.labels, family.bounds = text, scope, labels, bounds
+        buckets_sum_count = len(bounds) + 3 if bounds else 1  # one bucket more than bounds: +Inf
+        family.series = series * buckets_sum_count
+        return family
+
+    def of(self, series_name: str, metric_text: str = "", cut: tuple[str, ...] = ()) -> Family:
+        """The family of one quality metric.
+
+        Args:
+            series_name: The name of the metric's series, which this ending follows.
+            metric_text: The HELP text of the metric, for endings that repeat it.
+            cut: A further label; empty for a metric without a cut-off.
+        """
+        text = self.text.format(name=series_name, help=metric_text)
+        return Family(f"{series_name}{self}", text, self.scope, (*self.labels, *cut))
+
+
+_WINDOW: Final = ("pipeline", "source", "gold", "window")
+_TOTAL: Final = ("pipeline", "source", "gold", "gold_version")
+_ESTIMAND: Final = ("pipeline", "metric", "source", "gold", "window", "estimand")
+_SLICE: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
+_SOURCE: Final = ("pipeline", "source")
+_GATE: Final = ("pipeline", "gate")
+_ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
+
 PREFIX: Final = "rag_"
-"""Prefix of a metric: the value in a window."""
-LOWER: Final = "_lower"
-UPPER: Final = "_upper"
-SAMPLES: Final = "_samples"
-SCORE: Final = "_score_total"
-SCORED: Final = "_scored_total"
-SQUARES: Final = "_score_squares_total"
-PPI: Final = "_ppi"
-"""Suffixes: bounds and samples in a window; counters that add up over replicas and time; estimates from labels and a
-proxy."""
+"""Prefix of a metric."""
+VALUE: Final = Family("", "{help}", SeriesScope.METRIC_WINDOW, _WINDOW)
+LOWER: Final = Family("_lower", f"Lower 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
+UPPER: Final = Family("_upper", f"Upper 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
+SAMPLES: Final = Family("_samples", "Scored requests in {name}", SeriesScope.METRIC_WINDOW, _WINDOW)
+SCORE: Final = Family("_score_total", "Sum of the scores of {name}", SeriesScope.METRIC_TOTAL, _TOTAL)
+SCORED: Final = Family("_scored_total", "Requests scored by {name}", SeriesScope.METRIC_TOTAL, _TOTAL)
+SQUARES: Final = Family("_score_squares_total", "Sum of the squared scores of {name}", SeriesScope.METRIC_TOTAL, _TOTAL)
+"""Endings of a metric: value, bounds and samples in a window; counters that add up over replicas and time. There are no
+squares where every score is 0 or 1."""
+PPI: Final = Family(
+    "_ppi", "Estimate of {name} from labels and a proxy (prediction-powered)", SeriesScope.PREDICTION, _WINDOW
+)
+PPI_LOWER: Final = Family(
+    "_ppi_lower",
+    "Lower 95 % bound of {name} from labels and a proxy (prediction-powered)",
+    SeriesScope.PREDICTION,
+    _WINDOW,
+)
+PPI_UPPER: Final = Family(
+    "_ppi_upper",
+    "Upper 95 % bound of {name} from labels and a proxy (prediction-powered)",
+    SeriesScope.PREDICTION,
+    _WINDOW,
+)
+"""Endings of estimates from labels and a proxy."""
+PROXY_GAIN: Final = Family(
+    "ragmon_proxy_gain",
+    "How many labels each label is worth beside this proxy",
+    SeriesScope.PREDICTION,
+    ("pipeline", "window", "proxy"),
+)
 
-REQUESTS: Final = "rag_requests_total"
-ERRORS: Final = "rag_errors_total"
-LATENCY: Final = "rag_e2e_latency_seconds"
-STAGE_LATENCY: Final = "rag_stage_latency_seconds"
-DOCUMENTS: Final = "rag_retrieved_documents"
-SLICE_SCORE: Final = "rag_slice_score_total"
-SLICE_SCORED: Final = "rag_slice_scored_total"
+LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Upper bounds in seconds of the exported latency buckets."""
+DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
+"""Upper bounds of the buckets of retrieved documents."""
+REQUESTS: Final = Family("rag_requests_total", "All calls, sampled or not", SeriesScope.STRATUM, (*_SOURCE, "stratum"))
+ERRORS: Final = Family("rag_errors_total", "Calls that ended in an error", SeriesScope.ERROR, ("pipeline", "code"))
+LATENCY: Final = Family(
+    "rag_e2e_latency_seconds", "Latency of calls", SeriesScope.SOURCE, _SOURCE, bounds=LATENCY_BOUNDS
+)
+STAGE_LATENCY: Final = Family(
+    "rag_stage_latency_seconds",
+    "Latency of a stage of a call",
+    SeriesScope.SOURCE,
+    (*_SOURCE, "stage"),
+    series=len(constants.STAGES) - 1,
+    bounds=LATENCY_BOUNDS,
+)
+DOCUMENTS: Final = Family(
+    "rag_retrieved_documents", "Documents retrieval brought back", SeriesScope.SOURCE, _SOURCE, bounds=DOCUMENT_BOUNDS
+)
+SLICE_SCORE: Final = Family("rag_slice_score_total", "Sum of a metric's scores in a slice", SeriesScope.SLICE, _SLICE)
+SLICE_SCORED: Final = Family("rag_slice_scored_total", "Requests a metric scored in a slice", SeriesScope.SLICE, _SLICE)
 
-GATE_THRESHOLD: Final = "ragmon_gate_threshold"
-GATE_VALUE: Final = "ragmon_gate_value"
-GATE_LOWER: Final = "ragmon_gate_lower"
-GATE_UPPER: Final = "ragmon_gate_upper"
-GATE_SAMPLES: Final = "ragmon_gate_samples"
-GATE_STATUS: Final = "ragmon_gate_status"
-GATE_INFO: Final = "ragmon_gate_info"
-GATE_ALARM: Final = "ragmon_gate_alarm"
-GATE_EVIDENCE: Final = "ragmon_gate_evidence"
-GATE_BASELINE: Final = "ragmon_gate_baseline"
-GATE_BASELINE_INFO: Final = "ragmon_gate_baseline_info"
+GATE_THRESHOLD: Final = Family("ragmon_gate_threshold", "What the gate's value must keep", SeriesScope.GATE, _GATE)
+GATE_VALUE: Final = Family("ragmon_gate_value", "The value the gate judges", SeriesScope.GATE, _GATE)
+GATE_LOWER: Final = Family("ragmon_gate_lower", "Lower 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
+GATE_UPPER: Final = Family("ragmon_gate_upper", "Upper 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
+GATE_SAMPLES: Final = Family("ragmon_gate_samples", "Requests behind the gate's value", SeriesScope.GATE, _GATE)
+GATE_STATUS: Final = Family(
+    "ragmon_gate_status",
+    "Verdict of the gate: 1 for the one it has, else 0",
+    SeriesScope.GATE,
+    (*_GATE, "status"),
+    series=len(ORDER),
+)
+GATE_INFO: Final = Family(
+    "ragmon_gate_info",
+    "What the gate judges; always 1",
+    SeriesScope.GATE,
+    (*_GATE, "metric", "source", "gold", "direction", "window", "estimand"),
+)
+GATE_ALARM: Final = Family(
+    "ragmon_gate_alarm",
+    "1 while the alarm fires; it keeps its false-alarm budget",
+    SeriesScope.ALARM,
+    (*_GATE, "severity"),
+)
+GATE_EVIDENCE: Final = Family(
+    "ragmon_gate_evidence", "How far the alarm is on its way to firing, 0 to 1, logarithmic", SeriesScope.ALARM, _GATE
+)
+GATE_BASELINE: Final = Family(
+    "ragmon_gate_baseline",
+    "What the alarm holds its metric against; absent while it is learned",
+    SeriesScope.BASELINE,
+    _GATE,
+)
+GATE_BASELINE_INFO: Final = Family(
+    "ragmon_gate_baseline_info",
+    "Where the alarm's baseline comes from: learning, growing, frozen, given; always 1",
+    SeriesScope.BASELINE,
+    (*_GATE, "state", "version"),
+)
 
-GOLD_LOWER: Final = "ragmon_gold_lower"
-GOLD_UPPER: Final = "ragmon_gold_upper"
-GOLD_N_EFF: Final = "ragmon_gold_n_eff"
-GOLD_INFO: Final = "ragmon_gold_info"
-GOLD_ITEMS: Final = "ragmon_gold_items"
-GOLD_ITEMS_SEEN: Final = "ragmon_gold_items_seen"
-GOLD_MATCH: Final = "ragmon_gold_match_total"
-PROXY_GAIN: Final = "ragmon_proxy_gain"
+_ESTIMANDS: Final = 2
+_ABOUT: Final = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+GOLD_LOWER: Final = Family(
+    "ragmon_gold_lower",
+    f"Lower 95 % bound of a gold metric ({_ABOUT})",
+    SeriesScope.GATED_WINDOW,
+    _ESTIMAND,
+    series=_ESTIMANDS,
+)
+GOLD_UPPER: Final = Family(
+    "ragmon_gold_upper",
+    f"Upper 95 % bound of a gold metric ({_ABOUT})",
+    SeriesScope.GATED_WINDOW,
+    _ESTIMAND,
+    series=_ESTIMANDS,
+)
+GOLD_N_EFF: Final = Family(
+    "ragmon_gold_n_eff",
+    f"How many plain samples it is worth ({_ABOUT})",
+    SeriesScope.GATED_WINDOW,
+    _ESTIMAND,
+    series=_ESTIMANDS,
+)
+GOLD_INFO: Final = Family("ragmon_gold_info", "Gold sets in use; always 1", SeriesScope.GOLD, ("gold", "version"))
+GOLD_ITEMS: Final = Family("ragmon_gold_items", "Items of a gold set", SeriesScope.GOLD, ("gold",))
+GOLD_ITEMS_SEEN: Final = Family(
+    "ragmon_gold_items_seen",
+    "Distinct items of the gold set in force that were asked in the window",
+    SeriesScope.GOLD_WINDOW,
+    _WINDOW,
+)
+GOLD_MATCH: Final = Family(
+    "ragmon_gold_match_total",
+    f"Audit members of user traffic by how their gold item was found; {constants.HEAD_NOTE}",
+    SeriesScope.MATCHING,
+    ("pipeline", "how"),
+    series=len(constants.MATCH_METHODS),
+)
+UNASSESSED: Final = Family(
+    "ragmon_unassessed_total",
+    "Requests that could not be assessed",
+    SeriesScope.METRIC,
+    ("metric", "reason"),
+    series=2,
+)
+BUILD_SEEN: Final = Family(
+    "ragmon_build_seen_info",
+    "Builds and indexes that answered last; always 1",
+    SeriesScope.BUILD,
+    ("pipeline", "build", "index_hash"),
+)
+JUDGE_CALLS: Final = Family(
+    "ragmon_judge_calls_total",
+    "Requests before a judge",
+    SeriesScope.JUDGE,
+    ("judge", "result"),
+    series=len(constants.JUDGE_RESULTS),
+)
+PROBES: Final = Family(
+    "ragmon_probe_requests_total",
+    "Gold questions that were due, and what became of them",
+    SeriesScope.PROBE,
+    ("probe", "result"),
+    series=3,
+)
 
-RECEIVED: Final = "ragmon_records_received_total"
-RECORDS_SCORED: Final = "ragmon_records_scored_total"
-IGNORED: Final = "ragmon_records_ignored_total"
-DROPPED: Final = "ragmon_records_dropped_total"
-DUPLICATE: Final = "ragmon_records_duplicate_total"
-PENDING: Final = "ragmon_records_pending"
-RESIDUAL: Final = "ragmon_accounting_residual"
-ORPHANS: Final = "ragmon_orphan_records_total"
-SPANS_DROPPED: Final = "ragmon_spans_dropped_total"
-JUDGE_CALLS: Final = "ragmon_judge_calls_total"
-REDACTION_FAILURES: Final = "ragmon_redaction_failures_total"
-LABELS: Final = "ragmon_labels_total"
-LABELS_WAITING: Final = "ragmon_labels_waiting"
-UNASSESSED: Final = "ragmon_unassessed_total"
-BUILD_SEEN: Final = "ragmon_build_seen_info"
-RELOADED: Final = "ragmon_config_last_reload_successful"
-LAST_SCORED: Final = "ragmon_last_scored_timestamp_seconds"
-BUILD_INFO: Final = "ragmon_build_info"
-SERIES: Final = "ragmon_series"
-NAMES_OVERFLOW: Final = "ragmon_names_overflow_total"
+_STAGES: Final = 2
+"""Stages that count records: capture and score in an application; a server has one."""
+RECEIVED: Final = Family(
+    "ragmon_records_received_total", "Records that came in", SeriesScope.MONITOR, ("stage",), series=_STAGES
+)
+RECORDS_SCORED: Final = Family(
+    "ragmon_records_scored_total", "Records that were counted", SeriesScope.MONITOR, ("stage",), series=_STAGES
+)
+IGNORED: Final = Family(
+    "ragmon_records_ignored_total",
+    "Records that are not RAG",
+    SeriesScope.MONITOR,
+    ("stage", "reason"),
+    series=2 * _STAGES,
+)
+DROPPED: Final = Family(
+    "ragmon_records_dropped_total",
+    "Records that were lost",
+    SeriesScope.MONITOR,
+    ("stage", "reason"),
+    series=2 * _STAGES,
+)
+DUPLICATE: Final = Family(
+    "ragmon_records_duplicate_total",
+    "Records that were there already",
+    SeriesScope.MONITOR,
+    ("stage",),
+    series=_STAGES,
+)
+PENDING: Final = Family("ragmon_records_pending", "Records that wait", SeriesScope.MONITOR, ("stage",), series=_STAGES)
+RESIDUAL: Final = Family(
+    "ragmon_accounting_residual", "Records unaccounted for; 0", SeriesScope.MONITOR, ("stage",), series=_STAGES
+)
+ORPHANS: Final = Family("ragmon_orphan_records_total", "What was said outside a traced call", SeriesScope.MONITOR)
+SPANS_DROPPED: Final = Family(
+    "ragmon_spans_dropped_total", "Spans that belong to no record", SeriesScope.MONITOR, ("reason",), series=4
+)
+REDACTION_FAILURES: Final = Family(
+    "ragmon_redaction_failures_total", "Records without text: a redactor failed", SeriesScope.MONITOR
+)
+LABELS: Final = Family("ragmon_labels_total", "Labels people gave", SeriesScope.MONITOR, ("result",), series=4)
+LABELS_WAITING: Final = Family("ragmon_labels_waiting", "Labels that wait for their answers", SeriesScope.MONITOR)
+RELOADED: Final = Family(
+    "ragmon_config_last_reload_successful", "Whether the configuration in force is the one on disk", SeriesScope.MONITOR
+)
+LAST_SCORED: Final = Family(
+    "ragmon_last_scored_timestamp_seconds", "When a record was scored last", SeriesScope.MONITOR
+)
+BUILD_INFO: Final = Family("ragmon_build_info", "This ragmon; always 1", SeriesScope.MONITOR, ("version",))
+SERIES: Final = Family("ragmon_series", "Prometheus series of this scrape", SeriesScope.MONITOR)
+NAMES_OVERFLOW: Final = Family(
+    "ragmon_names_overflow_total",
+    "Names that are not kept apart: they count as __other__",
+    SeriesScope.MONITOR,
+    ("kind",),
+    series=len(constants.NAME_KINDS),
+)
 
-REFUSED: Final = "ragmon_requests_refused_total"
-PRODUCER_DROPPED: Final = "ragmon_producer_records_dropped_total"
-PRODUCER_MISSING: Final = "ragmon_producer_records_missing"
-FIELDS_UNKNOWN: Final = "ragmon_fields_unknown_total"
-PROBES: Final = "ragmon_probe_requests_total"
-PROBE_RECORDS: Final = "ragmon_probe_records_total"
-STATE_RESETS: Final = "ragmon_state_reset_total"
-CLOCK_JUMPS: Final = "ragmon_clock_jumps_total"
-JOURNAL_BYTES: Final = "ragmon_journal_bytes"
-JOURNAL_WRITABLE: Final = "ragmon_journal_writable"
+REFUSED: Final = Family(
+    "ragmon_requests_refused_total", "Requests that were turned away", SeriesScope.MONITOR, ("reason",), series=4
+)
+PRODUCER_DROPPED: Final = Family(
+    "ragmon_producer_records_dropped_total", "Records that producers lost", SeriesScope.MONITOR, ("reason",), series=4
+)
+PRODUCER_MISSING: Final = Family(
+    "ragmon_producer_records_missing", "Records that were sent and have not come", SeriesScope.MONITOR
+)
+FIELDS_UNKNOWN: Final = Family(
+    "ragmon_fields_unknown_total",
+    "Fields that spans of other instrumentations do not tell",
+    SeriesScope.MONITOR,
+    ("field", "reason"),
+    series=7,
+)
+PROBE_RECORDS: Final = Family(
+    "ragmon_probe_records_total",
+    "Applications' own records of probes, and whether the reply came too",
+    SeriesScope.MONITOR,
+    ("result",),
+    series=2,
+)
+STATE_RESETS: Final = Family("ragmon_state_reset_total", "Damaged journals that were set aside", SeriesScope.MONITOR)
+CLOCK_JUMPS: Final = Family("ragmon_clock_jumps_total", "Jumps of the system's clock", SeriesScope.MONITOR)
+JOURNAL_BYTES: Final = Family("ragmon_journal_bytes", "Bytes of the journal", SeriesScope.MONITOR)
+JOURNAL_WRITABLE: Final = Family("ragmon_journal_writable", "Whether the journal can be written", SeriesScope.MONITOR)
+
+FAMILIES: Final = tuple(declared for declared in list(vars().values()) if isinstance(declared, Family))
+"""Every family that is declared here."""
+
+
+def series_of(scope: SeriesScope) -> int:
+    """How many series all families together have for one thing of a scope."""
+    return sum(family.series for family in FAMILIES if family.scope is scope)

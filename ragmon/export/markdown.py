@@ -125,7 +125,7 @@ def _about(report: Report) -> list[str]:
         f"{escape(pipeline)}: {coverage.match_summary(ways)}" for pipeline, ways in sorted(ways_by_pipeline.items())
     ]
     if any(set(ways) - {constants.UNMATCHED} for ways in ways_by_pipeline.values()):
-        entries.append(coverage.HEAD_NOTE)
+        entries.append(constants.HEAD_NOTE)
     return _list(entries)
 
 

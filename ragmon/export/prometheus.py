@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from ragmon.alarms import AlarmState
 from ragmon.core import constants, series_names
 from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
-from ragmon.core.series_names import label
+from ragmon.core.series_names import Family, label
 from ragmon.export import prometheus_quality
+from ragmon.export.prometheus_quality import counter, gauge
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
-from ragmon.gates.coverage import HEAD_NOTE
 from ragmon.scoring.snapshot import ALL
 
 
@@ -39,14 +38,10 @@ def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
-    by_stage, by_reason = ("stage",), ("stage", "reason")
-    received = CounterMetricFamily(series_names.RECEIVED, "Records that came in", labels=by_stage)
-    scored = CounterMetricFamily(series_names.RECORDS_SCORED, "Records that were counted", labels=by_stage)
-    ignored = CounterMetricFamily(series_names.IGNORED, "Records that are not RAG", labels=by_reason)
-    dropped = CounterMetricFamily(series_names.DROPPED, "Records that were lost", labels=by_reason)
-    duplicate = CounterMetricFamily(series_names.DUPLICATE, "Records that were there already", labels=by_stage)
-    pending = GaugeMetricFamily(series_names.PENDING, "Records that wait", labels=by_stage)
-    residual = GaugeMetricFamily(series_names.RESIDUAL, "Records unaccounted for; 0", labels=by_stage)
+    received, scored = counter(series_names.RECEIVED), counter(series_names.RECORDS_SCORED)
+    ignored, dropped = counter(series_names.IGNORED), counter(series_names.DROPPED)
+    duplicate = counter(series_names.DUPLICATE)
+    pending, residual = gauge(series_names.PENDING), gauge(series_names.RESIDUAL)
     for stage, counters in sorted(reading.books.items()):
         received.add_metric((stage,), counters.received)
         scored.add_metric((stage,), counters.scored)
@@ -56,28 +51,22 @@ def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
         for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
-    orphans = CounterMetricFamily(
-        series_names.ORPHANS, "What was said outside a traced call", value=reading.captured.orphans
-    )
-    spans = CounterMetricFamily(series_names.SPANS_DROPPED, "Spans that belong to no record", labels=("reason",))
+    orphans = counter(series_names.ORPHANS, reading.captured.orphans)
+    spans, judged = counter(series_names.SPANS_DROPPED), counter(series_names.JUDGE_CALLS)
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
-    judged = CounterMetricFamily(series_names.JUDGE_CALLS, "Requests before a judge", labels=("judge", "result"))
     for labels, n in sorted(reading.captured.judged.items()):
         judged.add_metric(labels, n)
-    failures = reading.captured.withheld
-    withheld = CounterMetricFamily(series_names.REDACTION_FAILURES, "Records without text: a redactor failed", failures)
+    withheld = counter(series_names.REDACTION_FAILURES, reading.captured.withheld)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
 def labels(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Received labels by result, and how many wait for the record they rate."""
-    given = CounterMetricFamily(series_names.LABELS, "Labels people gave", labels=("result",))
+    given = counter(series_names.LABELS)
     for result, n in sorted(reading.labels.items()):
         given.add_metric((result,), n)
-    waiting = GaugeMetricFamily(series_names.LABELS_WAITING, "Labels that wait for their answers")
-    waiting.add_metric((), reading.labels_waiting)
-    yield from (given, waiting)
+    yield from (given, gauge(series_names.LABELS_WAITING, reading.labels_waiting))
 
 
 def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
@@ -93,9 +82,7 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
         for name, stat in series.metrics.items():
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
-    family = CounterMetricFamily(
-        series_names.UNASSESSED, "Requests that could not be assessed", labels=("metric", "reason")
-    )
+    family = counter(series_names.UNASSESSED)
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
     yield family
@@ -103,9 +90,7 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
     """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
-    family = CounterMetricFamily(
-        series_names.NAMES_OVERFLOW, "Names that are not kept apart: they count as __other__", labels=("kind",)
-    )
+    family = counter(series_names.NAMES_OVERFLOW)
     for kind in constants.NAME_KINDS:
         family.add_metric((kind,), reading.overflow.get(kind, 0))
     yield family
@@ -114,19 +99,11 @@ def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
 def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
     snapshot = reading.snapshot
-    matches = CounterMetricFamily(
-        series_names.GOLD_MATCH,
-        f"Audit members of user traffic by how their gold item was found; {HEAD_NOTE}",
-        labels=("pipeline", "how"),
-    )
+    matches = counter(series_names.GOLD_MATCH)
     for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
         for how, n in ways.items():
             matches.add_metric((label(pipeline), how), n)
-    seen = GaugeMetricFamily(
-        series_names.GOLD_ITEMS_SEEN,
-        "Distinct items of the gold set in force that were asked in the window",
-        labels=("pipeline", "source", "gold", "window"),
-    )
+    seen = gauge(series_names.GOLD_ITEMS_SEEN)
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
@@ -135,91 +112,52 @@ def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 def info_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
-    info = GaugeMetricFamily(series_names.GOLD_INFO, "Gold sets in use; always 1", labels=("gold", "version"))
-    items = GaugeMetricFamily(series_names.GOLD_ITEMS, "Items of a gold set", labels=("gold",))
+    info, items = gauge(series_names.GOLD_INFO), gauge(series_names.GOLD_ITEMS)
     for gold in reading.snapshot.golds:
         info.add_metric((label(gold.name), gold.version), 1)
         items.add_metric((label(gold.name),), gold.items)
-    builds = GaugeMetricFamily(
-        series_names.BUILD_SEEN,
-        "Builds and indexes that answered last; always 1",
-        labels=("pipeline", "build", "index_hash"),
-    )
+    builds = gauge(series_names.BUILD_SEEN)
     for labels in reading.builds:
         builds.add_metric([label(text) for text in labels], 1)
-    loaded = GaugeMetricFamily(
-        series_names.RELOADED,
-        "Whether the configuration in force is the one on disk",
-        value=float(reading.served is None or reading.served.reloaded),
-    )
-    last = GaugeMetricFamily(series_names.LAST_SCORED, "When a record was scored last")
-    if reading.last_scored is not None:
-        last.add_metric((), reading.last_scored)
-    version = GaugeMetricFamily(series_names.BUILD_INFO, "This ragmon; always 1", labels=("version",))
+    loaded = gauge(series_names.RELOADED, float(reading.served is None or reading.served.reloaded))
+    last = gauge(series_names.LAST_SCORED, reading.last_scored)
+    version = gauge(series_names.BUILD_INFO)
     version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
 
 
 def server_families(served: ServerStats) -> Iterator[Metric]:
     """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
-    yield _counter(series_names.REFUSED, "Requests that were turned away", "reason", served.refused)
-    yield _counter(series_names.PRODUCER_DROPPED, "Records that producers lost", "reason", served.lost)
-    unknown = CounterMetricFamily(
-        series_names.FIELDS_UNKNOWN,
-        "Fields that spans of other instrumentations do not tell",
-        labels=("field", "reason"),
-    )
+    yield _by_label(series_names.REFUSED, served.refused)
+    yield _by_label(series_names.PRODUCER_DROPPED, served.lost)
+    unknown = counter(series_names.FIELDS_UNKNOWN)
     for key, n in sorted(served.unknown.items()):
         unknown.add_metric([label(text) for text in key], n)
     yield unknown
-    probes = CounterMetricFamily(
-        series_names.PROBES, "Gold questions that were due, and what became of them", labels=("probe", "result")
-    )
+    probes = counter(series_names.PROBES)
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
-    help_text = "Applications' own records of probes, and whether the reply came too"
-    yield _counter(series_names.PROBE_RECORDS, help_text, "result", served.probed)
-    resets = CounterMetricFamily(series_names.STATE_RESETS, "Damaged journals that were set aside")
-    resets.add_metric((), served.resets)
-    jumps = CounterMetricFamily(series_names.CLOCK_JUMPS, "Jumps of the system's clock")
-    jumps.add_metric((), served.jumps)
-    missing = GaugeMetricFamily(series_names.PRODUCER_MISSING, "Records that were sent and have not come")
-    missing.add_metric((), served.missing)
-    size = GaugeMetricFamily(series_names.JOURNAL_BYTES, "Bytes of the journal")
-    size.add_metric((), served.size)
-    writable = GaugeMetricFamily(series_names.JOURNAL_WRITABLE, "Whether the journal can be written")
-    writable.add_metric((), float(not served.trouble))
-    yield from (resets, jumps, missing, size, writable)
+    yield _by_label(series_names.PROBE_RECORDS, served.probed)
+    yield counter(series_names.STATE_RESETS, served.resets)
+    yield counter(series_names.CLOCK_JUMPS, served.jumps)
+    yield gauge(series_names.PRODUCER_MISSING, served.missing)
+    yield gauge(series_names.JOURNAL_BYTES, served.size)
+    yield gauge(series_names.JOURNAL_WRITABLE, float(not served.trouble))
 
 
-def _counter(name: str, help_text: str, by: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, help_text, labels=(by,))
-    for key, n in sorted(counts.items()):
-        family.add_metric((label(key),), n)
-    return family
-
-
-_GATE: Final = ("pipeline", "gate")
-_DETAILS: Final = ("metric", "source", "gold", "direction", "window", "estimand")
+def _by_label(family: Family, counts: Mapping[str, int]) -> CounterMetricFamily:
+    """A counter with one label, given its counts by the value of the label."""
+    labelled = counter(family)
+    for value, n in sorted(counts.items()):
+        labelled.add_metric((label(value),), n)
+    return labelled
 
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
-    alarm = GaugeMetricFamily(
-        series_names.GATE_ALARM, "1 while the alarm fires; it keeps its false-alarm budget", labels=(*_GATE, "severity")
-    )
-    evidence = GaugeMetricFamily(
-        series_names.GATE_EVIDENCE, "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
-    )
-    baseline = GaugeMetricFamily(
-        series_names.GATE_BASELINE, "What the alarm holds its metric against; absent while it is learned", labels=_GATE
-    )
-    info = GaugeMetricFamily(
-        series_names.GATE_BASELINE_INFO,
-        "Where the alarm's baseline comes from: learning, growing, frozen, given; always 1",
-        labels=(*_GATE, "state", "version"),
-    )
+    alarm, evidence = gauge(series_names.GATE_ALARM), gauge(series_names.GATE_EVIDENCE)
+    baseline, info = gauge(series_names.GATE_BASELINE), gauge(series_names.GATE_BASELINE_INFO)
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
         if state.baseline:
@@ -233,15 +171,10 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
-    threshold = GaugeMetricFamily(series_names.GATE_THRESHOLD, "What the gate's value must keep", labels=_GATE)
-    value = GaugeMetricFamily(series_names.GATE_VALUE, "The value the gate judges", labels=_GATE)
-    lower = GaugeMetricFamily(series_names.GATE_LOWER, "Lower 95 % bound of the gate's value", labels=_GATE)
-    upper = GaugeMetricFamily(series_names.GATE_UPPER, "Upper 95 % bound of the gate's value", labels=_GATE)
-    samples = GaugeMetricFamily(series_names.GATE_SAMPLES, "Requests behind the gate's value", labels=_GATE)
-    status = GaugeMetricFamily(
-        series_names.GATE_STATUS, "Verdict of the gate: 1 for the one it has, else 0", labels=(*_GATE, "status")
-    )
-    info = GaugeMetricFamily(series_names.GATE_INFO, "What the gate judges; always 1", labels=(*_GATE, *_DETAILS))
+    threshold, value = gauge(series_names.GATE_THRESHOLD), gauge(series_names.GATE_VALUE)
+    lower, upper = gauge(series_names.GATE_LOWER), gauge(series_names.GATE_UPPER)
+    samples, status = gauge(series_names.GATE_SAMPLES), gauge(series_names.GATE_STATUS)
+    info = gauge(series_names.GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
@@ -293,8 +226,7 @@ class Collector:
 
     def _collect(self) -> list[Metric]:
         collected = list(families(self._read()))
-        series = GaugeMetricFamily(series_names.SERIES, "Prometheus series of this scrape")
-        series.add_metric((), 1 + sum(len(family.samples) for family in collected))
+        series = gauge(series_names.SERIES, 1 + sum(len(family.samples) for family in collected))
         return [*collected, series]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
@@ -17,7 +17,7 @@ from ragmon import metrics, stats
 from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import Outcome
-from ragmon.core.series_names import label
+from ragmon.core.series_names import Family, label
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged
@@ -26,10 +26,29 @@ from ragmon.scoring.predictions import METRIC, Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
-_WINDOWED: Final = ("pipeline", "source", "gold", "window")
-_COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
-_SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
-_ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
+
+def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
+    """A declared gauge, without samples, or with the one sample of a gauge without labels."""
+    return _with_value(GaugeMetricFamily(family, family.text, labels=family.labels), value)
+
+
+def counter(family: Family, value: float | None = None) -> CounterMetricFamily:
+    """A declared counter, without samples, or with the one sample of a counter without labels."""
+    return _with_value(CounterMetricFamily(family, family.text, labels=family.labels), value)
+
+
+def histogram(family: Family) -> HistogramMetricFamily:
+    """A declared histogram, without samples."""
+    return HistogramMetricFamily(family, family.text, labels=family.labels)
+
+
+_M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
+
+
+def _with_value(family: _M, value: float | None) -> _M:
+    if value is not None:
+        family.add_metric((), value)
+    return family
 
 
 class _Family:
@@ -40,25 +59,13 @@ class _Family:
     """
 
     def __init__(self, family: type[metrics.Metric]) -> None:
-        name, help_ = family.name, family().help
-        series_name = f"{series_names.PREFIX}{name}"
+        series_name, text = f"{series_names.PREFIX}{family.name}", family().help
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
-        windowed, counted = (*_WINDOWED, *cut), (*_COUNTED, *cut)
-        gauges = {
-            series_name: help_,
-            f"{series_name}{series_names.LOWER}": f"Lower 95 % bound of {series_name}{_ESTIMAND_NOTE}",
-            f"{series_name}{series_names.UPPER}": f"Upper 95 % bound of {series_name}{_ESTIMAND_NOTE}",
-            f"{series_name}{series_names.SAMPLES}": f"Scored requests in {series_name}",
-        }
-        sums = {
-            f"{series_name}{series_names.SCORE}": f"Sum of the scores of {series_name}",
-            f"{series_name}{series_names.SCORED}": f"Requests scored by {series_name}",
-        }
-        if not family.binary:
-            sums[f"{series_name}{series_names.SQUARES}"] = f"Sum of the squared scores of {series_name}"
-        self._gauges = [GaugeMetricFamily(name, text, labels=windowed) for name, text in gauges.items()]
-        self._counters = [CounterMetricFamily(name, text, labels=counted) for name, text in sums.items()]
+        gauges = (series_names.VALUE, series_names.LOWER, series_names.UPPER, series_names.SAMPLES)
+        sums = (series_names.SCORE, series_names.SCORED, *(() if family.binary else (series_names.SQUARES,)))
+        self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
+        self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
 
     def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
         """Add the metric's statistics in one series; nothing where it has no value.
@@ -129,13 +136,7 @@ class _Versions:
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
-    label_names = ("pipeline", "metric", "source", "gold", "window", "estimand")
-    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
-    families = (
-        GaugeMetricFamily(series_names.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=label_names),
-        GaugeMetricFamily(series_names.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=label_names),
-        GaugeMetricFamily(series_names.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=label_names),
-    )
+    families = (gauge(series_names.GOLD_LOWER), gauge(series_names.GOLD_UPPER), gauge(series_names.GOLD_N_EFF))
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
         replaced = series.gold_version and (series.gold, series.gold_version) not in present
@@ -162,16 +163,10 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
 
 def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
-    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
-    about = f"of {series_names.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
-    value = GaugeMetricFamily(series_name, f"Estimate {about}", labels=_WINDOWED)
-    lower = GaugeMetricFamily(f"{series_name}{series_names.LOWER}", f"Lower 95 % bound {about}", labels=_WINDOWED)
-    upper = GaugeMetricFamily(f"{series_name}{series_names.UPPER}", f"Upper 95 % bound {about}", labels=_WINDOWED)
-    gain = GaugeMetricFamily(
-        series_names.PROXY_GAIN,
-        "How many labels each label is worth beside this proxy",
-        labels=("pipeline", "window", "proxy"),
-    )
+    series_name = f"{series_names.PREFIX}{METRIC}"
+    endings = (series_names.PPI, series_names.PPI_LOWER, series_names.PPI_UPPER)
+    value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
+    gain = gauge(series_names.PROXY_GAIN)
     for prediction in told:
         labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
         estimate = prediction.told
@@ -202,18 +197,13 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 )
                 total, n = sums.get(labels, (0, 0))  # long label values are cut, so two series may have the same labels
                 sums[labels] = (total + stat.sum, n + stat.n)
-    score = CounterMetricFamily(series_names.SLICE_SCORE, "Sum of a metric's scores in a slice", labels=_SLICED)
-    scored = CounterMetricFamily(series_names.SLICE_SCORED, "Requests a metric scored in a slice", labels=_SLICED)
+    score, scored = counter(series_names.SLICE_SCORE), counter(series_names.SLICE_SCORED)
     for labels, (total, n) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)
     yield from (score, scored)
 
 
-LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Upper bounds in seconds of the exported latency buckets."""
-DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-"""Upper bounds of the buckets of retrieved documents."""
 _MILLISECONDS: Final = 1000
 Bucket = tuple[str, float]
 """An upper bound, and the cumulative count."""
@@ -223,21 +213,16 @@ def traffic_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
     yield from requests(reading.captured)
     yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
-    documents = HistogramMetricFamily(
-        series_names.DOCUMENTS, "Documents retrieval brought back", labels=("pipeline", "source")
-    )
+    documents = histogram(series_names.DOCUMENTS)
     for (pipeline, source), counts in sorted(reading.retrieved.items()):
         if counts:
-            documents.add_metric((label(pipeline), source), *_histogram(counts, DOCUMENT_BOUNDS))
+            documents.add_metric((label(pipeline), source), *_buckets(counts, series_names.DOCUMENTS))
     yield documents
 
 
 def requests(captured: SdkStats) -> Iterator[Metric]:
     """Requests and errors of all calls, sampled or not."""
-    calls = CounterMetricFamily(
-        series_names.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")
-    )
-    errors = CounterMetricFamily(series_names.ERRORS, "Calls that ended in an error", labels=("pipeline", "code"))
+    calls, errors = counter(series_names.REQUESTS), counter(series_names.ERRORS)
     for (pipeline, source, stratum), n in sorted(captured.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
     for (pipeline, code), n in sorted(captured.errors.items()):
@@ -257,12 +242,9 @@ def latency(
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where calls were not timed.
         exemplars: A trace for the end-to-end latency, by pipeline and source; exported in OpenMetrics only.
     """
-    end_to_end = HistogramMetricFamily(series_names.LATENCY, "Latency of calls", labels=("pipeline", "source"))
-    by_stage = HistogramMetricFamily(
-        series_names.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
-    )
-    for (pipeline, source), histogram in sorted(timed.items()):
-        buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
+    end_to_end, by_stage = histogram(series_names.LATENCY), histogram(series_names.STAGE_LATENCY)
+    for (pipeline, source), counts in sorted(timed.items()):
+        buckets, total = _buckets(_seconds(counts), series_names.LATENCY)
         end_to_end.add_metric(
             (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
         )
@@ -270,11 +252,11 @@ def latency(
         if series.window != ALL or series.slice or series.gold or series.source in constants.ALSO_LIVE_SOURCES:
             continue
         labels = (label(series.pipeline), series.source)
-        for stage, histogram in sorted(series.latency.items()):
+        for stage, counts in sorted(series.latency.items()):
             if stage != "total":
-                by_stage.add_metric((*labels, stage), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
+                by_stage.add_metric((*labels, stage), *_buckets(_seconds(counts), series_names.STAGE_LATENCY))
             elif not timed:
-                buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
+                buckets, total = _buckets(_seconds(counts), series_names.LATENCY)
                 end_to_end.add_metric(
                     labels, _with_exemplar(buckets, exemplars.get((series.pipeline, series.source))), total
                 )
@@ -290,12 +272,13 @@ def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list
     return [*buckets[:place], (*buckets[place], marked), *buckets[place + 1 :]]
 
 
-def _seconds(histogram: Mapping[int, int]) -> dict[float, int]:
-    return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
+def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
+    return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in counts.items()}
 
 
-def _histogram(counts: Mapping[int, int] | Mapping[float, int], bounds: Sequence[float]) -> tuple[list[Bucket], float]:
-    """Cumulative Prometheus buckets and the sum of values, from counts by value."""
+def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) -> tuple[list[Bucket], float]:
+    """The cumulative buckets of a histogram and the sum of its values, from counts by value."""
+    bounds = family.bounds
     counts_by_bucket = [0] * (len(bounds) + 1)
     for value, n in counts.items():
         counts_by_bucket[next((place for place, bound in enumerate(bounds) if value <= bound), len(bounds))] += n

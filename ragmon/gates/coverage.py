@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ragmon.core.constants import LIVE, MATCH, MATCH_METHODS, UNMATCHED
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
-
-HEAD_NOTE: Final = (
-    "questions of users that match a gold item are those many people ask: a number on them is of head questions, "
-    "not of all traffic"
-)
-"""The note beside every number on matched questions."""
 
 
 class Covered(NamedTuple):

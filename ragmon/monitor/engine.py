@@ -25,9 +25,9 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.evaluate import evaluate
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
-from ragmon.monitor.series_budget import BUILDS, CODES, budget
+from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
-from ragmon.scoring.cardinality import CardinalityLimiter
+from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter
 from ragmon.scoring.labels import LabelJoiner
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts

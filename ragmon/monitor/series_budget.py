@@ -1,68 +1,38 @@
 """The number of Prometheus series that a configuration needs, and the budget left for unconfigured pipelines.
 
-The constants are the numbers of series per metric, gate, alarm and so on.
+How many series a metric, a gate or an alarm has follows from the declared families (`ragmon.core.series_names`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ragmon.alarms import plan
-from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
+from ragmon.alarms import AlarmTerms, index_terms, plan
+from ragmon.alarms.drift import Drift
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
-from ragmon.scoring.cardinality import SeriesBudget
-from ragmon.scoring.minutes import SHAPES
+from ragmon.core.series_names import SeriesScope, series_of
+from ragmon.scoring.cardinality import BUILDS, CODES, SeriesBudget
 
-GAUGES: Final = 4
-"""Value, lower, upper, samples."""
-COUNTERS: Final = 3
-"""Scores, scored, squares."""
-GATE: Final = 9
-"""Threshold, value, lower, upper, samples, three statuses, info."""
-ALARM: Final = 2
-"""Whether it fires, and its evidence."""
-BASELINE: Final = 2
-"""The level its metric is compared with, and the baseline's state."""
-DRIFT: Final = 1 + len(SHAPES)
-"""Drift alarms: the index, and every property whose distribution is monitored."""
-SLICE: Final = 2
-HISTOGRAMS: Final = 2 + len(constants.STAGES) - 1
-"""Latency end to end, one per stage, retrieved documents."""
-BUCKETS: Final = 12
-"""A histogram's buckets, its sum and its count."""
-MONITOR: Final = 60
-"""Series about the monitor itself, independent of the configuration."""
-REASONS: Final = 2
-"""Usual number of reasons for which a metric is unassessed."""
-RESULTS: Final = 3
-"""Usual number of results by which a probe's calls are counted."""
-CODES: Final = 32
-"""Error types of a pipeline with a series of their own; all others share one."""
-BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are exported: the latest ones."""
-ESTIMANDS: Final = 6
-"""Two bounds and the effective sample size, of both estimands."""
-PREDICTED: Final = 4
-"""Series of a prediction from labels and a proxy."""
+_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
+"""Series of one thing of a scope."""
 
 
 def expected_series(settings: Settings) -> int:
     """An estimate of the number of Prometheus series, an upper bound for steady traffic.
 
-    Per pipeline: every metric has 4 gauges per window, and 3 counters, for each source and gold set it can be seen
+    Per pipeline: every metric has its gauges per window and its counters, for each source and gold set it can be seen
     under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
-    every gate 9, every alarm 2, or 4 with a baseline; every slice value, and the one for all others, 2 per gated metric
-    and source; a request counter per source and stratum, an error counter, and histograms. Per gold set 2, per probe
-    and judge one per outcome. In addition, the series about the monitor itself and, per metric, the usual reasons for
+    every gate and alarm has its own series; every slice value, and the one for all others, those of a slice per gated
+    metric and source; a request counter per source and stratum, an error counter, and histograms. In addition, the
+    series of gold sets, probes and judges, those about the monitor itself and, per metric, the usual reasons for
     unassessed requests.
 
     Args:
         settings: The configuration.
     """
-    metrics = settings.build_metrics()
-    return sum(
-        _configured_pipeline(pipeline, settings, len(metrics)) for pipeline in settings.pipelines.values()
-    ) + _without_pipeline(settings)
+    pipelines = sum(_configured_pipeline(pipeline, settings) for pipeline in settings.pipelines.values())
+    return pipelines + _without_pipeline(settings)
 
 
 def budget(settings: Settings) -> SeriesBudget:
@@ -70,34 +40,42 @@ def budget(settings: Settings) -> SeriesBudget:
 
     Series of configured pipelines, of `__other__` and about the monitor itself are reserved first.
     """
-    pipeline, sources = (
-        _unconfigured_pipeline(settings),
-        {source: _source(source, settings) for source in constants.SOURCES},
-    )
+    pipeline = _unconfigured_pipeline(settings)
+    sources = {source: _source(source, settings) for source in constants.SOURCES}
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
     return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
 
 
 def _without_pipeline(settings: Settings) -> int:
     """The number of series that belong to no pipeline."""
-    metrics = settings.build_metrics()
     judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
-    count = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(constants.JUDGE_RESULTS) * len(judges)
-    return count + REASONS * len(metrics) + MONITOR
+    return (
+        _SERIES[SeriesScope.GOLD] * len(settings.gold)
+        + _SERIES[SeriesScope.PROBE] * len(settings.probes)
+        + _SERIES[SeriesScope.JUDGE] * len(judges)
+        + _SERIES[SeriesScope.METRIC] * len(settings.build_metrics())
+        + _SERIES[SeriesScope.MONITOR]
+    )
+
+
+def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
+    """The number of series of the gates and alarms of a pipeline."""
+    rules = plan(pipeline.gates, settings.build_metrics())
+    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.gates)))
+    return (
+        _SERIES[SeriesScope.GATE] * len(pipeline.gates)
+        + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals))
+        + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
+    )
 
 
 def _unconfigured_pipeline(settings: Settings) -> int:
     """The maximum number of series of an unconfigured pipeline, without those of its sources."""
-    gates = settings.common.gates
-    rules = plan(gates, settings.build_metrics())
     return (
-        GATE * len(gates)
-        + ALARM * (len(rules) + DRIFT)
-        + BASELINE * sum(rule.kind != "gate" for rule in rules)
-        + CODES
-        + 1
-        + BUILDS
-        + (len(constants.MATCH_METHODS) if settings.gold else 0)
+        _gates_and_alarms(settings.common, settings)
+        + _SERIES[SeriesScope.ERROR] * (CODES + 1)
+        + _SERIES[SeriesScope.BUILD] * BUILDS
+        + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
     )
 
 
@@ -106,48 +84,54 @@ def _source(source: str, settings: Settings) -> int:
     metrics, windows = settings.build_metrics(), len(settings.windows)
     with_gold = [metric for metric in metrics.values() if metric.needs_gold]
     labelled = sum(metric.labelled for metric in metrics.values())
-    per_metric = GAUGES * windows + COUNTERS
     gated = {gate.metric for gate in settings.common.gates}
-    slice_values = sum(len(values) + 1 for values in settings.common.slices.values())
+    gated_with_gold = sum(metric.key in gated for metric in with_gold)
+    per_metric = _per_metric(windows)
     gold_series = (
-        len(with_gold) * per_metric + ESTIMANDS * windows * sum(metric.key in gated for metric in with_gold) + windows
+        len(with_gold) * per_metric
+        + windows * _SERIES[SeriesScope.GATED_WINDOW] * gated_with_gold
+        + windows * _SERIES[SeriesScope.GOLD_WINDOW]
     )
+    slices = _SERIES[SeriesScope.SLICE] * len(gated) * _slice_values(settings.common)
     if source == constants.LABEL:
-        return gold_series + labelled * per_metric + PREDICTED * windows + SLICE * len(gated) * slice_values
+        return gold_series + labelled * per_metric + windows * _SERIES[SeriesScope.PREDICTION] + slices
     uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
     gold_sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
     without_gold = len(metrics) - len(with_gold) - labelled
-    slice_series = SLICE * len(gated) * slice_values * (1 + gold_sets)
     return (
         without_gold * per_metric
         + gold_series * gold_sets
-        + slice_series
-        + len(constants.CALL_STRATA)
-        + HISTOGRAMS * BUCKETS
+        + slices * (1 + gold_sets)
+        + _SERIES[SeriesScope.STRATUM] * len(constants.CALL_STRATA)
+        + _SERIES[SeriesScope.SOURCE]
     )
 
 
-def _configured_pipeline(pipeline: PipelineSettings, settings: Settings, metrics: int) -> int:
-    with_gold = sum(metric.needs_gold for metric in settings.build_metrics().values())
-    labelled = sum(metric.labelled for metric in settings.build_metrics().values())
-    without_gold = metrics - with_gold - labelled
-    rules = plan(pipeline.gates, settings.build_metrics())
-    uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, pipeline.name))
+def _configured_pipeline(pipeline: PipelineSettings, settings: Settings) -> int:
+    """The expected number of series of a configured pipeline."""
+    metrics = settings.build_metrics()
+    with_gold = sum(metric.needs_gold for metric in metrics.values())
+    labelled = sum(metric.labelled for metric in metrics.values())
+    without_gold = len(metrics) - with_gold - labelled
+    uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
     sources = 1 + uses
     metric_series = without_gold * sources + with_gold * uses + labelled
     gated = len({gate.metric for gate in pipeline.gates if gate.kind == "threshold"})
-    slice_values = sum(len(values) + 1 for values in pipeline.slices.values())
     return (
-        metric_series * (GAUGES * len(settings.windows) + COUNTERS)
-        + GATE * len(pipeline.gates)
-        + ALARM * (len(rules) + DRIFT)
-        + BASELINE * sum(rule.kind != "gate" for rule in rules)
-        + SLICE * gated * slice_values * sources
-        + len(constants.STRATA) * sources
-        + 1
-        + HISTOGRAMS * BUCKETS
+        metric_series * _per_metric(len(settings.windows))
+        + _gates_and_alarms(pipeline, settings)
+        + _SERIES[SeriesScope.SLICE] * gated * _slice_values(pipeline) * sources
+        + _SERIES[SeriesScope.STRATUM] * len(constants.STRATA) * sources
+        + _SERIES[SeriesScope.ERROR]
+        + _SERIES[SeriesScope.SOURCE]
     )
 
 
-def _judges(spec: GoldSpec, pipeline: str) -> bool:
-    return spec.pipeline in (None, pipeline)
+def _per_metric(windows: int) -> int:
+    """The number of series of a metric of one source and gold set, with so many windows."""
+    return _SERIES[SeriesScope.METRIC_WINDOW] * windows + _SERIES[SeriesScope.METRIC_TOTAL]
+
+
+def _slice_values(pipeline: PipelineSettings) -> int:
+    """The number of slices of a pipeline: every configured value, and for each tag the one for all others."""
+    return sum(len(values) + 1 for values in pipeline.slices.values())

@@ -99,8 +99,12 @@ class Processes:
 
 PAIRS: Final = 32
 """Builds with their indexes that a configured pipeline may have, and how many any pipeline may add per hour."""
-FEW_PAIRS: Final = 8
-"""Builds with their indexes that an unconfigured pipeline may have: as many as are shown."""
+BUILDS: Final = 8
+"""Builds and indexes of a pipeline that are exported: the latest ones."""
+FEW_PAIRS: Final = BUILDS
+"""Builds with their indexes that an unconfigured pipeline may have: as many as are exported."""
+CODES: Final = 32
+"""Error types of a pipeline with a series of their own; all others share one."""
 LONGEST: Final = 1 << 16
 """Maximum characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from ragmon import stats
 from ragmon.config.load import defaults
 from ragmon.core import constants
 from ragmon.core.record import Latency
-from ragmon.core.series_names import LONGEST, label
+from ragmon.core.series_names import FAMILIES, LONGEST, PREFIX, SeriesScope, label, series_of
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
@@ -287,6 +288,59 @@ def test_every_family_stands_once_with_help_of_its_own(monitor):
     for name, said in help_:
         assert ("Lower 95 %" in said) == name.endswith("_lower")
         assert ("Upper 95 %" in said) == name.endswith("_upper")
+
+
+SUBJECT = {
+    SeriesScope.GATE: GATE,
+    SeriesScope.ALARM: GATE,
+    SeriesScope.BASELINE: GATE,
+    SeriesScope.SLICE: {"pipeline", "metric", "source", "slice", "gold", "gold_version"},
+    SeriesScope.GATED_WINDOW: {"pipeline", "metric", "source", "gold", "window"},
+    SeriesScope.GOLD_WINDOW: QUALITY,
+    SeriesScope.SOURCE: {"pipeline", "source"},
+    SeriesScope.STRATUM: {"pipeline", "source", "stratum"},
+    SeriesScope.ERROR: {"pipeline", "code"},
+    SeriesScope.BUILD: {"pipeline", "build", "index_hash"},
+    SeriesScope.MATCHING: {"pipeline"},
+    SeriesScope.GOLD: {"gold"},
+    SeriesScope.METRIC: {"metric"},
+    SeriesScope.MONITOR: set(),
+}
+"""The labels that name one thing of a scope."""
+
+
+def test_a_thing_has_as_many_series_as_are_declared_for_its_scope_and_never_more(monitor, clock):
+    """The budget counts the declarations, so each sample belongs to one, under the labels that it declares."""
+    clock.advance(120)  # alarms exist once a minute has ended
+    declared = {str(family): family for family in FAMILIES}
+    counts = Counter()
+    for name, *labels in read(expose(monitor)):
+        family = declared.get(name) or declared.get(re.sub("_(bucket|sum|count)$", "", name))
+        if family is None:
+            family = next(
+                declared[ending] for ending in sorted(declared, key=len, reverse=True) if name.endswith(ending)
+            )
+            assert name.startswith(PREFIX)
+        keys = {key for key, _ in labels}
+        assert keys - {"le", "k"} == set(family.labels), name
+        subject = SUBJECT.get(family.scope)
+        metric = name.removesuffix(family) if subject is None else ""
+        identity = [pair for pair in labels if subject is None or pair[0] in subject]
+        counts[family.scope, metric, *identity] += 1
+    most = Counter()
+    for (scope, *_), n in counts.items():
+        most[scope] = max(most[scope], n)
+    assert all(n <= series_of(scope) for scope, n in most.items() if scope != SeriesScope.METRIC)
+    exact = {
+        SeriesScope.GATE,
+        SeriesScope.ALARM,
+        SeriesScope.METRIC_WINDOW,
+        SeriesScope.METRIC_TOTAL,
+        SeriesScope.SLICE,
+        SeriesScope.SOURCE,
+        SeriesScope.GOLD,
+    }
+    assert {scope: most[scope] for scope in exact} == {scope: series_of(scope) for scope in exact}
 
 
 anything = st.text(st.characters(), max_size=12) | st.sampled_from(

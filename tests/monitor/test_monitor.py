@@ -19,7 +19,7 @@ from ragmon.core.record import Latency, Sampling
 from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.series_budget import BUILDS
+from ragmon.scoring.cardinality import BUILDS
 from ragmon.testing import FakeClock, make_record
 
 HOUR = 3600

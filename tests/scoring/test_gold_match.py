@@ -9,12 +9,12 @@ import pytest
 
 from ragmon.capture.redaction import Redaction
 from ragmon.config.load import load
+from ragmon.core.constants import HEAD_NOTE
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
 from ragmon.gates import coverage
-from ragmon.gates.coverage import HEAD_NOTE
 from ragmon.gates.releases.release import of_release
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.monitor.build import ScorerFactory, load_gold

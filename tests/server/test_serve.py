@@ -9,7 +9,7 @@ import pytest
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.record import Sampling, Totals
-from ragmon.monitor.series_budget import CODES
+from ragmon.scoring.cardinality import CODES
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.serving import configuration, journalled, post, process, serving, totals

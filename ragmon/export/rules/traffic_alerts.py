@@ -9,7 +9,6 @@ from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import MIN_SAMPLES, Gate
 from ragmon.core.series_names import label
-from ragmon.export.prometheus_quality import LATENCY_BOUNDS
 from ragmon.export.promql import Z999, exact, increase, selector, wilson
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import BUILDS, TICKET, Writer
@@ -151,9 +150,9 @@ def _slow(pipeline: PipelineSettings, labels: str, writer: Writer) -> list[Rule]
     the last bucket bound nothing can be detected.
     """
     limit = pipeline.metrics.answered_within
-    if limit is None or limit >= LATENCY_BOUNDS[-1]:
+    if limit is None or limit >= series_names.LATENCY_BOUNDS[-1]:
         return []
-    bound = next(bound for bound in LATENCY_BOUNDS if bound >= limit)
+    bound = next(bound for bound in series_names.LATENCY_BOUNDS if bound >= limit)
     summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(limit):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
     return [_ticket("RagmonLatencyP95", pipeline, f"{_P95}{labels} > {exact(bound)}", texts, "10m")]

@@ -13,7 +13,6 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
-from ragmon.export.prometheus_quality import LATENCY_BOUNDS
 from ragmon.export.promql import Z999, exact, selector
 from ragmon.export.rules import recording, traffic_alerts
 from ragmon.export.rules import recording as counted
@@ -361,7 +360,7 @@ def traffic_cases(settings: Settings) -> list[Case]:
     pipeline = next(iter(settings.pipelines.values()))
     cases = [*_errors(pipeline.name), *_empty(pipeline.name), *_unassessed(settings), *_gold(settings)]
     bound = pipeline.metrics.answered_within
-    if bound is not None and bound < LATENCY_BOUNDS[-1]:
+    if bound is not None and bound < series_names.LATENCY_BOUNDS[-1]:
         cases += _slow(pipeline.name, float(bound))
     return cases
 
@@ -374,8 +373,8 @@ def _slow(pipeline: str, bound: float) -> Iterator[Case]:
     """90 % of the calls take long, or none does."""
     for share, fires in ((0.9, _pipeline_ticket(pipeline)), (0.0, [])):
         series = {}
-        for limit in (*map(str, map(float, LATENCY_BOUNDS)), "+Inf"):
-            slow = limit == "+Inf" or float(limit) >= LATENCY_BOUNDS[-1]
+        for limit in (*map(str, map(float, series_names.LATENCY_BOUNDS)), "+Inf"):
+            slow = limit == "+Inf" or float(limit) >= series_names.LATENCY_BOUNDS[-1]
             grows = 60 if slow or (float(limit) >= bound and share == 0) else 60 * (1 - share)
             labels = {"pipeline": label(pipeline), "source": constants.LIVE, "le": limit}
             series[scraped(f"{series_names.LATENCY}_bucket", **labels)] = f"0+{grows:g}x30"

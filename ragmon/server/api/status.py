@@ -304,7 +304,7 @@ def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
         "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
         "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
         "ways": coverage.match_counts(snapshot),
-        "note": coverage.HEAD_NOTE,
+        "note": constants.HEAD_NOTE,
     }
 
 
