@@ -15,7 +15,7 @@ from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import QuestionReport, Report, latency
 from ragmon.gates import coverage
-from ragmon.gates.compare import Drop
+from ragmon.gates.releases import Comparison
 from ragmon.scoring.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
@@ -185,9 +185,9 @@ def _drops(report: Report) -> list[str]:
     rows = [
         (
             escape(f"{d.gate.pipeline}/{d.gate.name}"),
-            percent(d.before),
-            percent(d.after),
-            f"{-100 * d.drop:+.1f} points",
+            percent(d.before.value),
+            percent(d.after.value),
+            f"{-100 * (d.drop or 0.0):+.1f} points",
             "–" if d.items is None else f"{len(d.flips)} of {d.items}",
         )
         for d in report.drops
@@ -291,11 +291,11 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def _moved(drop: Drop) -> Iterator[str]:
+def _moved(drop: Comparison) -> Iterator[str]:
     """How a gate changed against the baseline, and the first items that flipped."""
     flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
     name = printable(f"{drop.gate.pipeline}/{drop.gate.name}")
-    yield f"{name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{flipped}"
+    yield f"{name}: {percent(drop.before.value)} -> {percent(drop.after.value)} against the baseline{flipped}"
     for flip in drop.flips[:GATE_FLIPS]:
         yield f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
 

@@ -13,9 +13,8 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable, printable_json
 from ragmon.core.policy import ORDER, Gate, Policy, Verdict
 from ragmon.export.markdown import escape, percent
-from ragmon.export.report import rounded
-from ragmon.gates.compare import Flip
-from ragmon.gates.releases import By, Comparison, ReleaseSample
+from ragmon.export.report import flips, rounded
+from ragmon.gates.releases import By, Comparison, Flip, ReleaseSample
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}
@@ -143,7 +142,7 @@ def _gate(comparison: Comparison) -> dict[str, Any]:
         "candidate": {"value": rounded(comparison.after.value), "n": comparison.after.n},
         "drop": rounded(comparison.drop),
         "items": comparison.items,
-        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in comparison.flips],
+        "flips": flips(comparison),
         "verdict": comparison.verdict,
         "reason": comparison.reason,
     }

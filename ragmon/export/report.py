@@ -14,9 +14,9 @@ from ragmon.core import constants
 from ragmon.core.constants import LABEL
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
-from ragmon.gates.compare import Drop
 from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
+from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.labels import Labelled
@@ -86,7 +86,7 @@ class Report:
     unscorable: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)
     questions: Sequence[QuestionReport] = ()
-    drops: Sequence[Drop] = ()
+    drops: Sequence[Comparison] = ()
     notes: Sequence[str] = ()
     reach: Sequence[Detectability] = ()
     labelled: Labelled | None = None
@@ -236,17 +236,22 @@ def gate(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def drop(found: Drop) -> dict[str, Any]:
+def drop(found: Comparison) -> dict[str, Any]:
     """One comparison with the baseline as plain JSON data."""
     return {
         "pipeline": found.gate.pipeline,
         "gate": found.gate.name,
-        "before": rounded(found.before),
-        "after": rounded(found.after),
+        "before": rounded(found.before.value),
+        "after": rounded(found.after.value),
         "drop": rounded(found.drop),
         "items": found.items,
-        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips],
+        "flips": flips(found),
     }
+
+
+def flips(found: Comparison) -> list[dict[str, Any]]:
+    """The gold items whose scores differ as plain JSON data."""
+    return [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips]
 
 
 def detectable(found: Detectability) -> dict[str, Any]:

@@ -23,14 +23,19 @@ from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
-from ragmon.gates.compare import Drop, EvaluatedRun, by_value, compare, items_of
-from ragmon.gates.releases import By, Clusters, Release, of_release
+from ragmon.gates.releases import (
+    By,
+    Clusters,
+    Comparison,
+    EvaluatedRun,
+    Release,
+    compare_runs,
+    items_of,
+    of_release,
+)
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
-
-_ROUNDING: Final = 1e-6
-"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,18 @@ class BaselineRun:
         """
         report = _read_report(path)
         return cls(path, report, None if report is not None else score([path]))
+
+    def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
+        """The run with its gates: judged by a policy, or with the values that its report has.
+
+        Args:
+            policy: The gates.
+            outcomes: Their outcomes in the run that is compared.
+        """
+        if self.run is not None:
+            return EvaluatedRun(items_of(self.run.scorer.state), self.run.report(policy, questions=False).outcomes)
+        report = self.report or {}
+        return EvaluatedRun({}, [earlier for outcome in outcomes if (earlier := _reported(report, outcome))])
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
         """The p95 of the total latency in milliseconds, for the pipelines where it is known.
@@ -92,32 +109,21 @@ def compare_with_baseline(
     Raises:
         InputError: The baseline has nothing to compare with.
     """
-    earlier_report, earlier_run = baseline.report, baseline.run
-    if earlier_run is None:
-        earlier_report = earlier_report or {}
-        drops = [drop for outcome in report.outcomes if (drop := by_value(outcome, _value(earlier_report, outcome)))]
-        notes = [*report.notes, *_gold_changes(earlier_report, report)]
-    else:
-        baseline_run = EvaluatedRun(
-            items_of(earlier_run.scorer.state), earlier_run.report(policy, questions=False).outcomes
-        )
-        drops = compare(baseline_run, EvaluatedRun(items_of(run.scorer.state), report.outcomes), run.scorer.table)
-        notes = [*report.notes]
+    after = EvaluatedRun(items_of(run.scorer.state), report.outcomes)
+    drops = compare_runs(baseline.evaluated(policy, report.outcomes), after, run.scorer.table, max_drop=max_drop)
     if not drops and not policy.baseline_p95_ms:
         hint = "it needs a value for at least one of the gates that are judged now"
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
-    too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.drop > max_drop + _ROUNDING}
-    outcomes = [_with_drop(outcome, too_far, max_drop) for outcome in report.outcomes]
+    too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.verdict == "fail"}
+    outcomes = [_with_drop(outcome, too_far) for outcome in report.outcomes]
+    notes = [*report.notes, *_gold_changes(baseline.report or {}, report)]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
-def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Drop], max_drop: float) -> Outcome:
+def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) -> Outcome:
     """The outcome; as a failure if its gate dropped too far."""
     drop = too_far.get((outcome.gate.pipeline, outcome.gate.name))
-    if drop is None:
-        return outcome
-    reason = f"{100 * drop.drop:.1f} points worse than the baseline, at most {100 * max_drop:.1f} allowed"
-    return replace(outcome, verdict="fail", needed=None, reason=reason)
+    return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
 def _read_report(path: str) -> dict[str, Any] | None:
@@ -138,15 +144,15 @@ def _read_report(path: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None
 
 
-def _value(report: Mapping[str, Any], outcome: Outcome) -> float | None:
-    """The value of a gate in an earlier report; None where it is missing or of another metric."""
+def _reported(report: Mapping[str, Any], outcome: Outcome) -> Outcome | None:
+    """The outcome of a gate in an earlier report; None where it is missing, of another metric or without a value."""
     gate = outcome.gate
     for entry in report.get("gates", ()):
         if isinstance(entry, dict):
             key = (entry.get("pipeline"), entry.get("gate"), entry.get("metric"))
-            value = entry.get("value")
+            value, n = entry.get("value"), entry.get("n")
             if key == (gate.pipeline, gate.name, gate.metric) and isinstance(value, int | float):
-                return float(value)
+                return replace(outcome, value=float(value), n=n if isinstance(n, int) else 0)
     return None
 
 

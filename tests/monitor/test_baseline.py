@@ -98,7 +98,7 @@ def test_a_drop_beyond_the_allowed_one_fails_a_gate_that_holds(bench):
 def test_the_items_that_flipped_are_listed_with_their_scores(bench):
     report = bench.compare(answers(right=18, wrong=2), bench.traces(answers(right=20)))
     drop = drops(report)["precision"]
-    assert (drop.before, drop.after, drop.items) == (1.0, 0.9, 20)
+    assert (drop.before.value, drop.after.value, drop.items) == (1.0, 0.9, 20)
     assert [(flip.qid, flip.before, flip.after) for flip in drop.flips] == [("q18", 1.0, 0.0), ("q19", 1.0, 0.0)]
 
 
@@ -137,7 +137,8 @@ def test_only_items_of_both_runs_are_compared(bench):
     earlier = answers(right=10, wrong=10)
     report = bench.compare(earlier[5:], bench.traces(earlier))
     drop = drops(report)["precision"]
-    assert (drop.before, drop.after, drop.items, drop.flips) == (pytest.approx(1 / 3), pytest.approx(1 / 3), 15, ())
+    assert (drop.before.value, drop.after.value) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert (drop.items, drop.flips) == (15, ())
     assert verdicts(report)["precision"] == "insufficient", "a quarter of the set has no trace"
 
 
@@ -155,18 +156,31 @@ def test_an_item_asked_often_is_compared_by_its_mean(bench):
     assert [(flip.qid, flip.before, flip.after) for flip in drop.flips] == [("q00", 1.0, 0.75), ("q01", 1.0, 0.75)]
 
 
+def test_an_item_counts_once_however_often_each_run_asked_it(bench):
+    """No answer changed: that the wrong one was asked for more often now is no drop."""
+    right, wrong = make_record("q00", claim=RIGHT), make_record("q01", claim=WRONG)
+    drop = drops(bench.compare([right, *[wrong] * 4], bench.traces([*[right] * 4, wrong])))["precision"]
+    assert (drop.before.value, drop.after.value, drop.items, drop.flips) == (0.5, 0.5, 2, ())
+
+
+def test_runs_without_a_common_item_are_compared_by_their_values(bench):
+    earlier, later = answers(right=15, wrong=5)[:10], answers(right=10, wrong=10)[10:]
+    drop = drops(bench.compare(later, bench.traces(earlier)))["precision"]
+    assert (drop.before.value, drop.after.value, drop.items, drop.verdict) == (1.0, 0.0, None, "fail")
+
+
 def test_runs_of_different_sources_are_compared_but_never_pooled(bench):
     """A gate is judged on the probes of the run; the user questions beside them do not count."""
     probes, users = answers(right=20, source="probe"), answers(wrong=20, source="live")
     report = bench.compare([*probes, *users], bench.traces(answers(right=20)))
     drop = drops(report)["precision"]
-    assert (drop.after, drop.items, drop.flips) == (1.0, 20, ())
+    assert (drop.after.value, drop.items, drop.flips) == (1.0, 20, ())
 
 
 def test_calls_kept_for_their_outcome_alone_are_not_compared(bench):
     kept = Sampling(audit=False, stratum="error", p_audit=0.05, p=1.0)
     later = [*answers(right=20), *answers(wrong=20, sampling=kept)]
-    assert drops(bench.compare(later, bench.traces(answers(right=20))))["precision"].after == 1.0
+    assert drops(bench.compare(later, bench.traces(answers(right=20))))["precision"].after.value == 1.0
 
 
 def test_pipelines_with_the_same_questions_are_kept_apart(tmp_path):
@@ -219,7 +233,7 @@ def test_a_run_against_itself_drops_nothing_and_a_swap_changes_the_sign(tmp_path
 def test_a_report_is_compared_by_its_values(bench):
     report = bench.compare(answers(right=17, wrong=3), bench.report(answers(right=20)))
     drop = drops(report)["precision"]
-    assert (drop.before, drop.after, drop.items, drop.flips) == (1.0, pytest.approx(0.85), None, ())
+    assert (drop.before.value, drop.after.value, drop.items, drop.flips) == (1.0, pytest.approx(0.85), None, ())
     assert verdicts(report) == {"precision": "fail", "refusal": "pass", "compliance": "pass"}
 
 
@@ -261,7 +275,7 @@ def test_a_file_that_is_no_report_is_read_as_traces(bench, tmp_path):
     path = tmp_path / "one.json"
     path.write_bytes(encode(make_record("q00", claim=RIGHT)))
     drop = drops(bench.compare(answers(wrong=1), str(path)))["precision"]
-    assert (drop.items, drop.before, drop.after) == (1, 1.0, 0.0)
+    assert (drop.items, drop.before.value, drop.after.value) == (1, 1.0, 0.0)
 
 
 # --- what people and programs see -------------------------------------------------------------------------------------

@@ -5,7 +5,28 @@ number of requests fixed beforehand. The observations are clusters of requests (
 gold items; a run through a gold set is judged when it is nearly complete. A verdict is a pure function of the counts.
 """
 
-from ragmon.gates.releases.release import By, Clusters, Release, of_release
-from ragmon.gates.releases.verdicts import Comparison, ReleaseSample, compare, judge
+from ragmon.gates.releases.release import By, Clusters, Release, items_of, of_release
+from ragmon.gates.releases.verdicts import (
+    Comparison,
+    EvaluatedRun,
+    Flip,
+    ReleaseSample,
+    compare,
+    compare_runs,
+    judge,
+)
 
-__all__ = ["By", "Clusters", "Comparison", "Release", "ReleaseSample", "compare", "judge", "of_release"]
+__all__ = [
+    "By",
+    "Clusters",
+    "Comparison",
+    "EvaluatedRun",
+    "Flip",
+    "Release",
+    "ReleaseSample",
+    "compare",
+    "compare_runs",
+    "items_of",
+    "judge",
+    "of_release",
+]

@@ -34,6 +34,7 @@ from ragmon.core.record import Record
 from ragmon.gates.evaluate import MAX_MISSING
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
+from ragmon.scoring.counts import Table, add_table
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums, take_snapshot
@@ -47,13 +48,24 @@ _Counts = dict[Key, int]
 """The requests of a cluster, counted by facts."""
 
 
-class _Location(NamedTuple):
+class SeriesLocation(NamedTuple):
     """The series a request is counted in."""
 
     pipeline: str
     source: str
     gold: str
     where: str
+
+
+def items_of(state: State) -> dict[SeriesLocation, Table]:
+    """The counts of every gold item, over all builds and gold versions."""
+    tables: dict[SeriesLocation, Table] = {}
+    for key, series in state.series.items():
+        if key.gold and key.drawn:
+            merged = tables.setdefault(SeriesLocation(key.pipeline, key.source, key.gold, key.slice), {})
+            for table in series.items.all():
+                add_table(merged, table)
+    return tables
 
 
 class Clusters(MinuteBatches):
@@ -73,8 +85,8 @@ class Clusters(MinuteBatches):
         self.alone = 0
         self._table = table
         self._measured = {gate.metric for gate in gates} & {m.key for m in table.metrics.values() if m.measured}
-        self._facts: dict[_Location, dict[str, _Counts]] = {}
-        self._sums: dict[tuple[_Location, str], dict[str, list[int]]] = {}
+        self._facts: dict[SeriesLocation, dict[str, _Counts]] = {}
+        self._sums: dict[tuple[SeriesLocation, str], dict[str, list[int]]] = {}
         self._numbers = count()
         self._empty: _Counts = {}
         self._shared: dict[tuple[int, Key], _Counts] = {}
@@ -107,7 +119,7 @@ class Clusters(MinuteBatches):
         cluster = self._cluster_of(pipeline, record, item)
         gold, key = "" if item is None else item.set_name, self._table.shared(key)
         for where in ("", *(where for where in slices if where in self._slices)):
-            location = _Location(pipeline, source, gold, where)
+            location = SeriesLocation(pipeline, source, gold, where)
             clusters = self._facts.setdefault(location, {})
             clusters[cluster] = self._with(clusters.get(cluster, self._empty), key)
             for name in self._measured & measured.keys():
@@ -134,7 +146,7 @@ class Clusters(MinuteBatches):
                     clusters_by_mean[total / (n * MICRO)] += clusters
         return coarse(dict(sorted(clusters_by_mean.items())))
 
-    def _sums_of(self, location: _Location, metric: str) -> Iterator[tuple[int, int, int]]:
+    def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[int, int, int]]:
         """Requests in the denominator, the sum of their scores, and the number of clusters with equal counts."""
         if metric in self._measured:
             yield from ((n, total, 1) for n, total in self._sums.get((location, metric), {}).values())

@@ -1,4 +1,8 @@
-"""Verdicts on releases: one build against the gates, or one release against another (worse, not worse, undecided)."""
+"""Verdicts on releases: one build against the gates, one release against another, a run against an earlier run.
+
+Two releases are compared while their traffic comes in, so a verdict must be proven. Two runs are complete, so their
+values are compared as they are. Gold items are paired in the same way.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
-from ragmon.gates.compare import Flip, GoldLocation, items_of
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, sources_of, without_data
-from ragmon.gates.releases.release import Release, missing_of_run, whole_window
+from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.counts import Table
 from ragmon.scoring.score_table import ScoreTable
@@ -107,8 +110,22 @@ class ReleaseSample(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Flip:
+    """A gold item whose scores in two releases differ.
+
+    Attributes:
+        qid: The item.
+        before, after: Its mean score in the baseline and in the candidate.
+    """
+
+    qid: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The comparison of a gate's metric in two releases.
+    """The comparison of a gate's metric in two releases or runs.
 
     Attributes:
         gate: The gate.
@@ -116,7 +133,8 @@ class Comparison:
         gold: The gold set; "" for all requests.
         before: The sample of the baseline.
         after: The sample of the candidate.
-        verdict: pass: the drop is proven to be less than allowed; fail: a drop is proven; insufficient: neither.
+        verdict: Of releases: pass: the drop is proven to be less than allowed; fail: a drop is proven; insufficient:
+            neither. Of runs: whether the drop is within what is allowed.
         reason: One line for a person.
         items: Gold items that both releases assessed; None for two independent samples.
         flips: Those of them whose scores differ.
@@ -152,7 +170,7 @@ class _Side:
 
     release: Release
     snapshot: Snapshot
-    items: Mapping[GoldLocation, Table]
+    items: Mapping[SeriesLocation, Table]
 
 
 class _Levels(NamedTuple):
@@ -216,7 +234,7 @@ def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, l
         if reason is not None:
             return replace(comparison, reason=f"{side.release.name}: {reason}")
     if gold and not table.metrics[gate.metric].measured:
-        place = GoldLocation(gate.pipeline, after.source, gold, gate.where)
+        place = SeriesLocation(gate.pipeline, after.source, gold, gate.where)
         return _by_item(comparison, baseline.items.get(place, {}), candidate.items.get(place, {}), table, levels)
     a = baseline.release.clusters.scores(before.series, gate.metric)
     b = candidate.release.clusters.scores(after.series, gate.metric)
@@ -252,15 +270,7 @@ def _by_item(
     """The comparison by gold item; items that only one release was asked are two samples."""
     before, after = (_item_means(items, table, comparison.gate.metric) for items in (baseline, candidate))
     shared = sorted(before.keys() & after.keys())
-    assessed = [Flip(q, a, b) for q in shared if (a := before[q]) is not None and (b := after[q]) is not None]
-    paired_qids = shared if assessed else None
-    comparison = replace(
-        comparison,
-        before=_sample(_mean_counts(before, paired_qids)),
-        after=_sample(_mean_counts(after, paired_qids)),
-        items=len(assessed),
-        flips=tuple(flip for flip in assessed if flip.before != flip.after),
-    )
+    comparison = _paired(comparison, before, after)
     gate = comparison.gate
     pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in shared)
     unpaired = paired.Unpaired(_unpaired(gate, before, after), _unpaired(gate, after, before))
@@ -269,6 +279,20 @@ def _by_item(
         worse=paired.worse(pairs, unpaired, levels.worse),
         not_worse=paired.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse),
         max_drop=levels.max_drop,
+    )
+
+
+def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison:
+    """The comparison over the items that both releases were asked; over all items where both assessed none of them."""
+    shared = sorted(before.keys() & after.keys())
+    assessed = [Flip(q, a, b) for q in shared if (a := before[q]) is not None and (b := after[q]) is not None]
+    qids = shared if assessed else None
+    return replace(
+        comparison,
+        before=_sample(_mean_counts(before, qids)),
+        after=_sample(_mean_counts(after, qids)),
+        items=len(assessed),
+        flips=tuple(flip for flip in assessed if flip.before != flip.after),
     )
 
 
@@ -312,3 +336,73 @@ def _decided(comparison: Comparison, *, worse: bool, not_worse: bool, max_drop: 
     if worse:
         return replace(comparison, verdict="fail", reason="a drop is proven")
     return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
+
+
+_ROUNDING: Final = 1e-6
+"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """A complete run and the outcomes of its gates.
+
+    Attributes:
+        items: The counts of its gold items; empty where only its values are known.
+        outcomes: The outcomes of its gates.
+    """
+
+    items: Mapping[SeriesLocation, Table]
+    outcomes: Sequence[Outcome]
+
+
+def compare_runs(baseline: EvaluatedRun, run: EvaluatedRun, table: ScoreTable, *, max_drop: float) -> list[Comparison]:
+    """Compare a run with an earlier one on the value of every gate with a threshold.
+
+    Gold records are paired by item, each item counts once; for all other records the values of the gates are compared.
+    Each run is compared in the source that its own gate was judged on.
+
+    Args:
+        baseline: The earlier run.
+        run: The run.
+        table: The metrics.
+        max_drop: How much worse a metric may be, in [0, 1].
+
+    Returns:
+        One entry per gate that has a value in both runs, in the order of the run's outcomes.
+    """
+    earlier = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in baseline.outcomes}
+    comparisons = []
+    for outcome in run.outcomes:
+        gate = outcome.gate
+        previous = earlier.get((gate.pipeline, gate.name))
+        if previous is not None and gate.kind == "threshold":
+            items = baseline.items.get(_location(previous), {}), run.items.get(_location(outcome), {})
+            comparison = _compare_outcomes(previous, outcome, *items, table)
+            if comparison.drop is not None:
+                comparisons.append(_within(comparison, comparison.drop, max_drop))
+    return comparisons
+
+
+def _location(outcome: Outcome) -> SeriesLocation:
+    return SeriesLocation(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
+
+
+def _compare_outcomes(
+    previous: Outcome, outcome: Outcome, baseline: Table, run: Table, table: ScoreTable
+) -> Comparison:
+    """The comparison of two outcomes of a gate: by item where both runs were asked some, else by their values."""
+    gate = outcome.gate
+    samples = ReleaseSample(previous.value, previous.n), ReleaseSample(outcome.value, outcome.n)
+    comparison = Comparison(gate, outcome.source, outcome.gold, *samples, "insufficient", "")
+    if not baseline.keys() & run.keys() or table.metrics[gate.metric].measured:
+        return comparison
+    return _paired(comparison, *(_item_means(items, table, gate.metric) for items in (baseline, run)))
+
+
+def _within(comparison: Comparison, drop: float, max_drop: float) -> Comparison:
+    """The comparison with its verdict: whether the drop is within what is allowed."""
+    allowed = f"{100 * max_drop:.1f}"
+    if drop > max_drop + _ROUNDING:
+        reason = f"{100 * drop:.1f} points worse than the baseline, at most {allowed} allowed"
+        return replace(comparison, verdict="fail", reason=reason)
+    return replace(comparison, verdict="pass", reason=f"at most {allowed} points worse than the baseline")
