@@ -18,6 +18,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.types import Address, Bytes, Seconds, Table, is_secret
 from ragmon.core.escaping import printable, printable_json, printable_line
 from ragmon.core.refusal import DEFAULT_PATTERNS
+from ragmon.export.tables import text_table
 from ragmon.monitor.series_budget import expected_series
 
 MASK: Final = "***"
@@ -118,9 +119,7 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
         click.echo(printable_json(json.dumps(values, indent=2, ensure_ascii=False)))
         return
     lines = [(key, _toml(value), origin) for key, value, origin in value_rows]
-    width = max(len(key) for key, _, _ in lines)
-    for key, value, origin in lines:
-        click.echo(printable_line(f"{key:{width}}  {value:{WIDE}}  {origin}"))
+    click.echo("\n".join(text_table(lines, widths={1: WIDE})))
 
 
 def _problem_text(problem: Problem) -> str:

@@ -16,6 +16,7 @@ from ragmon.cli import Commands
 from ragmon.cli.common import output_option, write
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.private_files import read_key
+from ragmon.export.tables import text_table
 from ragmon.gold.diff import MUTATED, Diff, diff
 from ragmon.gold.freeze import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, LintFinding, lint
@@ -86,8 +87,7 @@ def stats_command(paths: tuple[str, ...], form: str) -> None:
     if form == "json":
         _print_json(counts)
         return
-    for name, value in _stat_lines(counts):
-        click.echo(f"{name:<17}{value}")
+    click.echo("\n".join(text_table(_stat_rows(counts))))
 
 
 @gold.command("freeze")
@@ -165,10 +165,10 @@ def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
         yield f"  hint: {printable_line(hint)}"
 
 
-def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
+def _stat_rows(counts: Stats) -> Iterator[tuple[str, str]]:
     for name, value in counts.items():
         if name != "tags":
-            yield name, printable_line(value) if isinstance(value, str) else value
+            yield name, str(value)
     for tag, values in counts["tags"].items():
         for value, count in values.items():
             yield "tag", f"{printable_line(tag)}={printable_line(value)} {count}"

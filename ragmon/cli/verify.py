@@ -23,6 +23,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Tombstone
 from ragmon.export.state import StageCounters
+from ragmon.export.tables import text_table
 from ragmon.server.journal import Journal, JournalError, JournalReader
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow
 from ragmon.server.pipeline.decode import BatchCounts
@@ -165,15 +166,8 @@ def _lines(result: AuditResult) -> list[str]:
 
 def _table(result: AuditResult) -> list[str]:
     """The counters as a table, a line per stage."""
-    rows = (
-        [COLUMNS, *(_row(stage, counters) for stage, counters in sorted(result.books.items()))] if result.books else []
-    )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *numbers in rows:
-        cells = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
-        lines.append("  ".join((name.ljust(widths[0]), *cells)))
-    return lines
+    rows = [_row(stage, counters) for stage, counters in sorted(result.books.items())]
+    return text_table([COLUMNS, *rows], right=range(1, len(COLUMNS))) if rows else []
 
 
 def _row(stage: str, counters: StageCounters) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from ragmon.core.constants import STEP
 from ragmon.core.escaping import printable, printable_json
 from ragmon.export.markdown import percent
+from ragmon.export.tables import text_table
 from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why, plain
 
 SUSPECTS: Final = 4
@@ -23,7 +24,7 @@ TRACES: Final = 5
 """The number of entries shown of each."""
 LONGEST: Final = 32
 """Characters shown of a name."""
-COLUMN: Final = 12
+COLUMN: Final = 11
 FEW: Final = 0.2
 """Share of the failing requests from which on a trait counts as common to them."""
 _TINY: Final = 1e-12
@@ -56,7 +57,7 @@ def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None 
         *_traffic(why),
         *_traces(traces, link, clock),
     ]
-    return "".join(f"{name:<{COLUMN}}{text}".rstrip() + "\n" for name, text in entries)
+    return "\n".join([*text_table(entries, widths={0: COLUMN}, gap=1), ""])
 
 
 _Lines = Iterator[tuple[str, str]]

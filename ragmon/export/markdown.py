@@ -5,7 +5,6 @@ Text from a trace or a gold file is escaped: questions and ids are untrusted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import QuestionReport, Report, latency
+from ragmon.export.tables import escape, markdown_table, text_table
 from ragmon.gates import coverage
 from ragmon.gates.releases import Comparison
 from ragmon.scoring.snapshot import ALL, SeriesStats
@@ -24,24 +24,6 @@ FLIPS: Final = 20
 """Flipped items that are listed for each gate."""
 
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
-_ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-# Characters that format anywhere, those that format at the start of a line or a word, and those that make a link.
-_SPECIAL = re.compile(
-    r"[\\`*\[\]|~#@&<>]"
-    r"|(?<![^\W_])_|_(?![^\W_])"
-    r"|^[-+=:](?=\s|-|=|$)|(?<=\d)[.)](?=\s)"
-    r"|:(?=//)|(?<=www)\.",
-    re.IGNORECASE,
-)
-
-
-def escape(text: str) -> str:
-    r"""Text that Markdown shows as it is, on one line.
-
-    >>> escape("a|b <script>")
-    'a\\|b &lt;script&gt;'
-    """
-    return _SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), printable(text).strip())
 
 
 def render(report: Report, questions: int | None = QUESTIONS) -> str:
@@ -95,11 +77,9 @@ def _labels(report: Report) -> list[str]:
     return ["## Labels\n", *_list(entries)]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [" | ".join(row) for row in rows]
-    if not lines:
-        return []
-    return [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' for _ in head)}|", *(f"| {line} |" for line in lines), ""]
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table and the empty line after it; nothing where there are no rows."""
+    return [*markdown_table(head, rows), ""] if rows else []
 
 
 def _list(entries: Iterable[str]) -> list[str]:
@@ -270,9 +250,7 @@ _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "
 
 def text(report: Report) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
-    rows = [_HEAD, *map(_row, report.outcomes)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = text_table([_HEAD, *map(_row, report.outcomes)])
     lines += [printable(f"note: {note}") for note in report.notes]
     for drop in report.drops:
         lines += _moved(drop)

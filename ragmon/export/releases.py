@@ -12,8 +12,9 @@ import msgspec
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable, printable_json
 from ragmon.core.policy import ORDER, Gate, Policy, Verdict
-from ragmon.export.markdown import escape, percent
+from ragmon.export.markdown import percent
 from ragmon.export.report import flips, rounded
+from ragmon.export.tables import escape, markdown_table, text_table
 from ragmon.gates.releases import By, Comparison, Flip, ReleaseSample
 from ragmon.stats.betting import ALPHA
 
@@ -67,9 +68,7 @@ class Canary:
     def text(self) -> str:
         """The comparison as plain text without colour, one line per gate, with the verdict on the last line."""
         rows = [_HEAD, *([printable(cell) for cell in _row(comparison)] for comparison in self.comparisons)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [printable(self._title())]
-        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines = [printable(self._title()), *text_table(rows)]
         lines += [printable(f"note: {note}") for note in self._notes()]
         return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
 
@@ -79,9 +78,8 @@ class Canary:
         for row, comparison in zip(rows, self.comparisons, strict=True):
             row[4] = f"{_MARKS[comparison.verdict]} {row[4]}"
         head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self._title())}\n"
-        table = [_HEAD, ["---"] * len(_HEAD), *rows]
-        lines = [f"| {' | '.join(row)} |" for row in table]
-        return "\n".join([head, *(f"- {escape(note)}" for note in self._notes()), "", *lines]) + "\n"
+        notes = (f"- {escape(note)}" for note in self._notes())
+        return "\n".join([head, *notes, "", *markdown_table(_HEAD, rows)]) + "\n"
 
     def _title(self) -> str:
         return f"{self.by.replace('_', ' ')} {self.candidate} against {self.baseline}"

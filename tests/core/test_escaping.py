@@ -18,7 +18,7 @@ from ragmon.core.escaping import LONGEST, printable, printable_json
 from ragmon.core.record import Ack, encode
 from ragmon.core.series_names import LONGEST as LABEL
 from ragmon.core.series_names import label
-from ragmon.export.markdown import escape
+from ragmon.export.tables import escape
 from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.decode import QueuedRequest
 from ragmon.testing import make_record

@@ -26,7 +26,7 @@ from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
-from ragmon.export import markdown
+from ragmon.export import tables
 from ragmon.gold.labels import files
 from ragmon.ingest import decode
 from ragmon.ingest.otlp import json
@@ -215,7 +215,7 @@ FUNCTIONS = {
     json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
     files._time: files._time,
-    markdown.escape: markdown.escape,
+    tables.escape: tables.escape,
     RefusalRule.is_token: RefusalRule().is_token,
     RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
     FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
@@ -265,7 +265,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, pii, messages, entries, values, prompts, markdown, escaping)
+READERS = (texts, grounding, pii, messages, entries, values, prompts, tables, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 

@@ -16,8 +16,9 @@ from ragmon.core.escaping import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.export.markdown import escape, render, render_gates, text
+from ragmon.export.markdown import render, render_gates, text
 from ragmon.export.report import QuestionReport
+from ragmon.export.tables import escape
 from ragmon.monitor.replay import replay
 from ragmon.testing import make_gold, make_record
 from tests.support.runs import GOLD, small_report

@@ -19,6 +19,7 @@ from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
+from ragmon.export.tables import text_table
 
 __all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability", "instrumentations"]
 
@@ -111,17 +112,8 @@ def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:
         gate = detectable.gate
         name = gate.name if len(settings.pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
         holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
-        rows.append(
-            (
-                printable_line(name),
-                holds,
-                f"{detectable.at:g}",
-                *(_time_to_alarm(column[row_number]) for column in columns),
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        rows.append((name, holds, f"{detectable.at:g}", *(_time_to_alarm(column[row_number]) for column in columns)))
+    click.echo("\n".join(text_table(rows)))
 
 
 def _time_to_alarm(detectable: Detectability) -> str:

@@ -153,10 +153,10 @@ class Comparison:
     @property
     def drop(self) -> float | None:
         """How much worse the candidate is; negative where it is better."""
-        if self.before.value is None or self.after.value is None:
+        before, after = self.before.value, self.after.value
+        if before is None or after is None:
             return None
-        difference = self.before.value - self.after.value
-        return difference if self.gate.at_least else -difference
+        return before - after if self.gate.at_least else after - before
 
     @property
     def worse(self) -> int:
