@@ -1,14 +1,15 @@
 """The in-process trace buffer: it collects the spans of each request and turns finished requests into records.
 
 A request is the outermost span of this process and all spans below it. It is finished when all its spans have ended,
-not only the outermost one: work that continues in the background belongs to it. On the application's threads spans are
-only stored; sampling, conversion and export run in the worker's thread.
+not only the outermost one: work that continues in the background belongs to it. How long it waits stands in
+`ragmon.ingest.trace_buffer`. On the application's threads spans are only stored; sampling, conversion and export run in
+the worker's thread.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, final
@@ -24,74 +25,53 @@ from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.spans import Merge, per_request, to_record
 from ragmon.ingest.spans.model import Trace, from_sdk_span, resource
+from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
-LATE: Final = "late"
 ORPHAN: Final = "orphan"
-TOO_MANY: Final = "too_many_spans"
 FULL: Final = "too_many_requests"
-"""Why a span is in no request's record."""
+"""More reasons why a span is in no request's record: its parent is in no open request, there are too many requests."""
 _MAX_LATE_IDS: Final = 10_000
 """Largest number of remembered span ids: spans still open when their request was finished, whose end counts as late."""
 
 
 @dataclass(frozen=True)
-class BufferLimits:
-    """Limits of time and number of the buffer.
+class BufferLimits(TraceLimits):
+    """The limits of the requests of one process; times in seconds.
 
     Args:
-        linger: Seconds after the last span ended in which another span may begin.
-        after_root: Seconds after the outermost span ended until the request is finished with the spans it has.
-        age: Seconds after the request began until it is finished with the spans it has.
-        spans: Largest number of spans of one request.
-        requests: Largest number of open requests.
+        requests: Largest number of open requests; others are refused.
     """
 
-    linger: float = 0.2
-    after_root: float = 30.0
+    idle: float = 0.2
+    unended: float = 30.0
     age: float = 600.0
     spans: int = 512
     requests: int = 2048
 
 
 @final
-class OpenRequest:
+@dataclass(slots=True)
+class OpenRequest(BufferedTrace):
     """A request whose spans are being collected.
 
     Attributes:
-        trace_id: Its trace.
-        spans: Spans that have ended.
         ids: Ids of all its spans.
-        open: Ids of spans that have not ended.
-        began: When it began, by the buffer's clock.
-        root_ended: When its outermost span ended; None before.
-        changed: When the last span began or ended.
+        trace_id: Its trace.
+        root: The id of its outermost span.
         claimed: A decorated call inside it makes the record of the request.
-        complete: No span is missing.
     """
 
-    __slots__ = ("began", "changed", "claimed", "complete", "ids", "open", "root", "root_ended", "spans", "trace_id")
-
-    def __init__(self, trace_id: int, root: int, now: float) -> None:
-        self.trace_id = trace_id
-        self.root = root
-        self.spans: list[Any] = []
-        self.ids = [root]
-        self.open = {root}
-        self.began = self.changed = now
-        self.root_ended: float | None = None
-        self.claimed = False
-        self.complete = True
-
-    def is_due(self, now: float, limits: BufferLimits, *, hurried: bool) -> bool:
-        """Whether the request is finished or timed out; if hurried, without the linger time."""
-        if self.root_ended is not None and not self.open:
-            return hurried or now - self.changed >= limits.linger
-        late = self.root_ended is not None and now - self.root_ended >= limits.after_root
-        return late or now - self.began >= limits.age
+    spans: list[Any]
+    open: set[int] = field(default_factory=set)
+    ids: list[int] = field(default_factory=list)
+    trace_id: int = 0
+    root: int = 0
+    claimed: bool = False
 
 
-class SpanBuffer:
-    """The open requests.
+@final
+class SpanBuffer(TraceBuffer[int, OpenRequest]):
+    """The open requests of this process, by the id of their outermost span.
 
     Every step is one atomic operation on a dictionary, a set or a list, so threads need no lock.
 
@@ -103,21 +83,23 @@ class SpanBuffer:
         dropped: Spans that are in no record, by reason.
     """
 
+    limits: BufferLimits
+
     def __init__(self, limits: BufferLimits | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self.limits = limits or BufferLimits()
-        self._clock = clock
-        self._requests: dict[int, OpenRequest] = {}
+        super().__init__(limits or BufferLimits())
+        self.clock = clock
         self._of: dict[int, OpenRequest] = {}
         self._gone: dict[int, None] = {}
         self.dropped = {LATE: 0, ORPHAN: 0, TOO_MANY: 0, FULL: 0}
 
     def begin_request(self, trace_id: int, span_id: int) -> bool:
         """An outermost span began; returns False if there are too many open requests."""
-        if len(self._requests) >= self.limits.requests:
+        if len(self.traces) >= self.limits.requests:
             self.dropped[FULL] += 1
             return False
-        request = OpenRequest(trace_id, span_id, self._clock())
-        self._requests[span_id] = self._of[span_id] = request
+        now = self.clock()
+        request = OpenRequest(now, now, [], open={span_id}, ids=[span_id], trace_id=trace_id, root=span_id)
+        self.traces[span_id] = self._of[span_id] = request
         return True
 
     def begin(self, span_id: int, parent_id: int) -> bool:
@@ -127,7 +109,7 @@ class SpanBuffer:
             return False
         request.ids.append(span_id)
         request.open.add(span_id)
-        request.changed = self._clock()
+        request.last = self.clock()
         self._of[span_id] = request
         return True
 
@@ -144,43 +126,26 @@ class SpanBuffer:
             if self._gone.pop(span_id, 0) is None:
                 self.dropped[LATE] += 1
             return
-        now = self._clock()
-        if len(request.spans) < self.limits.spans or span_id == request.root:
+        is_root = span_id == request.root
+        if self.has_room(request, is_root=is_root):
             request.spans.append(span)
         else:
-            request.complete = False
             self.dropped[TOO_MANY] += 1
-        request.changed = now
-        if span_id == request.root:
-            request.root_ended = now
+        request.last = self.clock()
+        if is_root:
+            request.root_ended = request.last
         request.open.discard(span_id)
 
-    def due(self, *, hurried: bool = False, all_of_them: bool = False) -> Iterator[OpenRequest]:
-        """Requests that are finished or timed out; each is yielded once.
-
-        Args:
-            hurried: Do not linger after the last span.
-            all_of_them: Include requests that still run.
-        """
-        now = self._clock()
-        for root, request in list(self._requests.items()):
-            if all_of_them or request.is_due(now, self.limits, hurried=hurried):
-                del self._requests[root]
-                request.complete = request.complete and not request.open
-                self._remove(request)
-                yield request
-
-    def _remove(self, request: OpenRequest) -> None:
+    def take(self, key: int) -> OpenRequest:
+        """Remove and return a request; spans of it that are still open will be late."""
+        request = super().take(key)
         for span_id in list(request.open):
-            self._gone[span_id] = None
-        while len(self._gone) > _MAX_LATE_IDS:
-            self._gone.pop(next(iter(self._gone)))
+            remember(self._gone, span_id, _MAX_LATE_IDS)
         for span_id in request.ids:
             self._of.pop(span_id, None)
+        return request
 
 
-DECORATED: Final = "decorated"
-"""Why spans around a decorated call make no record: the call's own record is the request's."""
 _SPAN_SIZE: Final = 2048
 """Estimated bytes a span keeps alive."""
 
@@ -242,7 +207,8 @@ class RequestAssembler:
         Args:
             asked: A flush waits: do not linger.
         """
-        for request in self.gathering.due(hurried=asked, all_of_them=self._closing):
+        buffer, hurried = self.gathering, asked or self._closing
+        for _, request in buffer.due(buffer.clock(), hurried=hurried, everything=self._closing):
             try:
                 self._convert(request)
             except Exception as error:  # noqa: BLE001 - attributes are third-party data

@@ -26,10 +26,10 @@ from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.file_traces import FileTraceBuffer, record_of
 from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
-from ragmon.ingest.spans.model import TOO_MANY_SPANS
+from ragmon.ingest.spans.model import NOT_RAG
+from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
 
 MAX_LINE: Final = 8 << 20
 """The maximum length of a line in bytes; a longer line is skipped and counted."""
@@ -376,20 +376,21 @@ def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSum
             refuse(rejected)
     yield from _records_of(assembly.end(), number, intake, reject)
     if assembly.left_out:
-        intake.miss("spans", TOO_MANY_SPANS, assembly.left_out)
+        intake.miss("spans", TOO_MANY, assembly.left_out)
 
 
 def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
     for mapped in requests:
         intake.read += 1
-        try:
-            record = record_of(mapped)
-        except Rejected as rejected:
-            reject(number, rejected.reason, str(rejected))
+        if mapped.record is None:
+            what = (
+                "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
+            )
+            reject(number, mapped.reason, f"a trace is no record: {what}")
             continue
         for name, reason in mapped.missing.items():
             intake.miss(name, reason)
-        yield record
+        yield mapped.record
 
 
 def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:

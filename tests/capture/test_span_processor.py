@@ -24,7 +24,7 @@ from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
 from tests.support.capturing import Gate
 
-QUICK = BufferLimits(linger=0.0)
+QUICK = BufferLimits(idle=0.0)
 
 
 class Traced:
@@ -292,7 +292,7 @@ def test_force_flush_keeps_its_timeout_where_the_sink_hangs(traced):
 
 def test_force_flush_does_not_linger(traced):
     """A function that is frozen after its answer gets no other moment."""
-    app = traced(limits=BufferLimits(linger=60.0))
+    app = traced(limits=BufferLimits(idle=60.0))
     with app.request():
         app.retrieve("d1")
     assert [record.retrieved_ids for record in app.records()] == [["d1"]]
@@ -369,11 +369,11 @@ def clock():
 
 @pytest.fixture
 def gathering(clock):
-    return SpanBuffer(BufferLimits(linger=1.0, after_root=30.0, age=600.0, spans=3, requests=2), clock)
+    return SpanBuffer(BufferLimits(idle=1.0, unended=30.0, age=600.0, spans=3, requests=2), clock)
 
 
 def due(gathering):
-    return [(found.spans, found.complete) for found in gathering.due()]
+    return [(found.spans, found.complete) for _, found in gathering.due(gathering.clock())]
 
 
 def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clock):
@@ -428,4 +428,4 @@ def test_nothing_is_remembered_of_requests_that_are_over(gathering, clock):
         gathering.end(1000 + n, "child")
         clock.advance(1)
         assert len(due(gathering)) == 1
-    assert (gathering._of, gathering._requests, gathering._gone) == ({}, {}, {})
+    assert (gathering._of, gathering.traces, gathering._gone) == ({}, {}, {})

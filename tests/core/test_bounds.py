@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from time import process_time
 
 import pytest
@@ -18,17 +19,17 @@ from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, log, semconv
 from ragmon.core.bounds import DOCUMENTS, LARGEST, LONGEST_MS, MAX_DOCUMENTS_KEPT, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
+from ragmon.ingest import trace_buffer
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.ingest.otlp import file_traces
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.spans import per_request, to_record
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, MAX_SPANS, TOO_MANY_STEPS
 from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
-from ragmon.server.pipeline.assembler import TOO_MANY, AssemblyLimits, TraceBuffer
+from ragmon.server.pipeline.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
@@ -287,27 +288,27 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
     """Roots as well: a trace has one."""
     spans = crowd(40_000, "RETRIEVER", shape)
     bodies = [export(spans[place : place + MAX_SPANS]).SerializeToString() for place in range(0, 40_000, MAX_SPANS)]
-    room, found = TraceBuffer(), Counter()
+    room, found = JournalledTraceBuffer(), Counter()
     began = process_time()
     for number, body in enumerate(bodies):
         found += room.add(decode_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
     assert process_time() - began <= 2.0
-    assert found == {"new": 1, TOO_MANY: 40_000 - MAX_SPANS}
+    assert found == {"new": 1, trace_buffer.TOO_MANY: 40_000 - MAX_SPANS}
     (waiting,) = room.traces.values()
-    assert (len(waiting.pieces), waiting.complete) == (MAX_SPANS, False)
+    assert (len(waiting.spans), waiting.complete) == (MAX_SPANS, False)
 
 
 def test_a_root_that_comes_last_is_kept_however_many_came_before():
-    room = TraceBuffer(AssemblyLimits(spans=2))
+    room = JournalledTraceBuffer(AssemblyLimits(spans=2))
     spans = crowd(4, "TOOL", "under")
     body = export([*spans[1:], spans[0]]).SerializeToString()
-    assert room.add(decode_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
-    assert next(iter(room.traces.values())).rooted
+    assert room.add(decode_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[trace_buffer.TOO_MANY] == 1
+    assert next(iter(room.traces.values())).root_ended is not None
 
 
 def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
     """What the trace's spans retrieved is unknown then, as it is on a server."""
-    monkeypatch.setattr(file_traces, "MAX_SPANS", 3)
+    monkeypatch.setattr(trace_buffer, "FILE_LIMITS", replace(trace_buffer.FILE_LIMITS, spans=3))
     told = {semconv.OPERATION: "retrieval", semconv.QUERY_TEXT: "Is it?", semconv.DOCUMENTS: '[{"id": "d1"}]'}
     spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
     path = tmp_path / "spans.jsonl"

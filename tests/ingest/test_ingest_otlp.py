@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.ingest.otlp import file_traces
 from ragmon.ingest.spans import to_record
+from ragmon.ingest.trace_buffer import FILE_LIMITS, FileTraceBuffer
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.otlp_receiver import receiving
@@ -137,17 +138,24 @@ def test_spans_of_a_trace_may_come_apart_and_in_any_order(tmp_path):
 
 def test_a_trace_is_complete_when_nothing_of_it_came_for_five_minutes(tmp_path):
     """Memory holds what is open, not the whole file: the first records come while the rest is still unread."""
-    held = file_traces.FileTraceBuffer()
+    held = FileTraceBuffer()
     came = [list(held.add(retrieval(number), {})) for number in range(100)]
     assert came.index(next(filter(None, came))) == 31
     assert sum(map(len, came)) + len(list(held.end())) == 100
 
 
-def test_many_open_spans_complete_the_trace_that_waited_longest(monkeypatch):
-    monkeypatch.setattr(file_traces, "MAX_BUFFERED_SPANS", 10)
-    held = file_traces.FileTraceBuffer()
+def test_many_open_spans_complete_the_trace_that_waited_longest():
+    held = FileTraceBuffer(replace(FILE_LIMITS, size=10))
     done = [mapped for number in range(15) for mapped in held.add(retrieval(0, trace_id=f"{number + 1:032x}"), {})]
     assert [mapped.record.trace_id for mapped in done] == [f"{number + 1:032x}" for number in range(5)]
+
+
+def test_an_old_span_is_a_complete_trace_at_once_though_no_newer_one_is_open():
+    held = FileTraceBuffer(replace(FILE_LIMITS, size=1))
+    spans = [retrieval(number) for number in (99, 98, 0)]  # the second takes the place of the first
+    done = [mapped.record.trace_id for span in spans for mapped in held.add(span, {})]
+    assert done == [span.trace_id for span in spans]
+    assert list(held.end()) == []
 
 
 def test_the_process_says_which_pipeline_and_build_answered(tmp_path):

@@ -175,7 +175,7 @@ class Piece:
 def waiting(number):
     """A trace of very many spans."""
     spans = [foreign(1)[1]._replace(span_id=f"{n + 2:016x}") for n in range(number)]
-    return OpenTrace(0, 0.0, 0.0, {piece.span_id: piece for piece in map(Piece, (foreign(1)[0], *spans))})
+    return OpenTrace(0.0, 0.0, {piece.span_id: piece for piece in map(Piece, (foreign(1)[0], *spans))})
 
 
 def test_a_trace_beyond_its_deadline_is_dropped_and_counted(settings):

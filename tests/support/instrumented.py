@@ -48,7 +48,7 @@ provider.add_span_processor(SimpleSpanProcessor(exporter))
 sink = Collected()
 if place := os.environ.get("SPANS_TO"):
     provider.add_span_processor(BatchSpanProcessor(exporter_to(place), schedule_delay_millis=100))
-processor = ragmon.RagmonSpanProcessor(sink, limits=BufferLimits(linger=0.0))
+processor = ragmon.RagmonSpanProcessor(sink, limits=BufferLimits(idle=0.0))
 provider.add_span_processor(processor)
 
 

@@ -1,9 +1,8 @@
 """The buffer of incomplete third-party traces, and the assembler that makes records of complete ones.
 
-Spans of a trace come in any order, from any process, in any request. A receiver is not told when a span begins, so it
-cannot count open spans. A trace is complete when its root has arrived and nothing more for a while; without a root,
-when nothing arrived for longer. A complete trace is mapped to records, which are redacted and carry their sampling
-probability.
+Spans of a trace come in any order, from any process, in any request; when it is complete stands in
+`ragmon.ingest.trace_buffer`. A receiver is not told when a span begins, so it cannot count open spans: a span has ended
+when it arrives. A complete trace is mapped to records, which are redacted and carry their sampling probability.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -23,15 +22,11 @@ from ragmon.core.log import log_error
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
-from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Trace
+from ragmon.ingest.spans.model import Trace
+from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
 from ragmon.server.pipeline.clock import Deadline
 from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
-
-LATE: Final = "late"
-TWICE: Final = "duplicate"
-TOO_MANY: Final = TOO_MANY_SPANS
-"""Reasons why a span belongs to no record."""
 
 
 class RawSpan(Protocol):
@@ -48,63 +43,42 @@ class RawSpan(Protocol):
 
 
 @dataclass(frozen=True)
-class AssemblyLimits:
-    """Timeouts and limits of the trace buffer.
-
-    Args:
-        idle: Seconds without a new span after which a trace with its root is complete.
-        rootless: Seconds without a new span after which a trace without a root is assembled.
-        age: Seconds after its first span after which a trace is assembled in any case.
-        spans: Limit of spans per trace.
-        traces: Limit of open traces.
-        size: Limit of bytes of all open traces.
-    """
+class AssemblyLimits(TraceLimits):
+    """The limits of third-party traces: times in seconds, and the size in bytes."""
 
     idle: float = 5.0
     rootless: float = 60.0
     age: float = 600.0
-    spans: int = MAX_SPANS
-    traces: int = 50_000
-    size: int = 512 << 20
+    traces: float = 50_000
+    size: float = 512 << 20
 
 
-@dataclass
-class OpenTrace:
-    """A trace that may get more spans.
+@dataclass(slots=True)
+class OpenTrace(BufferedTrace):
+    """A third-party trace that may get more spans.
 
     Attributes:
+        spans: Its spans by span id.
         lowest: The sampling threshold when the trace began: the smallest random value that was kept.
-        first, last: Arrival of its first and its last span, seconds since the epoch.
-        pieces: Its spans by span id.
         requests: The journalled requests that its spans came in.
-        rooted: Whether the root has arrived.
-        complete: Whether no span is known to be missing.
     """
 
-    lowest: int
-    first: float
-    last: float
-    pieces: dict[bytes, RawSpan] = field(default_factory=dict)
+    spans: dict[bytes, RawSpan] = field(default_factory=dict)
+    lowest: int = 0
     requests: set[int] = field(default_factory=set)
-    rooted: bool = False
-    complete: bool = True
 
 
-class TraceBuffer:
-    """The buffer of open traces.
+class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
+    """The buffer of open traces; it knows which requests in the journal they need.
+
+    The size is the bytes of the requests that open traces came in, as if each span kept its whole request in memory.
 
     Args:
         limits: Timeouts and limits.
-
-    Attributes:
-        traces: The open traces, in the order of their first spans.
-        size: Bytes of the requests that open traces came in, as if each span kept its whole request in memory.
     """
 
     def __init__(self, limits: AssemblyLimits | None = None) -> None:
-        self.limits = limits or AssemblyLimits()
-        self.traces: dict[bytes, OpenTrace] = {}
-        self.size = 0
+        super().__init__(limits or AssemblyLimits())
         self._due_heap: list[tuple[float, bytes]] = []
         self._held: Counter[int] = Counter()
         self._open_held: Counter[int] = Counter()
@@ -127,78 +101,55 @@ class TraceBuffer:
         for span in pieces:
             open_trace = self.traces.get(span.trace_id)
             if open_trace is None:
-                open_trace = self.traces[span.trace_id] = OpenTrace(lowest, now, now)
+                open_trace = self.traces[span.trace_id] = OpenTrace(now, now, lowest=lowest)
                 heappush(self._due_heap, (now, span.trace_id))
                 counts["new"] += 1
-            if span.span_id in open_trace.pieces:
+            if span.span_id in open_trace.spans:
                 counts[TWICE] += 1
-            elif len(open_trace.pieces) >= self.limits.spans and (open_trace.rooted or not span.is_root):
-                counts[TOO_MANY] += 1
-                open_trace.complete = False
+            elif self.has_room(open_trace, is_root=span.is_root):
+                self._keep(open_trace, span, request, now, size)
             else:
-                self._keep(open_trace, span, request, size)
+                counts[TOO_MANY] += 1
             open_trace.last = now
         return counts
 
-    def _keep(self, open_trace: OpenTrace, span: RawSpan, request: int, size: int) -> None:
-        open_trace.pieces[span.span_id] = span
-        if span.is_root and not open_trace.rooted:
-            open_trace.rooted = True
+    def _keep(self, open_trace: OpenTrace, span: RawSpan, request: int, now: float, size: int) -> None:
+        open_trace.spans[span.span_id] = span
+        if span.is_root and open_trace.root_ended is None:
+            open_trace.root_ended = now
             heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
         if request not in open_trace.requests:
-            open_trace.requests.add(request)
-            self._held[request] += 1
-            self._open_held[request] += 1
-            if request not in self._sizes:
-                self._sizes[request] = size
-                self.size += size
+            self._refer(open_trace, request, size)
 
-    @property
-    def crowded(self) -> bool:
-        """Whether a limit is exceeded."""
-        return len(self.traces) > self.limits.traces or self.size > self.limits.size
+    def _refer(self, open_trace: OpenTrace, request: int, size: int) -> None:
+        open_trace.requests.add(request)
+        self._held[request] += 1
+        self._open_held[request] += 1
+        if request not in self._sizes:
+            self._sizes[request] = size
+            self.size += size
 
-    def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, OpenTrace]]:
-        """Remove and yield the traces that are complete or timed out.
-
-        Args:
-            now: Seconds since the epoch.
-            everything: Yield the others as well.
-        """
+    def _candidates(self, now: float) -> Iterator[bytes]:
+        """The traces in the order in which they may be due; the heap holds times before which they are not."""
         while self._due_heap:
-            due_at, trace_id = self._due_heap[0]
+            not_before, trace_id = self._due_heap[0]
+            if trace_id not in self.traces:
+                heappop(self._due_heap)
+                continue
+            yield trace_id
             trace = self.traces.get(trace_id)
-            if trace is None:
-                heappop(self._due_heap)
-            elif everything or self.crowded or (complete_at := self._complete_at(trace)) <= now:
-                heappop(self._due_heap)
-                # A trace taken early may still miss spans.
-                trace.complete = trace.complete and trace.last + self._idle_timeout(trace) <= now
-                yield trace_id, self.take(trace_id)
-            elif due_at <= now:
-                heappop(self._due_heap)
-                heappush(self._due_heap, (complete_at, trace_id))
-            else:
-                return
-
-    def _complete_at(self, trace: OpenTrace) -> float:
-        """When a trace is complete if no more spans of it arrive."""
-        return min(trace.last + self._idle_timeout(trace), trace.first + self.limits.age)
-
-    def _idle_timeout(self, trace: OpenTrace) -> float:
-        return self.limits.idle if trace.rooted else self.limits.rootless
+            if trace is not None:
+                if not_before > now:
+                    return
+                heapreplace(self._due_heap, (self.limits.due_at(trace), trace_id))
 
     def hold(self, trace_id: bytes, request: int, now: float) -> None:
         """Make a trace wait for a journalled request whose spans were not read."""
-        trace = self.traces.setdefault(trace_id, OpenTrace(0, now, now))
-        trace.requests.add(request)
-        self._held[request] += 1
-        self._open_held[request] += 1
-        self._sizes.setdefault(request, 0)
+        self._refer(self.traces.setdefault(trace_id, OpenTrace(now, now)), request, 0)
 
-    def take(self, trace_id: bytes) -> OpenTrace:
+    def take(self, key: bytes) -> OpenTrace:
         """Remove and return a trace."""
-        trace = self.traces.pop(trace_id)
+        trace = super().take(key)
         for request in trace.requests:
             self._open_held[request] -= 1
             if not self._open_held[request]:
@@ -227,8 +178,6 @@ class TraceBuffer:
 
 UNSAMPLED: Final = "unsampled"
 """Reason why a trace makes no record: the sampler dropped it."""
-DECORATED: Final = "decorated"
-"""Reason why a trace makes no record: a decorated call in it already sent a complete record."""
 LONGEST_ASSEMBLY: Final = 5.0
 """Seconds of CPU that one trace may take; after that, the rest of it is not read."""
 OFTEN: Final = 16
@@ -389,7 +338,7 @@ class Assembler:
 
 
 def _process(waiting: OpenTrace) -> _Process:
-    spans = waiting.pieces.values()
+    spans = waiting.spans.values()
     services, builds = (span.service for span in spans), (span.build for span in spans)
     return _Process(next(filter(None, services), None), next(filter(None, builds), None))
 
@@ -417,7 +366,7 @@ def _assembled_record(trace_id: bytes, record: Record, place: int | None) -> Ass
 
 def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
     """Decode the spans of a trace, until the deadline."""
-    for place, raw_span in enumerate(waiting.pieces.values()):
+    for place, raw_span in enumerate(waiting.spans.values()):
         if place % OFTEN == OFTEN - 1:
             _check_deadline(deadline)
         yield raw_span.span()

@@ -13,10 +13,11 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.record import Entry, Label, Record, encode_entry
+from ragmon.ingest.trace_buffer import LATE
 from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.reader import trace_id_ends
-from ragmon.server.pipeline.assembler import LATE, AssembledTrace
+from ragmon.server.pipeline.assembler import AssembledTrace
 from ragmon.server.pipeline.decode import ERASED, BatchCounts, QueuedRequest, WriteBatch, count
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_from_prober, join_reply
 from ragmon.server.pipeline.trace_buffer import TraceTracker

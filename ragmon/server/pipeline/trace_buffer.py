@@ -12,20 +12,19 @@ from typing import Any, Final
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, decode_entry
 from ragmon.ingest.otlp.batch import ExternalSpan
+from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.server.journal import Journal
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.journal.reader import JournalReaderBase, PendingRequest
 from ragmon.server.journal.schema import TRACE_ID
 from ragmon.server.pipeline.assembler import (
-    DECORATED,
-    LATE,
     UNSAMPLED,
     AssembledTrace,
     Assembler,
     AssemblyLimits,
+    JournalledTraceBuffer,
     OpenTrace,
-    TraceBuffer,
     is_sampled,
     quarantined_trace,
 )
@@ -75,7 +74,7 @@ class TraceTracker:
         self.ahead = PendingProbeRecords()
         self.behind = False
         self._assembling = 0
-        self._room = TraceBuffer(limits)
+        self._room = JournalledTraceBuffer(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
         self._own: dict[bytes, None] = {}
@@ -171,11 +170,11 @@ class TraceTracker:
         self.ahead.commit(row.overdue)
         self.ahead.add(row.early.values())
         for trace_id in row.own:
-            _remember(self._own, trace_id)
+            remember(self._own, trace_id, REMEMBERED)
         for trace_id in row.probed:
-            _remember(self._probed, trace_id)
+            remember(self._probed, trace_id, REMEMBERED)
         for trace_id in row.passed:
-            _remember(self._done, trace_id)
+            remember(self._done, trace_id, REMEMBERED)
         for request, spans, seq in row.held:
             self._hold(spans, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
 
@@ -217,7 +216,7 @@ class TraceTracker:
     def _put(self, assembled: AssembledTrace) -> None:
         """Add a finished trace to those that are ready to be written."""
         self.ready.append(assembled)
-        _remember(self._done, assembled.trace_id)
+        remember(self._done, assembled.trace_id, REMEMBERED)
 
     def reset_journal(self, now: float) -> None:
         """The journal was lost, and with it the waiting requests: assemble all traces as they are."""
@@ -243,14 +242,14 @@ class TraceTracker:
             JournalError: The journal cannot be read.
         """
         for trace_id, arrival in journal.assembled(now - MEMORY).items():
-            _remember(self._done, trace_id)
+            remember(self._done, trace_id, REMEMBERED)
             if arrival < 0:
                 self.forgotten.append(trace_id)
         for key in journal.recent():
             if len(key) == WHOLE:
-                _remember(self._own, key[:TRACE_ID])
+                remember(self._own, key[:TRACE_ID], REMEMBERED)
         for trace_id in recently_probed(journal):
-            _remember(self._probed, trace_id)
+            remember(self._probed, trace_id, REMEMBERED)
         for body in journal.bodies():
             if body.form == RECORD:
                 self._restore_probe_record(body, now)
@@ -304,9 +303,3 @@ class TraceTracker:
         if not body.traces:
             self.replies.put(record, now + WAIT, came=True)
             self.replies.held({bytes.fromhex(record.trace_id or ""): body.seq})
-
-
-def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:
-    traces[trace_id] = None
-    if len(traces) > REMEMBERED:
-        del traces[next(iter(traces))]

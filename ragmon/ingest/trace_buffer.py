@@ -1,0 +1,224 @@
+"""The trace buffer: spans wait in it until their trace is whole. The rule is the same wherever spans come from.
+
+A trace is due `idle` after its last span, once its root has ended and no span of it is open; `rootless` after its last
+span, while its root has not ended; `unended` after its root ended, while other spans are open; `age` after its first
+span, unless all its spans are known to have ended; and at once where the buffer is crowded or everything is asked for.
+Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial. It
+keeps a limited number of spans, and its root in any case; once a span is left out, it is not complete either. What has
+ended is remembered for a while, so that a late span does not make a second record.
+
+The buffers of files, here, of the server (`JournalledTraceBuffer`) and of an application (`SpanBuffer`) differ in what
+they can know:
+
+| | files | server | application |
+|---|---|---|---|
+| clock | the spans' own end times | arrival | the process's |
+| open spans | unknown | unknown | known, as spans begin there; no lock is taken for them |
+| first taken | whose last span came first | what may be due first | whose first span began first |
+| crowded | by spans | by traces and bytes | never: new requests are refused |
+| late spans | begin a new trace: none is remembered | by trace | by span |
+| besides | all that is taken is complete: a file has no more | the journalled requests of a trace | claims |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sized
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, Generic, TypeVar
+
+from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
+
+LATE: Final = "late"
+TWICE: Final = "duplicate"
+TOO_MANY: Final = TOO_MANY_SPANS
+"""Reasons why a span belongs to no record: its trace has ended, it came before, its trace has too many."""
+DECORATED: Final = "decorated"
+"""Reason why a trace makes no record: a decorated call in it makes a complete one."""
+
+
+@dataclass(slots=True)
+class BufferedTrace:
+    """A trace that may get more spans. Times are by the buffer's clock.
+
+    Attributes:
+        first: When its first span came or began.
+        last: When its last span came, began or ended.
+        spans: Its spans that have ended.
+        root_ended: When its root ended; None before.
+        open: Spans that have begun and not ended; None where nothing tells that a span begins.
+        complete: Whether no span is known to be missing.
+    """
+
+    first: float
+    last: float
+    spans: Sized
+    root_ended: float | None = None
+    open: Collection[int] | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class TraceLimits:
+    """When a trace is due, and how much a buffer holds; times in units of the buffer's clock.
+
+    Args:
+        idle: Time after the last span in which another span may come, once the root has ended and no span is open.
+        rootless: The same while the root has not ended.
+        unended: Time after the root ended until a trace with open spans is due.
+        age: Time after the first span until a trace is due, unless all its spans are known to have ended.
+        spans: Largest number of spans of one trace.
+        traces: Largest number of open traces.
+        size: Largest size of all open traces, in units of the buffer.
+    """
+
+    idle: float
+    rootless: float = inf
+    unended: float = inf
+    age: float = inf
+    spans: int = MAX_SPANS
+    traces: float = inf
+    size: float = inf
+
+    def rest_at(self, trace: BufferedTrace, *, hurried: bool = False) -> float:
+        """When a trace comes to rest if no more spans of it come; if hurried, without the time `idle`."""
+        if trace.root_ended is None:
+            return trace.last + self.rootless
+        if trace.open:
+            return trace.root_ended + self.unended
+        return -inf if hurried else trace.last + self.idle
+
+    def due_at(self, trace: BufferedTrace, *, hurried: bool = False) -> float:
+        """When a trace is due if no more spans of it come."""
+        rest_at = self.rest_at(trace, hurried=hurried)
+        all_ended = trace.open is not None and not trace.open
+        return rest_at if all_ended else min(rest_at, trace.first + self.age)
+
+
+Key = TypeVar("Key", bound=Hashable)
+Open = TypeVar("Open", bound=BufferedTrace)
+
+
+class TraceBuffer(Generic[Key, Open]):
+    """The open traces.
+
+    Args:
+        limits: When a trace is due, and how much is held.
+
+    Attributes:
+        traces: The open traces.
+        size: Their size.
+    """
+
+    def __init__(self, limits: TraceLimits) -> None:
+        self.limits = limits
+        self.traces: dict[Key, Open] = {}
+        self.size = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a limit is exceeded."""
+        return len(self.traces) > self.limits.traces or self.size > self.limits.size
+
+    def has_room(self, trace: Open, *, is_root: bool) -> bool:
+        """Whether a span is kept with its trace; where it is not, the trace is not complete."""
+        if len(trace.spans) < self.limits.spans or (is_root and trace.root_ended is None):
+            return True
+        trace.complete = False
+        return False
+
+    def due(self, now: float, *, hurried: bool = False, everything: bool = False) -> Iterator[tuple[Key, Open]]:
+        """Remove and yield the traces that are due.
+
+        Args:
+            now: The time, by the buffer's clock.
+            hurried: Do not wait for spans that may begin after the last one ended.
+            everything: Yield the others as well.
+        """
+        for key in self._candidates(now):
+            trace = self.traces[key]
+            if everything or self.crowded or self.limits.due_at(trace, hurried=hurried) <= now:
+                at_rest = not trace.open and self.limits.rest_at(trace, hurried=hurried) <= now
+                trace.complete = trace.complete and at_rest
+                yield key, self.take(key)
+
+    def _candidates(self, now: float) -> Iterator[Key]:
+        """The open traces that may be due, in the order in which they are taken."""
+        yield from list(self.traces)
+
+    def take(self, key: Key) -> Open:
+        """Remove and return a trace."""
+        return self.traces.pop(key)
+
+
+def remember(ended: dict[Key, None], key: Key, most: int) -> None:
+    """Remember what has ended, to recognise what comes late; of more than `most` keys the oldest is forgotten."""
+    ended[key] = None
+    if len(ended) > most:
+        ended.pop(next(iter(ended)), None)
+
+
+_IDLE_NS: Final = 300 * 1_000_000_000 + 1
+FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
+"""A trace of a file is complete more than 300 seconds after its last span; the size is the number of spans."""
+
+
+@dataclass(slots=True)
+class _FileTrace(BufferedTrace):
+    """A trace of a file, with the resource attributes of the first span's process."""
+
+    spans: list[Span]
+    resource: dict[str, Any] = field(default_factory=dict)
+
+
+class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
+    """Buffers the spans of files until their traces are complete.
+
+    Args:
+        limits: When a trace is due, in nanoseconds, and how many spans are held.
+
+    Attributes:
+        left_out: The number of spans that belong to no record, because their traces have too many.
+    """
+
+    def __init__(self, limits: TraceLimits | None = None) -> None:
+        super().__init__(limits or FILE_LIMITS)
+        self.left_out = 0
+        self._newest = 0
+
+    def add(self, span: Span, resource: dict[str, Any]) -> Iterator[Mapped]:
+        """Add a span; yields the requests of traces that are complete by now."""
+        end_ns, is_root = span.end_ns, span.parent_id is None
+        trace = self.traces.pop(span.trace_id, None) or _FileTrace(end_ns, end_ns, [], resource=resource)
+        self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
+        if self.has_room(trace, is_root=is_root):
+            trace.spans.append(span)
+            self.size += 1
+        else:
+            self.left_out += 1
+        trace.root_ended = end_ns if is_root else trace.root_ended
+        trace.last = max(trace.last, end_ns)
+        self._newest = max(self._newest, end_ns)
+        while self.traces:
+            oldest, trace = next(iter(self.traces.items()))
+            if not self.crowded and self.limits.due_at(trace) > self._newest:
+                break
+            yield from self._complete(oldest)
+
+    def _complete(self, trace_id: str) -> Iterator[Mapped]:
+        trace = self.take(trace_id)
+        self.size -= len(trace.spans)
+        service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
+        for request in per_request(trace.spans):
+            mapped = to_record(
+                request,
+                service=service if isinstance(service, str) else None,
+                build=build if isinstance(build, str) else None,
+            )
+            yield mapped if trace.complete else incomplete(mapped)
+
+    def end(self) -> Iterator[Mapped]:
+        """The requests of all traces that are still open."""
+        for trace_id in list(self.traces):
+            yield from self._complete(trace_id)
