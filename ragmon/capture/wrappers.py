@@ -154,7 +154,7 @@ def wrap(site: TracedFunction) -> Callable[..., Any]:
     return specialise(_wrap_sync, site)
 
 
-def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
+def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:  # noqa: C901 - every call passes here
     function = site.function
 
     @functools.wraps(function)
@@ -182,8 +182,9 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
                         thread.mark.ended, thread.mark = True, None
                 if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
-                    return result
-                return _finish_unsampled(site, plan, args, kwargs, started, result)
+                elif started is None or not _count_rest(plan, started, result):
+                    return _finish_unsampled(site, plan, args, kwargs, started, result)
+                return result
         else:
             started_call = start_call(site, plan, args, kwargs)
             if started_call is None:
@@ -240,8 +241,9 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
                     mark.ended = True
                 if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
-                    return result
-                return _finish_unsampled(site, plan, args, kwargs, started, result)
+                elif started is None or not _count_rest(plan, started, result):
+                    return _finish_unsampled(site, plan, args, kwargs, started, result)
+                return result
         else:
             started_call = start_call(site, plan, args, kwargs)
             if started_call is None:
@@ -269,6 +271,23 @@ async def _run_async(
     return _finish_call(call, started, result)
 
 
+def _count_rest(plan: Plan, started: float, result: Any) -> bool:
+    """Count an unsampled call that returned in time with an answer; False if more is to be done with it."""
+    # Without the arguments: a wrapper with its function's own parameters would have to build them first.
+    try:
+        kind = type(result)
+        if kind is not dict and kind is not str and stream_wrapper(result) is not None:
+            return False
+        seconds = perf_counter() - started
+        if not plan.blind and (seconds > plan.slow_above or is_refusal(plan, result)):
+            return False
+        next(plan.rest)
+        plan.time_rest(seconds)
+    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
+        _warn_uncounted(error)
+    return True
+
+
 def _finish_unsampled(
     site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
 ) -> Any:
@@ -278,16 +297,12 @@ def _finish_unsampled(
         call.detailed = False
         return wrap_stream(call, perf_counter() if started is None else started, result)
     try:
-        seconds = None if started is None else perf_counter() - started
-        if seconds is None:
+        if started is None:
             next(plan.rest)
-        elif plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result)):
-            next(plan.rest)
-            plan.time_rest(seconds)
         else:
-            count_unsampled(site, plan, args, kwargs, seconds, result)
-    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
-        warn_once(f"a call could not be counted: {error_location(error)}")
+            count_unsampled(site, plan, args, kwargs, perf_counter() - started, result)
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn_uncounted(error)
     return result
 
 
@@ -304,5 +319,9 @@ def _finish_call(call: Call, started: float, result: Any) -> Any:
         else:
             returned(call, seconds, result)
     except Exception as error:  # noqa: BLE001 - as above
-        warn_once(f"a call could not be counted: {error_location(error)}")
+        _warn_uncounted(error)
     return result
+
+
+def _warn_uncounted(error: Exception) -> None:
+    warn_once(f"a call could not be counted: {error_location(error)}")
