@@ -50,23 +50,26 @@ class BufferLimits(TraceLimits):
 
 
 @final
-@dataclass(slots=True)
 class OpenRequest(BufferedTrace):
     """A request whose spans are being collected.
 
     Attributes:
-        ids: Ids of all its spans.
         trace_id: Its trace.
         root: The id of its outermost span.
+        ids: Ids of all its spans.
         claimed: A decorated call inside it makes the record of the request.
     """
 
+    __slots__ = ("claimed", "ids", "root", "trace_id")
     spans: list[Any]
-    open: set[int] = field(default_factory=set)
-    ids: list[int] = field(default_factory=list)
-    trace_id: int = 0
-    root: int = 0
-    claimed: bool = False
+    open: set[int]
+
+    def __init__(self, trace_id: int, root: int, now: float) -> None:
+        super().__init__(now, now, [], None, {root})
+        self.trace_id = trace_id
+        self.root = root
+        self.ids = [root]
+        self.claimed = False
 
 
 @final
@@ -97,8 +100,7 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
         if len(self.traces) >= self.limits.requests:
             self.dropped[FULL] += 1
             return False
-        now = self.clock()
-        request = OpenRequest(now, now, [], open={span_id}, ids=[span_id], trace_id=trace_id, root=span_id)
+        request = OpenRequest(trace_id, span_id, self.clock())
         self.traces[span_id] = self._of[span_id] = request
         return True
 
@@ -127,7 +129,7 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
                 self.dropped[LATE] += 1
             return
         is_root = span_id == request.root
-        if self.has_room(request, is_root=is_root):
+        if self.has_room(request, is_root):
             request.spans.append(span)
         else:
             self.dropped[TOO_MANY] += 1

@@ -81,19 +81,16 @@ class TraceLimits:
     traces: float = inf
     size: float = inf
 
-    def rest_at(self, trace: BufferedTrace, *, hurried: bool = False) -> float:
-        """When a trace comes to rest if no more spans of it come; if hurried, without the time `idle`."""
+    def rest_and_due(self, trace: BufferedTrace, hurried: bool = False) -> tuple[float, float]:
+        """When a trace comes to rest and when it is due, if no more spans of it come; if hurried, without `idle`."""
         if trace.root_ended is None:
-            return trace.last + self.rootless
-        if trace.open:
-            return trace.root_ended + self.unended
-        return -inf if hurried else trace.last + self.idle
-
-    def due_at(self, trace: BufferedTrace, *, hurried: bool = False) -> float:
-        """When a trace is due if no more spans of it come."""
-        rest_at = self.rest_at(trace, hurried=hurried)
+            rest = trace.last + self.rootless
+        elif trace.open:
+            rest = trace.root_ended + self.unended
+        else:
+            rest = -inf if hurried else trace.last + self.idle
         all_ended = trace.open is not None and not trace.open
-        return rest_at if all_ended else min(rest_at, trace.first + self.age)
+        return rest, rest if all_ended else min(rest, trace.first + self.age)
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -121,7 +118,7 @@ class TraceBuffer(Generic[Key, Open]):
         """Whether a limit is exceeded."""
         return len(self.traces) > self.limits.traces or self.size > self.limits.size
 
-    def has_room(self, trace: Open, *, is_root: bool) -> bool:
+    def has_room(self, trace: Open, is_root: bool) -> bool:
         """Whether a span is kept with its trace; where it is not, the trace is not complete."""
         if len(trace.spans) < self.limits.spans or (is_root and trace.root_ended is None):
             return True
@@ -138,9 +135,9 @@ class TraceBuffer(Generic[Key, Open]):
         """
         for key in self._candidates(now):
             trace = self.traces[key]
-            if everything or self.crowded or self.limits.due_at(trace, hurried=hurried) <= now:
-                at_rest = not trace.open and self.limits.rest_at(trace, hurried=hurried) <= now
-                trace.complete = trace.complete and at_rest
+            rest, due = self.limits.rest_and_due(trace, hurried)
+            if everything or self.crowded or due <= now:
+                trace.complete = trace.complete and not trace.open and rest <= now
                 yield key, self.take(key)
 
     def _candidates(self, now: float) -> Iterator[Key]:
@@ -192,7 +189,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         end_ns, is_root = span.end_ns, span.parent_id is None
         trace = self.traces.pop(span.trace_id, None) or _FileTrace(end_ns, end_ns, [], resource=resource)
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
-        if self.has_room(trace, is_root=is_root):
+        if self.has_room(trace, is_root):
             trace.spans.append(span)
             self.size += 1
         else:
@@ -202,7 +199,8 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         self._newest = max(self._newest, end_ns)
         while self.traces:
             oldest, trace = next(iter(self.traces.items()))
-            if not self.crowded and self.limits.due_at(trace) > self._newest:
+            _, due = self.limits.rest_and_due(trace)
+            if due > self._newest and not self.crowded:
                 break
             yield from self._complete(oldest)
 

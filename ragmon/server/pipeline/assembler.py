@@ -106,7 +106,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                 counts["new"] += 1
             if span.span_id in open_trace.spans:
                 counts[TWICE] += 1
-            elif self.has_room(open_trace, is_root=span.is_root):
+            elif self.has_room(open_trace, span.is_root):
                 self._keep(open_trace, span, request, now, size)
             else:
                 counts[TOO_MANY] += 1
@@ -141,7 +141,8 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
             if trace is not None:
                 if not_before > now:
                     return
-                heapreplace(self._due_heap, (self.limits.due_at(trace), trace_id))
+                _, due = self.limits.rest_and_due(trace)
+                heapreplace(self._due_heap, (due, trace_id))
 
     def hold(self, trace_id: bytes, request: int, now: float) -> None:
         """Make a trace wait for a journalled request whose spans were not read."""
