@@ -407,6 +407,16 @@ def test_a_request_that_never_ends_is_taken_after_ten_minutes(gathering, clock):
     assert due(gathering) == [([], False)]
 
 
+def test_a_request_whose_spans_have_all_ended_lingers_at_that_age_too(gathering, clock):
+    gathering.begin_request(7, 1)
+    clock.advance(599.5)
+    gathering.end(1, "root")
+    clock.advance(0.75)
+    assert due(gathering) == []
+    clock.advance(0.25)
+    assert due(gathering) == [(["root"], True)]
+
+
 def test_spans_and_requests_past_the_caps_are_counted(gathering, clock):
     for span_id in (1, 2, 3):
         assert gathering.begin_request(span_id, span_id) is (span_id < 3)
