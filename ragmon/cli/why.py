@@ -17,7 +17,8 @@ from ragmon.config.types import duration
 from ragmon.core.escaping import printable_line
 from ragmon.export.diagnosis import as_json, render
 from ragmon.gates.diagnosis import load as load_why
-from ragmon.monitor.embedded import ACKS_PATH, split
+from ragmon.monitor.embedded import split
+from ragmon.monitor.http.requests import ACKS_PATH
 
 
 @click.command()

@@ -1,23 +1,255 @@
-"""The HTML status page: problems, gates and record counters at a glance, without scripts or external resources.
+"""The status of a monitor: problems, warnings, gates and record counters at a glance, as JSON data and as an HTML page.
 
-The page is valid XHTML as well as HTML, so that any parser of either can check it. Names of pipelines, gates and builds
-come from requests: they are escaped, and characters that are not printable are replaced.
+The page has neither scripts nor external resources. It is valid XHTML as well as HTML, so that any parser of either can
+check it. Names of pipelines, gates and builds come from requests: they are escaped, and characters that are not
+printable are replaced. The content of requests is never shown.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from ragmon.alarms import AlarmState
+from ragmon.config.settings import Settings
+from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.escaping import printable
+from ragmon.core.net import current_version
+from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import label
+from ragmon.export.markdown import between, percent, value
+from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
+from ragmon.gates import coverage
 from ragmon.gates.coverage import match_summary
+from ragmon.scoring.snapshot import Snapshot
+
+FEW: Final = 0.01
+"""Share of records whose loss causes no warning: some are always in flight."""
+OLD: Final = 600.0
+"""Seconds without a scored record after which the numbers are reported as old."""
+SHOWN: Final = 20
+"""Findings of one kind that are shown."""
+_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
+
+
+class StatusFinding(NamedTuple):
+    """One problem or warning.
+
+    Attributes:
+        what: The problem, in one line.
+        since: Since when, seconds since the epoch; None where that is unknown.
+        hint: What to do about it.
+    """
+
+    what: str
+    since: float | None = None
+    hint: str = ""
+
+
+def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
+    """The alarms that fire, the most urgent first; among equals, the one that started first."""
+    firing_alarms = [state for state in states if state.firing is not None]
+    return sorted(
+        firing_alarms, key=lambda state: (_URGENT.index(state.severity), state.firing, state.pipeline, state.alert)
+    )
+
+
+def problems(reading: MonitorSnapshot) -> list[StatusFinding]:
+    """The alarms that fire, then the gates that fail without an alarm."""
+    gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in reading.outcomes}
+    hint = "" if reading.served is None else "ragmon why {}"  # it takes a server's journal
+    findings = []
+    for state in firing(reading.alarms):
+        gate = gates.pop((state.pipeline, state.alert), None)
+        name = printable(f"{state.pipeline}/{state.alert}")
+        text = f"{name} fires ({state.severity})" + (f": {_gate_text(gate)}" if gate else "")
+        findings.append(StatusFinding(text, state.firing, hint.format(name) if gate else ""))
+    for gate in gates.values():
+        if gate.verdict == "fail":
+            name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
+            findings.append(StatusFinding(f"{name} fails: {_gate_text(gate)}", hint=hint.format(name)))
+    return _truncated(findings)
+
+
+def _gate_text(outcome: Outcome) -> str:
+    gate = outcome.gate
+    limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
+    bounds = "" if outcome.lower is None else f" ({between(outcome)})"
+    return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
+
+
+def warnings(reading: MonitorSnapshot) -> list[StatusFinding]:
+    """Data-quality warnings: why the numbers may be incomplete or old."""
+    return _truncated([*_stage_warnings(reading), *_loss_warnings(reading), *_age_warnings(reading)])
+
+
+def _stage_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+    for stage, counters in sorted(reading.books.items()):
+        if counters.residual:
+            hint = "a bug in ragmon: ragmon verify says where"
+            yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
+        yield from _loss_warning(
+            f"{stage}: {{}} of {counters.received} records dropped", counters.dropped, counters.received
+        )
+
+
+def _loss_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+    served = reading.served
+    if served is None:
+        return
+    if served.resets:
+        yield StatusFinding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
+    received = sum(counters.received for counters in reading.books.values())
+    if served.missing > FEW * received:
+        hint = "a network, another server that takes some of them, or they are on their way"
+        yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
+    yield from _loss_warning("producers lost {} records themselves", served.lost, received)
+
+
+def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
+    """A warning about a loss that is more than a few records, by reason."""
+    lost = sum(reasons.values())
+    if lost > FEW * total:
+        by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
+        yield StatusFinding(f"{template.format(lost)}: {by_reason}")
+
+
+def _age_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+    last, now = reading.last_scored, reading.snapshot.now
+    if last is None:
+        yield StatusFinding("nothing was scored yet")
+    elif now - last > OLD:
+        yield StatusFinding("nothing was scored lately: the numbers are old", last)
+
+
+def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
+    more = len(findings) - SHOWN
+    return (
+        findings if more <= 0 else [*findings[:SHOWN], StatusFinding(f"and {more} more", hint="/metrics has them all")]
+    )
+
+
+OTHERS: Final = 100
+"""Gates of unconfigured pipelines that are shown, failing ones first."""
+
+
+class ServerFindings(NamedTuple):
+    """What a server adds to the status of a monitor.
+
+    Attributes:
+        problems: Its own problems.
+        warnings: Its own warnings.
+        trouble: Why requests cannot be accepted; "" where they can.
+        broken: Why the configuration on disk is not in force; "" where it is.
+        quarantined: The quarantined requests, without their content, newest last.
+        journal: The size and the age of the journal; None without one.
+    """
+
+    problems: Sequence[StatusFinding] = ()
+    warnings: Sequence[StatusFinding] = ()
+    trouble: str = ""
+    broken: str = ""
+    quarantined: Sequence[Mapping[str, Any]] = ()
+    journal: Mapping[str, Any] | None = None
+
+
+def status(
+    reading: MonitorSnapshot, settings: Settings, started: float, server: ServerFindings | None = None
+) -> dict[str, Any]:
+    """The whole status: problems, warnings, gates, alarms, gold and counts, as plain JSON data.
+
+    Args:
+        reading: The current state.
+        settings: The configuration in force.
+        started: When the monitor started, seconds since the epoch.
+        server: What a server adds; None for an embedded monitor.
+    """
+    served, server = reading.served or ServerStats(), server or ServerFindings()
+    return {
+        "wrong": [item._asdict() for item in (*server.problems, *problems(reading))],
+        "doubts": [item._asdict() for item in (*server.warnings, *warnings(reading))],
+        "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
+        "version": current_version(),
+        "started": started,
+        "now": reading.snapshot.now,
+        "last_scored": reading.last_scored,
+        "trouble": server.trouble,
+        "config": {"path": None if settings.path is None else str(settings.path), "broken": server.broken},
+        "alarms": [alarm(state) for state in firing(reading.alarms)],
+        "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
+        "gold": gold(reading.snapshot, list(settings.windows)),
+        "books": {stage: books(item) for stage, item in reading.books.items()},
+        "spans_dropped": dict(reading.captured.spans),
+        "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
+        "producers": {"missing": served.missing, "dropped": dict(served.lost)},
+        "refused": dict(served.refused),
+        "quarantined": list(server.quarantined),
+        "labels": {**reading.labels, "waiting": reading.labels_waiting},
+        "journal": server.journal,
+        "builds": [list(item) for item in reading.builds],
+    }
+
+
+def gates(
+    outcomes: Sequence[Outcome], configured: Mapping[str, object], alarms: Sequence[AlarmState]
+) -> list[dict[str, Any]]:
+    """The gates as the status shows them, those of configured pipelines first.
+
+    Args:
+        outcomes: The outcomes of all gates.
+        configured: The configured pipelines.
+        alarms: All alarms.
+    """
+    since = {(state.pipeline, state.alert): state.firing for state in alarms}
+    configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
+    others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
+    others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
+    shown = (*configured_outcomes, *others[:OTHERS])
+    return [{**gate(outcome), "firing": since.get((outcome.gate.pipeline, outcome.gate.name))} for outcome in shown]
+
+
+def gate(outcome: Outcome) -> dict[str, Any]:
+    """A gate as the status shows it."""
+    fields = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
+    labels = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
+    bounds = {"threshold": outcome.gate.threshold, "direction": outcome.gate.direction, "window": outcome.gate.window}
+    return {**labels, **bounds, **{name: getattr(outcome, name) for name in fields}}
+
+
+def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
+    """How much of the traffic the gold covers, and how much of the gold was asked.
+
+    Args:
+        snapshot: The current snapshot.
+        windows: The names of the windows to show.
+    """
+    return {
+        "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
+        "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
+        "ways": coverage.match_counts(snapshot),
+        "note": constants.HEAD_NOTE,
+    }
+
+
+def alarm(state: AlarmState) -> dict[str, Any]:
+    """A firing alarm as the status shows it."""
+    fields = ("pipeline", "alert", "metric", "severity", "firing", "level", "evidence")
+    return {name: getattr(state, name) for name in fields}
+
+
+def books(found: StageCounters) -> dict[str, Any]:
+    """The counters of a stage, with the residual that is not accounted for."""
+    fields = ("received", "scored", "duplicate", "pending", "residual")
+    by_reason = {"ignored": dict(found.ignored), "dropped": dict(found.dropped)}
+    return {**{name: getattr(found, name) for name in fields}, **by_reason}
+
 
 REFRESH: Final = 10
 """Seconds after which a browser reloads the page."""
@@ -48,7 +280,7 @@ def page(status: Mapping[str, Any]) -> str:
     Args:
         status: The data of `/api/status`.
     """
-    now, title = status["now"], _escape(_title(status))
+    now, title, served = status["now"], _escape(_title(status)), status["journal"] is not None
     parts = [
         '<!DOCTYPE html>\n<html lang="en" xmlns="http://www.w3.org/1999/xhtml"><head><meta charset="utf-8"/>',
         f'<meta http-equiv="refresh" content="{REFRESH}"/><title>{title}</title><style>{_STYLE}</style></head><body>',
@@ -58,17 +290,22 @@ def page(status: Mapping[str, Any]) -> str:
         *(_finding("doubt", finding, now) for finding in status["doubts"]),
         f"<p>{_escape(_trust(status))}</p>",
         "<h2>Gates</h2>",
-        _gates(status["gates"], now),
+        _gates(status["gates"], now, linked=served),
         *_gold(status["gold"]),
         "<h2>Books</h2>",
         _stage_counters(status["books"]),
-        f"<p>{_escape(_producers(status))}</p>",
+        f"<p>{_escape(_producers(status))}</p>" if served else "",
         f"<p>ragmon {_escape(status['version'])}, {_time(now)}, started {_ago(status['started'], now)}. ",
-        "More: <code>ragmon why PIPELINE/GATE</code>, ",
-        ", ".join(f'<a href="{path}">/{path}</a>' for path in ("api/status", "api/records", "metrics")),
-        ".</p></body></html>",
+        f"More: {_more(served=served)}.</p></body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _more(*, served: bool) -> str:
+    """What else can be asked; diagnoses and lists of requests need a server's journal."""
+    paths = ("api/status", "api/records", "metrics") if served else ("api/status", "metrics")
+    links = ", ".join(f'<a href="{path}">/{path}</a>' for path in paths)
+    return f"<code>ragmon why PIPELINE/GATE</code>, {links}" if served else links
 
 
 def _title(status: Mapping[str, Any]) -> str:
@@ -89,11 +326,15 @@ def _finding(kind: str, finding: Mapping[str, Any], now: float) -> str:
 def _trust(status: Mapping[str, Any]) -> str:
     """When the last record was scored, and the state of the journal and the configuration."""
     now, journal = status["now"], status["journal"]
-    size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
     residual = sum(books["residual"] for books in status["books"].values())
     parts = [
         f"last record scored {_ago(status['last_scored'], now)}",
         "every record is accounted for" if not residual else f"residual {residual}",
+    ]
+    if journal is None:
+        return f"{'; '.join(parts)}; this monitor runs in an application and keeps no journal."
+    size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
+    parts += [
         f"journal of {size}, from {_time(journal['oldest'])}, last written {_ago(journal['newest'], now)}",
         "the configuration on disk is in force" if not status["config"]["broken"] else "an older configuration holds",
     ]
@@ -109,9 +350,11 @@ def _producers(status: Mapping[str, Any]) -> str:
     return f"Producers: {'; '.join(parts)}."
 
 
-def _gates(gates: Iterable[Mapping[str, Any]], now: float) -> str:
-    head = ("pipeline", "gate", "verdict", "fires", "value", "95 % interval", "threshold", "n", "source", "why", "open")
-    return _table(head, [_gate(gate, now) for gate in gates])
+def _gates(gates: Iterable[Mapping[str, Any]], now: float, *, linked: bool) -> str:
+    head = ("pipeline", "gate", "verdict", "fires", "value", "95 % interval", "threshold", "n", "source", "why")
+    if not linked:
+        return _table(head, [_gate(gate, now) for gate in gates])
+    return _table((*head, "open"), [[*_gate(gate, now), (_links(gate), "")] for gate in gates])
 
 
 def _gate(gate: Mapping[str, Any], now: float) -> list[Cell]:
@@ -119,12 +362,16 @@ def _gate(gate: Mapping[str, Any], now: float) -> list[Cell]:
     threshold = f"{'≥' if gate['direction'] == 'at_least' else '≤'} {gate['threshold']:g}"
     value = "–" if gate["value"] is None else f"{gate['value']:.3f}"
     fires = "" if gate["firing"] is None else f"since {_time(gate['firing'])}, {_ago(gate['firing'], now)}"
-    query = escape(urlencode({"pipeline": label(gate["pipeline"]), "gate": gate["gate"]}))
-    links = f'<a href="api/why?{query}">why</a> <a href="api/records?{query}">requests</a>'
     source = f"{gate['source']}, {_ABOUT[gate['estimand']]}" if gate["estimand"] else gate["source"]
     figures = [value, interval, threshold, gate["n"], source, gate["reason"]]
     names = [_text(gate["pipeline"]), _text(gate["gate"]), (_escape(gate["verdict"]), _escape(gate["verdict"]))]
-    return [*names, (fires, "fail"), *map(_text, figures), (links, "")]
+    return [*names, (fires, "fail"), *map(_text, figures)]
+
+
+def _links(gate: Mapping[str, Any]) -> str:
+    """What broke the gate, and the requests that fail it."""
+    query = escape(urlencode({"pipeline": label(gate["pipeline"]), "gate": gate["gate"]}))
+    return f'<a href="api/why?{query}">why</a> <a href="api/records?{query}">requests</a>'
 
 
 def _gold(gold: Mapping[str, Any]) -> list[str]:

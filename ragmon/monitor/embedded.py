@@ -1,23 +1,19 @@
-"""The embedded monitor: scores records in one process, judges gates, and serves `/metrics`.
+"""The embedded monitor: scores records in one process, judges gates, and serves an admin port.
 
-The same port takes `POST /v1/ack`, which acknowledges an alarm. It is the only request that changes anything, and it is
-accepted from this machine alone.
+The port is that of a server, without what needs a journal. It also takes `POST /v1/ack`, which acknowledges an alarm.
+That is the only request that changes anything, and it is accepted from this machine alone.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-from collections.abc import Callable, Iterable, Sequence
-from ipaddress import ip_address
+import resource
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from time import time
 from types import TracebackType
-from typing import Any, Final, Self
-from wsgiref.simple_server import WSGIServer
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from pydantic_core import PydanticCustomError
 
 from ragmon.alarms import AlarmTransition
@@ -27,111 +23,15 @@ from ragmon.config.types import Address
 from ragmon.config.types import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
-from ragmon.core.errors import RagmonError, UnknownNameError, shorten
-from ragmon.core.net import is_ip_or_localhost
+from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.net import own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Label, Record, Totals
-from ragmon.export.prometheus import Collector
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.monitor.engine import Engine
 
-ACKS_PATH: Final = "/v1/ack"
-LONGEST: Final = 64 << 10
-"""Maximum bytes of a request body."""
-_JSON: Final = "application/json"
-
-App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-Acknowledge = Callable[[str, str, str], bool]
-"""Alarm, pipeline and reason; returns whether the alarm fired."""
-
-
-class _RejectedError(Exception):
-    """A request that is rejected.
-
-    Args:
-        status: The HTTP status.
-        message: What is wrong.
-        hint: What would be right.
-    """
-
-    def __init__(self, status: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.hint = hint
-
-
-def with_acks(app: App, acknowledge: Acknowledge) -> App:
-    """A WSGI application that handles acknowledgements, and passes all other requests to another application.
-
-    It accepts them only from this machine, and only as JSON, which browsers do not send across sites unasked.
-
-    Args:
-        app: The other application.
-        acknowledge: Silences an alarm.
-    """
-
-    def front(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != ACKS_PATH:
-            return app(environ, start_response)
-        try:
-            alert, pipeline, reason = _parse_ack(environ)
-            body, status = {"fired": acknowledge(alert, pipeline, reason)}, "200 OK"
-        except UnknownNameError as error:
-            body, status = _error_body(error, error.hint), "404 Not Found"
-        except _RejectedError as error:
-            body, status = _error_body(error, error.hint), error.status
-        start_response(status, [("Content-Type", _JSON)])
-        return [json.dumps(body).encode()]
-
-    return front
-
-
-def _error_body(error: Exception, hint: str) -> dict[str, Any]:
-    return {"error": str(error), "hint": hint}
-
-
-def _parse_ack(environ: dict[str, Any]) -> tuple[str, str, str]:
-    """Alarm, pipeline and reason of a request.
-
-    Raises:
-        _RejectedError: It is no acknowledgement, or not from this machine.
-    """
-    if environ["REQUEST_METHOD"] != "POST":
-        raise _RejectedError("405 Method Not Allowed", "acknowledgements are POSTed", "`ragmon ack` does")
-    if not _is_loopback(environ.get("REMOTE_ADDR", "")):
-        raise _RejectedError(
-            "403 Forbidden", "acknowledgements are taken from this machine alone", "`ragmon ack` there"
-        )
-    if not _is_local_host(environ):
-        raise _RejectedError("403 Forbidden", "a web page asks", "`ragmon ack` from a terminal")
-    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != _JSON:
-        raise _RejectedError("415 Unsupported Media Type", "an acknowledgement is JSON", f"Content-Type: {_JSON}")
-    length = environ.get("CONTENT_LENGTH") or "0"
-    if not length.isdecimal() or int(length) > LONGEST:
-        raise _RejectedError("413 Content Too Large", f"Content-Length is {length[:20]}", f"at most {LONGEST}")
-    try:
-        data = json.loads(environ["wsgi.input"].read(int(length)))
-        fields = data["gate"], data.get("pipeline", constants.DEFAULT_PIPELINE), data["reason"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        hint = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
-        raise _RejectedError("400 Bad Request", "this is no acknowledgement", hint) from error
-    if not all(isinstance(field, str) and field for field in fields):
-        raise _RejectedError("400 Bad Request", "gate, pipeline and reason are texts", "none of them empty")
-    return fields
-
-
-def _is_local_host(environ: dict[str, Any]) -> bool:
-    """Whether there is no Origin and the Host is local; web pages send their own (CSRF, DNS rebinding)."""
-    return "HTTP_ORIGIN" not in environ and is_ip_or_localhost(str(environ.get("HTTP_HOST", "")))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return bool((mapped or ip).is_loopback)
+if TYPE_CHECKING:
+    from ragmon.monitor.http.listener import HttpServer
 
 
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
@@ -153,8 +53,8 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
     return alert, pipeline or usual
 
 
-REQUEST_TIMEOUT: Final = 10.0
-"""Seconds within which a client must send its request."""
+GRACE: Final = 1.0
+"""Seconds that requests in flight get to finish when the monitor stops serving."""
 
 ANSWERS: Final = 10_000
 """Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
@@ -191,7 +91,8 @@ class Monitor:
         self._engine = Engine(self.settings, answers=ANSWERS)
         self._lock = Lock()
         self._received = self._changes = 0
-        self._server: tuple[WSGIServer, Thread] | None = None
+        self._began = clock()
+        self._server: HttpServer | None = None
 
     def submit(self, record: Record) -> None:
         """Score a record. This is the method of an exporter: called off the request path; failures are counted."""
@@ -269,7 +170,7 @@ class Monitor:
             return self._engine.scorer.state.digest()
 
     def start(self, address: str | None = None) -> Self:
-        """Serve `/metrics`; does nothing if it is served already.
+        """Serve the admin port: a status page, `/metrics`, `/healthz` and more; does nothing if it is served already.
 
         Args:
             address: `host:port`, port 0 for any free one; default: `[serve] admin`.
@@ -279,37 +180,41 @@ class Monitor:
         """
         if self._server is None:
             listen_address = self.settings.serve.admin if address is None else _address(address)
-            registry = CollectorRegistry()
-            registry.register(Collector(self.reading, self._cache_key))
+            server = self._make_server(listen_address)
             try:
-                self._server = start_http_server(listen_address.port, listen_address.host, registry)
-                _set_timeout(self._server[0])
-                self._server[0].set_app(with_acks(make_wsgi_app(registry), self.acknowledge))
-            except OSError as error:
-                in_use = error.errno == errno.EADDRINUSE
-                hint = "another process has the port" if in_use else "an address of this machine that you may use"
+                server.start()
+            except UnavailableError as error:
                 raise RagmonError(
-                    f"/metrics cannot be served on {listen_address} ({error.strerror or error})",
-                    hint=f"{hint}: change `[serve] admin`",
+                    f"/metrics cannot be served on {listen_address} ({_reason(error)})", hint=error.hint
                 ) from error
+            self._server = server
         return self
+
+    def _make_server(self, address: Address) -> HttpServer:
+        # An application that serves nothing does not pay for starlette and uvicorn.
+        from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
+        from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
+
+        view = AdminView(self.reading, self._cache_key, self._status)
+        app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
+        connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
+        return HttpServer(app, address, tls=None, name="admin", connections=connections)
+
+    def _status(self) -> dict[str, Any]:
+        from ragmon.export.status_page import status  # noqa: PLC0415 - as above
+
+        return status(self.reading(), self.settings, self._began)
 
     @property
     def address(self) -> str | None:
-        """The `host:port` where `/metrics` is served; None while it is not."""
-        if self._server is None:
-            return None
-        host, port = self._server[0].server_address[:2]
-        return str(Address(str(host), port))
+        """The `host:port` where the monitor is served; None while it is not."""
+        return None if self._server is None else str(self._server.address)
 
     def stop(self) -> None:
         """Stop serving; the counts stay readable."""
         if self._server is not None:
-            server, thread = self._server
-            self._server = None
-            server.shutdown()
-            server.server_close()
-            thread.join()
+            server, self._server = self._server, None
+            server.stop(GRACE)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -320,10 +225,9 @@ class Monitor:
         self.stop()
 
 
-def _set_timeout(server: WSGIServer) -> None:
-    """Set a timeout: close the connection of a client that sends half a request and then nothing."""
-    handler: Any = server.RequestHandlerClass
-    server.RequestHandlerClass = type("Patient", (handler,), {"timeout": REQUEST_TIMEOUT})
+def _reason(error: UnavailableError) -> str:
+    cause = error.__cause__
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
 
 
 def _address(text: str) -> Address:

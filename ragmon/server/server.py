@@ -14,9 +14,10 @@ from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.net import own_names
+from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
-from ragmon.server.api.app import admin
-from ragmon.server.api.status import StatusService
+from ragmon.server.api.app import server_admin
+from ragmon.server.api.queries import StatusService
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.assembler import AssemblyLimits
@@ -28,9 +29,8 @@ from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 from ragmon.server.receiver import security
-from ragmon.server.receiver.acceptor import shares
+from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.listener import GrpcServer, HttpServer
 from ragmon.server.reload import ConfigReloader, limits
 
 DRAIN: Final = 5.0
@@ -89,7 +89,7 @@ class Server:
         )
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
-            admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=connection_shares.admin
+            server_admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=connection_shares.admin
         )
 
     def start(self) -> Self:

@@ -35,8 +35,8 @@ from ragmon.core.record import Totals
 from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.monitor.build import load_gold
+from ragmon.monitor.http.listener import CONNECTIONS, shares
 from ragmon.server.receiver import security
-from ragmon.server.receiver.acceptor import CONNECTIONS, shares
 from tests.support.deployed import (
     DEPLOY,
     DRAIN,

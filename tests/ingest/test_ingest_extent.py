@@ -15,8 +15,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.batch import MAX_MESSAGES, POINTS, SPANS, TOO_MANY, exceeds_limits
+from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.pipeline.decode import decode_metrics, decode_traces
-from ragmon.server.receiver.interface import Encoding, RejectedError
+from ragmon.server.receiver.interface import Encoding
 from tests.support.otlp_requests import as_json, export, field
 from tests.support.recorded_spans import made
 

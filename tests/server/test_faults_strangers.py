@@ -17,7 +17,7 @@ import pytest
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
-from ragmon.server.receiver.listener import bind
+from ragmon.monitor.http.listener import bind
 from tests.support.front_desk import certificate
 from tests.support.guarded import beside
 from tests.support.otlp_requests import export

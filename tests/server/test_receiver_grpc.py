@@ -36,10 +36,10 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from ragmon.config.types import Address
 from ragmon.core import log
 from ragmon.core.errors import RagmonError
+from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver import grpc as grpc_service
-from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
-from ragmon.server.receiver.limits import RequestLimits
-from ragmon.server.receiver.listener import GrpcServer
+from ragmon.server.receiver.grpc import GrpcServer
+from ragmon.server.receiver.interface import Encoding, ExportResult
 from tests.support.front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, rest, traced
 from tests.support.process_usage import peak
 
@@ -319,7 +319,7 @@ SERVER = """
 import sys
 from tests.support.front_desk import FrontDesk
 from ragmon.config.types import Address
-from ragmon.server.receiver.listener import GrpcServer
+from ragmon.server.receiver.grpc import GrpcServer
 port = GrpcServer(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)
 sys.stdin.read()
@@ -419,7 +419,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, tmp_path):
 
 @pytest.mark.slow
 def test_grpc_is_loaded_only_where_this_door_opens():
-    script = "import ragmon.server.receiver.listener, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
+    script = "import ragmon.monitor.http.listener, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

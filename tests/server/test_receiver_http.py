@@ -36,12 +36,12 @@ from ragmon.config.types import Address
 from ragmon.core import log
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
+from ragmon.monitor.http.listener import HttpServer
+from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver import http as door
 from ragmon.server.receiver import limits
 from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
-from ragmon.server.receiver.limits import RequestLimits
-from ragmon.server.receiver.listener import HttpServer
+from ragmon.server.receiver.interface import Encoding, ExportResult
 from tests.support.front_desk import (
     PATIENCE,
     FrontDesk,
@@ -449,7 +449,7 @@ SERVER = """
 import sys
 from tests.support.front_desk import FrontDesk
 from ragmon.config.types import Address
-from ragmon.server.receiver.listener import HttpServer
+from ragmon.monitor.http.listener import HttpServer
 from ragmon.server.receiver.http import receiver_app
 port = HttpServer(receiver_app(FrontDesk(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
@@ -626,7 +626,7 @@ def test_who_sends_too_much_and_wants_to_be_hung_up_on_reads_why_first(opened, p
 
 
 def test_who_goes_on_sending_after_the_answer_is_ended_after_a_while(opened, monkeypatch):
-    monkeypatch.setattr("ragmon.server.receiver.connection.LINGER", 0.5)
+    monkeypatch.setattr("ragmon.monitor.http.connection.LINGER", 0.5)
     with connect(opened()) as sock:
         head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\n"
         sock.sendall(f"{head}Content-Length: 30000000\r\n\r\n".encode())

@@ -15,10 +15,10 @@ import pytest
 from ragmon.alarms import AlarmState
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Sampling, Totals
+from ragmon.export import status_page as glance
+from ragmon.export import status_page as views
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.server.api import status as glance
-from ragmon.server.api import status as views
 from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 from tests.support.guarded import beside
 from tests.support.serving import accounted, asked, send_body, serving, wait_for, whole

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ragmon.config.types import Address
+from ragmon.monitor.http.listener import HttpServer
+from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver.fast_path import LARGEST, parse_head
 from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.interface import ExportResult, RejectedError
-from ragmon.server.receiver.limits import RequestLimits
-from ragmon.server.receiver.listener import HttpServer
+from ragmon.server.receiver.interface import ExportResult
 from tests.server.test_server_sockets import address
 from tests.support.front_desk import FrontDesk, connect, hung_up, rest, send, until
 from tests.support.process_usage import cpu_seconds
@@ -193,7 +193,7 @@ def test_headers_whose_body_does_not_come_are_told_so(consumer):
 @pytest.mark.slow
 def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch):
     """It is idle then, and no longer in the time that headers have."""
-    monkeypatch.setattr("ragmon.server.receiver.connection.KEEP_ALIVE", 1.5)
+    monkeypatch.setattr("ragmon.monitor.http.connection.KEEP_ALIVE", 1.5)
     with listening(consumer, deadline=0.3) as port, connect(port.address) as sock:
         sock.sendall(request())
         assert answers(sock, 1)

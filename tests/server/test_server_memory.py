@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ragmon.ingest.otlp.protobuf import read_protobuf, span_bytes
-from ragmon.server.receiver.interface import HTTPError
-from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits
+from ragmon.monitor.http.requests import HTTPError, RequestLimits
+from ragmon.server.receiver.limits import MemoryLimiter
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident
 from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
-from ragmon.server.receiver.acceptor import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
+from ragmon.monitor.http.listener import CONNECTIONS, HANDSHAKE, OWN_FILES, SPARE_FILES, HttpServer, shares
 from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.listener import HANDSHAKE, HttpServer
 from tests.support.front_desk import FrontDesk, certificate, connect, hung_up, until
 from tests.support.process_usage import cpu_seconds, open_files, resident
 from tests.support.serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post, process, wait_for, whole

@@ -1,40 +1,26 @@
-"""The ASGI application of the admin port, and the parsing of its query parameters.
+"""A server's admin port: the parsing of query parameters, and what it answers besides what every monitor does.
 
-The port is read only, for Prometheus, orchestrators and people, and never shows the content of requests. A query
-parameter that is unknown, repeated or malformed is answered with an error that names it.
+A query parameter that is unknown, repeated or malformed is answered with an error that names it.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from asyncio import Semaphore
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, QueryParams
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import QueryParams
+from starlette.types import ASGIApp
 
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
-from ragmon.core.escaping import printable_json
-from ragmon.core.log import log_error
-from ragmon.core.net import HINT, is_known
-from ragmon.export.prometheus import Exposition
-from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.gates.releases import By
 from ragmon.monitor.embedded import split
-from ragmon.server.api.queries import MAX_DROP, BusyError, QueryService
-from ragmon.server.api.status import StatusService
-from ragmon.server.journal import FailureQuery, JournalError
+from ragmon.monitor.http.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app
+from ragmon.server.api.queries import MAX_DROP, QueryService, StatusService
+from ragmon.server.journal import FailureQuery
 
 OUTCOME: Final = "fail"
 """The only outcome that records can be queried by: requests that keep their gates are in no index."""
@@ -180,134 +166,17 @@ def _limit(params: dict[str, str]) -> int:
     return int(text)
 
 
-METHODS: Final = ("GET", "HEAD")
-_RETRY: Final = {"Retry-After": "5"}
-_CONTENT_POLICY: Final = (
-    f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-
-Answer = Callable[[Request], Response]
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class _Json(JSONResponse):
-    """JSON without terminal control characters; a lone surrogate is written as its escape."""
-
-    def render(self, content: Any) -> bytes:
-        return printable_json(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
-
-
-def admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
-    """The ASGI application of the admin port.
+def server_admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
+    """The ASGI application of a server's admin port.
 
     Args:
         views: The status service.
         hosts: The host names that requests may use, besides IP addresses and localhost.
     """
-    queries = QueryService(views)
-    exposition = Exposition(views.reading, views.moment)
-    handlers: dict[str, Answer] = {
-        "/": lambda _: HTMLResponse(page(views.status()), headers={"Content-Security-Policy": _CONTENT_POLICY}),
-        "/metrics": lambda request: _metrics(exposition, request),
-        "/api/status": lambda _: _Json(views.status()),
-        "/api/records": lambda request: _Json(records(queries, request.query_params)),
-        "/api/why": lambda request: _Json(why(queries, request.query_params)),
-        "/api/compare": lambda request: _Json(compare(queries, request.query_params)),
-    }
-    lock = Semaphore()
-    locks: dict[str, AbstractAsyncContextManager[Any]] = {"/api/compare": nullcontext()}  # it locks itself
-    routes = {path: _in_thread(handler, locks.get(path, lock)) for path, handler in handlers.items()}
-    routes["/healthz"] = _immediate(lambda: "" if views.writer.alive else views.trouble())
-    routes["/readyz"] = _immediate(views.trouble, views.quarantine)
-    error_handlers: dict[Any, Any] = {404: _not_found(list(routes)), 405: _not_found(list(routes))}
-    app = Starlette(
-        routes=[Route(path, endpoint) for path, endpoint in routes.items()], exception_handlers=error_handlers
-    )
-    app.router.redirect_slashes = False
-    return _check_origin(app, hosts)
+    asking = QueryService(views)
 
+    def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
+        return lambda request: JsonResponse(query(asking, request.query_params))
 
-def _check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
-    """An application that rejects requests from web pages, which could send the data to their authors.
-
-    A page of another site sends `Origin`; one that uses DNS rebinding sends its own name in `Host`.
-    """
-
-    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        handler = app
-        if "origin" in headers:
-            handler = _error(403, "a web page asks", "programs and links send no Origin")
-        elif "host" in headers and not is_known(headers["host"], hosts):  # HTTP/1.0 health checks send no Host
-            handler = _error(403, "this server is not known by that name", HINT)
-        await handler(scope, receive, send)
-
-    return checked
-
-
-def _in_thread(handler: Answer, lock: AbstractAsyncContextManager[Any]) -> Endpoint:
-    """An endpoint that runs in a thread of the pool, and whose errors reveal nothing of the data.
-
-    Args:
-        handler: Makes the response.
-        lock: Serialises the requests: each of them holds the lock that the journal writer needs.
-    """
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            async with lock:
-                response = await run_in_threadpool(handler, request)
-        except (JournalError, BusyError) as error:
-            response = _error(503, str(error), error.hint, **_RETRY)
-        except UnknownNameError as error:
-            response = _error(404, str(error), error.hint)
-        except RagmonError as error:
-            response = _error(400, str(error), error.hint)
-        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            log_error(f"{request.url.path} could not be answered", error)
-            response = _error(500, "something is wrong here", "the log says where")
-        response.headers.update(_HEADERS)
-        return response
-
-    return endpoint
-
-
-def _immediate(trouble: Callable[[], str], note: Callable[[], str] = str) -> Endpoint:
-    """An endpoint that waits for no lock: an orchestrator kills a server that does not answer.
-
-    Args:
-        trouble: Why the answer is no; "" where it is yes.
-        note: What to add to a yes.
-    """
-
-    async def endpoint(_: Request) -> Response:
-        error = trouble()
-        remark = note()
-        body = f"ok\n{remark}" if remark else "ok"
-        return PlainTextResponse(f"{error or body}\n", 503 if error else 200, _HEADERS)
-
-    return endpoint
-
-
-def _not_found(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """The response for unknown paths, and for methods that would change something."""
-
-    async def answer(request: Request, _: Exception) -> Response:
-        if request.method not in METHODS:
-            hint = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
-            return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
-        path = request.url.path
-        return _error(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
-
-    return answer
-
-
-def _error(status: int, error: str, hint: str, **headers: str) -> Response:
-    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    return _Json({"error": error, "hint": hint}, status, headers=_HEADERS | header_fields)
-
-
-def _metrics(exposition: Exposition, request: Request) -> Response:
-    body, content_type = exposition.page(request.headers.get("accept", ""))
-    return Response(body, headers={"Content-Type": content_type})
+    view = AdminView(views.reading, views.moment, views.status, views.failure, views.trouble, views.quarantine)
+    return admin_app(view, hosts, JournalQueries(answer(records), answer(why), answer(compare)))

@@ -1,31 +1,173 @@
-"""The query service: which requests fail a gate, what broke, and whether a release is worse."""
+"""What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
+
+The content of requests is never shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import DEFAULT_PIPELINE
-from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.constants import DEFAULT_PIPELINE, STEP
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Record
 from ragmon.core.series_names import label
 from ragmon.export import releases as compared
 from ragmon.export.releases import Canary
+from ragmon.export.state import MonitorSnapshot, ServerStats
+from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
-from ragmon.server.api.status import StatusService
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import TRAITS
 from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.reload import ConfigReloader
+
+
+class StatusService:
+    """Reads the state of the journal writer.
+
+    Args:
+        writer: The journal writer.
+        folder: The folder of the journal.
+        reloading: Reports whether the configuration on disk is in force.
+    """
+
+    def __init__(self, writer: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
+        self.writer = writer
+        self.folder = folder
+        self.stopping = False
+        self._reloading = reloading
+        self._began = writer.clock.now()
+
+    def reading(self) -> MonitorSnapshot:
+        """Everything that is exported to Prometheus."""
+        writer = self.writer
+        with writer.lock:
+            snapshot = writer.server_state.reading(writer.clock.now(), writer.waiting.pending)
+            captured = replace(snapshot.captured, judged=self._reloading.probing.judged())
+            return replace(snapshot, served=self._served(), captured=captured)
+
+    def moment(self) -> object:
+        """A key of everything `reading` depends on: journal rows, window edges, closed minutes, the server itself."""
+        writer, reloading = self.writer, self._reloading
+        with writer.lock:
+            server_state, labels = writer.server_state, writer.server_state.engine.labels.book
+            scoring = (server_state, server_state.seq, server_state.engine.alarms.steps.closed, writer.waiting.pending)
+            label_counts = (labels.results.total(), labels.waiting)
+            server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
+            return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
+
+    def _probe_counts(self) -> object:
+        probing = self._reloading.probing
+        return dict(probing.counts()), dict(probing.judged())
+
+    def _served(self) -> ServerStats:
+        writer, server_state = self.writer, self.writer.server_state
+        counts = server_state.counts
+        return ServerStats(
+            refused=dict(writer.refused),
+            size=_size(self.folder),
+            trouble=self.trouble(),
+            resets=writer.resets,
+            jumps=writer.clock.jumps,
+            reloaded=not self._reloading.broken,
+            missing=server_state.producers.missing(counts.own),
+            lost=dict(server_state.producers.dropped()),
+            unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
+            probes=self._reloading.probing.counts(),
+            probed=dict(counts.probed),
+        )
+
+    def trouble(self) -> str:
+        """Why requests cannot be accepted; "" where they can."""
+        if self.stopping:
+            return "the server is being stopped"
+        if not self.writer.alive:
+            return "the thread that writes the journal has ended"
+        return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
+
+    def quarantine(self) -> str:
+        """What is quarantined, in a sentence; "" where nothing is."""
+        n = self.writer.quarantined
+        subject = "1 request is" if n == 1 else f"{n} requests are"
+        return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
+
+    def failure(self) -> str:
+        """Why the server must be restarted; "" where it need not be."""
+        return "" if self.writer.alive else self.trouble()
+
+    def status(self) -> dict[str, Any]:
+        """The whole status, as plain JSON data."""
+        reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
+        served = reading.served or ServerStats()
+        not_writing = (
+            [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
+        )
+        idle_probes = [
+            StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
+            for name, error in reloading.probing.troubles.items()
+        ]
+        stale_config = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
+        quarantined = self._quarantined()
+        since = quarantined[-1]["arrival"] if quarantined else None
+        set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
+        findings = ServerFindings(
+            problems=not_writing,
+            warnings=(*stale_config, *set_aside, *idle_probes),
+            trouble=trouble,
+            broken=reloading.broken,
+            quarantined=quarantined,
+            journal={"bytes": served.size, **self._journal(), "resets": served.resets},
+        )
+        return status(reading, self.writer.server_state.engine.settings, self._began, findings)
+
+    def _quarantined(self) -> list[dict[str, Any]]:
+        """The quarantined requests, without their content."""
+        if not self.writer.quarantined:
+            return []
+        fields = ("arrival", "step", "trace_id", "size")
+        try:
+            with open_readonly(self.folder) as journal:
+                return [{name: getattr(item, name) for name in fields} for item in journal.quarantined()]
+        except RagmonError:  # `trouble` says why
+            return []
+
+    def _journal(self) -> dict[str, Any]:
+        """The size limit of the journal, its oldest row, and when the newest row was written."""
+        limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
+        try:
+            with open_readonly(self.folder) as journal:
+                first = next(journal.books(), None)
+                newest = journal.last()[1] or None
+        except RagmonError:  # `trouble` says why
+            first = newest = None
+        return {"limit": limit, "row": row, "oldest": None if first is None else first.arrival, "newest": newest}
+
+
+def _size(folder: Path) -> int:
+    """The size of a journal in bytes; a file may disappear while it is read."""
+    total = 0
+    for path in folder.glob("journal.db*"):
+        with suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
+    return [(key.partition("|"), n) for key, n in counts.items()]
+
 
 TO_OPEN: Final = 5
 """Failing traces that are listed with a diagnosis."""
@@ -35,7 +177,7 @@ MAX_DROP: Final = 0.02
 """How much worse a metric of a release may be."""
 
 
-class BusyError(RagmonError):
+class BusyError(UnavailableError):
     """A slow query was rejected because another one is running."""
 
 

@@ -27,10 +27,11 @@ from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
+from ragmon.monitor.http.requests import RejectedError
 from ragmon.scoring.counts import add_counts
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
-from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
+from ragmon.server.receiver.interface import Encoding, ExportResult
 
 ERASED: Final = "forgotten"
 """Reason why a request is not scored: it was erased on request."""

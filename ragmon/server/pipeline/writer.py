@@ -19,6 +19,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.log import log_error
 from ragmon.core.record import Ack, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
+from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
@@ -27,7 +28,7 @@ from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, Unreadable
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.process import MemoryTrimmer
-from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
+from ragmon.server.receiver.interface import Encoding, ExportResult
 
 
 def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import h11
 from starlette.responses import Response
 
-from ragmon.server.receiver.connection import Connection
+from ragmon.monitor.http.connection import Connection
 
 LARGEST: Final = 1 << 14
 """The largest body, in bytes, that is handled here: some milliseconds of work, done in the event loop."""

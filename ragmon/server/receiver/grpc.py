@@ -1,27 +1,24 @@
-"""OTLP over gRPC: one call of `Export`, from its metadata to its response. It imports grpc, so it is imported late."""
+"""The write port over gRPC, for producers that speak nothing else."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
+from ragmon.config.types import Address
 from ragmon.core.log import log_error
 from ragmon.ingest.compression import GZIP
-from ragmon.server.receiver.interface import (
-    NO_MESSAGE,
-    TIMEOUT,
-    Consumer,
-    Encoding,
-    ExportResult,
-    HTTPError,
-    RejectedError,
-)
-from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy_error, submit_and_wait
+from ragmon.monitor.http.listener import CONNECTIONS, Listener
+from ragmon.monitor.http.requests import LIMITS, NO_MESSAGE, TIMEOUT, HTTPError, RejectedError, RequestLimits, oversize
+from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
+from ragmon.server.receiver.limits import MemoryLimiter, Reservation, busy_error, submit_and_wait
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -29,7 +26,6 @@ from ragmon.server.receiver.messages import (
     Signal,
     authorise,
     export_success,
-    oversize,
     reject_logs,
     retry_info,
     status,
@@ -186,3 +182,66 @@ async def _abort(context: Any, error: RejectedError) -> bytes:
         trailing.append(("google.rpc.retryinfo-bin", retry_info(error.retry_after).SerializeToString()))
     await context.abort(_STATUS[details.code], details.message, tuple(trailing))
     return b""
+
+
+class GrpcServer(Listener):
+    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
+
+    A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
+
+    Args:
+        consumer: Receives the exports.
+        address: The address to listen on; port 0 takes a free port.
+        token: The bearer token; None if none is required.
+        tls: The certificate and its key, PEM files; None for plain text.
+        limits: The limits of a call.
+        connections: Maximum number of concurrent connections.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        address: Address,
+        *,
+        token: str | None,
+        tls: tuple[Path, Path] | None,
+        limits: RequestLimits = LIMITS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        super().__init__("grpc", address, tls)
+        self._consumer = consumer
+        self._token = token
+        self._limits = limits
+        self._connections = connections
+        self._grace = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def _request_stop(self, grace: float) -> None:
+        self._grace = grace
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop = self._stopping = None
+
+    def _serve(self, bound: socket.socket) -> None:
+        bound.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
+        asyncio.run(self._serve_async())
+
+    async def _serve_async(self) -> None:
+        server = grpc.aio.server(options=options(self._limits, self._connections))
+        server.add_generic_rpc_handlers((Exports(self._consumer, self._token, self._limits),))
+        port = self._open(server)
+        await server.start()
+        stopping = self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._opened(port)
+        await stopping.wait()
+        await server.stop(self._grace)
+
+    def _open(self, server: Any) -> int:
+        """Open the port; returns its number."""
+        if self._tls is None:
+            return int(server.add_insecure_port(str(self._configured_address)))
+        cert, key = self._tls
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+        return int(server.add_secure_port(str(self._configured_address), credentials))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-import msgspec
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,29 +19,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest, shorten
 from ragmon.core.log import log_error
-from ragmon.monitor import embedded
-from ragmon.monitor.embedded import LONGEST
-from ragmon.server.receiver import messages
-from ragmon.server.receiver.fast_path import LARGEST, RequestHead, ResponseQueue, response_bytes
-from ragmon.server.receiver.interface import (
+from ragmon.monitor.http.admin import Endpoint, ExactRoute
+from ragmon.monitor.http.requests import (
+    ACKS_PATH,
     BAD_METHOD,
-    TIMEOUT,
+    LIMITS,
+    LONGEST_ACK,
     UNKNOWN_PATH,
-    Consumer,
-    Encoding,
-    ExportResult,
+    Headers,
     HTTPError,
     RejectedError,
-)
-from ragmon.server.receiver.limits import (
-    IDENTITY,
-    LIMITS,
-    RETRY_AFTER,
-    MemoryLimiter,
     RequestLimits,
-    Reservation,
-    submit_and_wait,
+    acknowledgement,
+    check_size,
+    read_body,
+    read_json,
 )
+from ragmon.server.receiver import messages
+from ragmon.server.receiver.fast_path import LARGEST, ExportConnection, RequestHead, ResponseQueue, response_bytes
+from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
+from ragmon.server.receiver.limits import IDENTITY, RETRY_AFTER, MemoryLimiter, Reservation, submit_and_wait
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -49,7 +46,6 @@ from ragmon.server.receiver.messages import (
     Signal,
     export_response,
     json_response,
-    oversize,
     refusal,
     reject_logs,
 )
@@ -59,21 +55,6 @@ LABELS: Final = 10_000
 _MAX_VALUES: Final = 50 * LABELS
 """Maximum number of JSON values and containers of one request: each takes memory, however few bytes it has."""
 _LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
-_ACK_EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
-
-
-class Acknowledgement(NamedTuple):
-    """The acknowledgement of an alarm by a person.
-
-    Attributes:
-        pipeline: The pipeline of the alarm.
-        alert: The name of the alarm.
-        reason: The reason the person gave.
-    """
-
-    pipeline: str
-    alert: str
-    reason: str
 
 
 def labels(body: bytes) -> list[dict[str, Any]]:
@@ -87,7 +68,7 @@ def labels(body: bytes) -> list[dict[str, Any]]:
     """
     if body.count(b",") + body.count(b"[") + body.count(b"{") > _MAX_VALUES:
         raise HTTPError(413, constants.OVERSIZE, f"there are more than {_MAX_VALUES} values", hint="send less at once")
-    data = _read(body, _LABEL_EXAMPLE)
+    data = read_json(body, _LABEL_EXAMPLE)
     items = data if isinstance(data, list) else [data]
     if not all(isinstance(item, dict) for item in items):
         raise HTTPError(
@@ -97,34 +78,6 @@ def labels(body: bytes) -> list[dict[str, Any]]:
         hint = f"at most {LABELS} in one request"
         raise HTTPError(413, constants.OVERSIZE, f"there are {len(items)} labels", hint=hint)
     return items
-
-
-def acknowledgement(body: bytes) -> Acknowledgement:
-    """Parse a body with an acknowledgement; the default pipeline is used if it names none.
-
-    Raises:
-        HTTPError: It is not an acknowledgement (400), or too large (413).
-
-    >>> acknowledgement(b'{"gate": "mrr", "reason": "rolled back"}')
-    Acknowledgement(pipeline='default', alert='mrr', reason='rolled back')
-    """
-    if len(body) > LONGEST:
-        raise oversize(LONGEST)
-    data = _read(body, _ACK_EXAMPLE)
-    if not isinstance(data, dict) or not {"gate", "reason"} <= data.keys():
-        raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACK_EXAMPLE)
-    parsed = Acknowledgement(data.get("pipeline", constants.DEFAULT_PIPELINE), data["gate"], data["reason"])
-    if not all(isinstance(part, str) and part for part in parsed):
-        message = "gate, pipeline and reason are texts"
-        raise HTTPError(400, constants.INVALID_SCHEMA, message, hint="none of them empty")
-    return parsed
-
-
-def _read(body: bytes, hint: str) -> Any:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise HTTPError(400, constants.MALFORMED_JSON, "this is no JSON", hint=hint) from None
 
 
 TRACES_PATH: Final = "/v1/traces"
@@ -138,7 +91,7 @@ _INFLATED: Final = 4 * LARGEST
 EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
-    f"acknowledgements to {embedded.ACKS_PATH}, all of them POSTed\n"
+    f"acknowledgements to {ACKS_PATH}, all of them POSTed\n"
 )
 
 
@@ -160,7 +113,11 @@ def receiver_app(
 
 
 class _WritePort:
-    """The application returned by `receiver_app`."""
+    """The application returned by `receiver_app`.
+
+    Attributes:
+        connection: The class of its connections, which handle small exports on the fast path.
+    """
 
     _success_responses: ClassVar = {
         (signal, form): response_bytes(export_response(signal, ExportResult(), form))
@@ -175,27 +132,29 @@ class _WritePort:
         self._limits = limits
         self._limiter = MemoryLimiter(limits)
         self._response_queue: ResponseQueue | None = None
-        self._handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        handlers = {"quick": self.quick, "stopping": self.stopping}
+        self.connection = type("ExportConnection", (ExportConnection,), handlers)
+        self._endpoints: dict[str, Endpoint] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
             LANGFUSE_PATH: partial(self._export, signal=TRACES),
             METRICS_PATH: partial(self._export, signal=METRICS),
             LOGS_PATH: partial(self._export, signal=LOGS),
             LABELS_PATH: self._labels,
-            embedded.ACKS_PATH: self._acknowledge,
+            ACKS_PATH: self._acknowledge,
         }
+        posts = [ExactRoute(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
+        errors: dict[Any, Any] = {
+            404: self._unknown_path,
+            405: self._method_not_allowed,
+            RejectedError: self._rejected,
+            UnknownNameError: _unknown_name,
+        }
+        self._app = Starlette(routes=[ExactRoute("/", _purpose), *posts], exception_handlers=errors)
+        self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except ClientDisconnect:
-            return
-        except asyncio.CancelledError:
-            await refusal(_stopping_error(), _error_encoding(request))(scope, receive, send)
-            raise
-        await response(scope, receive, send)
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
 
     def quick(self, head: RequestHead, body: bytes, answer: Callable[[bytes], None]) -> bool:
         """Handle a small export on the fast path; returns whether it did. Errors are left to the usual path.
@@ -242,48 +201,49 @@ class _WritePort:
         return self._response_queue
 
     @staticmethod
-    def stopping(headers: messages.Headers) -> bytes:
+    def stopping(headers: Headers) -> bytes:
         """The response to a request that is still waiting when the server stops."""
         return response_bytes(refusal(_stopping_error(), messages.body_encoding(headers)))
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            return await self._handle(request)
-        except RejectedError as error:
-            if isinstance(error, HTTPError):
-                self._consumer.refuse(error.reason)
-            return refusal(error, _error_encoding(request))
-        except UnknownNameError as error:
-            return json_response({"error": str(error), "hint": error.hint}, 404)
-        except ClientDisconnect:
-            raise
-        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            log_error("a request could not be taken", error)
-            return refusal(_internal_error(), _error_encoding(request))
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint for clients with the token; the application answers errors that are expected."""
 
-    async def _handle(self, request: Request) -> Response:
-        """Route a request to its handler.
+        async def guarded(request: Request) -> Response:
+            try:
+                messages.check_host(request.headers, self._hosts)
+                messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
+                return await endpoint(request)
+            except (RejectedError, UnknownNameError):
+                raise
+            except ClientDisconnect:
+                return Response()  # nobody reads it
+            except asyncio.CancelledError:  # the server stops; the task ends with this response
+                return refusal(_stopping_error(), _error_encoding(request))
+            except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
+                log_error("a request could not be taken", error)
+                return refusal(_internal_error(), _error_encoding(request))
 
-        Raises:
-            RejectedError: The request is rejected.
-        """
-        path, method = request.scope["path"], request.method
-        if path == "/" and method in ("GET", "HEAD"):
-            return PlainTextResponse(PURPOSE)
-        handler = self._handlers.get(path)
-        if handler is None:
-            hint = nearest(path, self._handlers)
-            raise HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
-        if method != "POST":
-            return self._method_not_allowed(path)
-        messages.check_host(request.headers, self._hosts)
-        messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
-        return await handler(request)
+        return guarded
 
-    def _method_not_allowed(self, path: str) -> Response:
-        error = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
-        self._consumer.refuse(error.reason)
-        response = refusal(error, None)
+    async def _rejected(self, request: Request, error: RejectedError) -> Response:
+        if isinstance(error, HTTPError):
+            self._consumer.refuse(error.reason)
+        return refusal(error, _error_encoding(request))
+
+    async def _unknown_path(self, request: Request, _: Exception) -> Response:
+        path = request.scope["path"]
+        hint = nearest(path, self._endpoints)
+        return await self._rejected(
+            request, HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
+        )
+
+    async def _method_not_allowed(self, request: Request, error: Exception) -> Response:
+        path = request.scope["path"]
+        if path not in self._endpoints:  # nothing is POSTed to the page that says what this port is for
+            return await self._unknown_path(request, error)
+        rejection = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
+        self._consumer.refuse(rejection.reason)
+        response = refusal(rejection, None)
         response.headers["Allow"] = "POST"
         return response
 
@@ -312,7 +272,7 @@ class _WritePort:
 
     async def _acknowledge(self, request: Request) -> Response:
         messages.content_type(request.headers, Encoding.JSON)
-        async with self._body(request, embedded.LONGEST) as body:
+        async with self._body(request, LONGEST_ACK) as body:
             fired = await submit_and_wait(partial(self._consumer.acknowledge, *acknowledgement(body)))
         return json_response({"fired": fired})
 
@@ -328,22 +288,10 @@ class _WritePort:
             HTTPError: It is too large, too slow or damaged, or there are too many requests.
         """
         encoding = messages.encoding(request.headers)
-        messages.check_size(request.headers, most)
+        check_size(request.headers, most)
         with self._limiter.ticket() as reservation:
-            chunks = bytearray()
-            try:
-                async with asyncio.timeout(self._limits.deadline):
-                    async for chunk in request.stream():
-                        if len(chunks) + len(chunk) > most:
-                            raise messages.oversize(most)
-                        reservation.hold(len(chunk))
-                        chunks += chunk
-            except TimeoutError:
-                message = f"the body did not come within {self._limits.deadline:g} seconds"
-                raise HTTPError(408, TIMEOUT, message) from None
+            body = await read_body(request, most, self._limits.deadline, reservation.hold)
             reservation.begin()
-            body = bytes(chunks)
-            chunks.clear()  # it would stay in memory together with the body
             body = await self._limiter.inflated(reservation, body, encoding)
             async with self._limiter.turn(len(body)):
                 yield body
@@ -390,6 +338,14 @@ def _decompress_small(body: bytes, encoding: str) -> bytes | None:
     except zlib.error:
         return None
     return plain if decompressor.eof and not decompressor.unused_data else None
+
+
+async def _purpose(_: Request) -> Response:
+    return PlainTextResponse(PURPOSE)
+
+
+async def _unknown_name(_: Request, error: UnknownNameError) -> Response:
+    return json_response({"error": str(error), "hint": error.hint}, 404)
 
 
 def _stopping_error() -> RejectedError:

@@ -1,7 +1,4 @@
-"""The interface between the receivers and the processing pipeline: `Consumer`, its results and its errors.
-
-It also holds the reasons for which a receiver rejects a request before its content is read.
-"""
+"""The interface between the receivers and the processing pipeline: `Consumer` and its results."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ragmon.core.record import Record
 
@@ -32,23 +29,6 @@ class ExportResult:
 
     rejected: int = 0
     message: str = ""
-
-
-class RejectedError(Exception):
-    """A request was rejected; the client may retry if `retry_after` is set.
-
-    Args:
-        status: The HTTP status.
-        reason: The reason under which it is counted.
-        message: What is wrong.
-        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
-    """
-
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.retry_after = retry_after
 
 
 class Consumer(Protocol):
@@ -84,38 +64,3 @@ class Consumer(Protocol):
 
     def refuse(self, reason: str) -> None:
         """Count a request that a receiver rejected."""
-
-
-UNAUTHORISED: Final = "unauthorised"
-FORBIDDEN: Final = "forbidden"
-"""The request came from a web page, or was meant for another host."""
-RATE_LIMITED: Final = "rate_limited"
-"""The server is overloaded."""
-DECOMPRESS_LIMIT: Final = "decompress_limit"
-TIMEOUT: Final = "timeout"
-BAD_CONTENT_TYPE: Final = "bad_content_type"
-BAD_CONTENT_ENCODING: Final = "bad_content_encoding"
-BAD_HTTP: Final = "bad_http"
-"""The data is not HTTP/1.1."""
-NO_MESSAGE: Final = "no_message"
-"""A gRPC call ended without a message: the message was too large for gRPC, or was never sent."""
-UNKNOWN_PATH: Final = "unknown_path"
-BAD_METHOD: Final = "bad_method"
-
-
-class HTTPError(RejectedError):
-    """A request was rejected by the receiver itself, which counts it with `Consumer.refuse`.
-
-    Args:
-        status: The HTTP status.
-        reason: The reason under which it is counted.
-        message: What is wrong.
-        hint: How to correct it.
-        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
-    """
-
-    def __init__(
-        self, status: int, reason: str, message: str, *, hint: str = "", retry_after: float | None = None
-    ) -> None:
-        super().__init__(status, reason, message, retry_after)
-        self.hint = hint

@@ -1,4 +1,4 @@
-"""The limits of requests, decompression within them, and the memory limiter of a receiver.
+"""Decompression within the limits of requests, and the memory limiter of a receiver.
 
 The limiter counts requests in flight, bytes of bodies, and bodies that are being decompressed.
 """
@@ -10,7 +10,6 @@ import io
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -19,7 +18,14 @@ from starlette.concurrency import run_in_threadpool
 
 from ragmon.core import constants
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.server.receiver.interface import DECOMPRESS_LIMIT, RATE_LIMITED, HTTPError, RejectedError
+from ragmon.monitor.http.requests import (
+    DECOMPRESS_LIMIT,
+    LIMITS,
+    RATE_LIMITED,
+    HTTPError,
+    RejectedError,
+    RequestLimits,
+)
 
 IDENTITY: Final = "identity"
 MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
@@ -27,38 +33,6 @@ MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
 _CHUNK: Final = 1 << 18
 _SLACK: Final = 1 << 18
 """Compressed bytes read before the meter applies: a decompressor returns its output in blocks."""
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """The limits of a request, and of all requests of a receiver together.
-
-    Attributes:
-        header: Bytes of the request line and the headers.
-        wire: Bytes of a body as sent.
-        inflated: Bytes of a decompressed body.
-        ratio: The highest compression ratio of a body that is larger than `free`.
-        free: Decompressed bytes up to which the ratio does not matter.
-        deadline: Seconds in which the headers must arrive, and then the body.
-        in_flight: Requests that were received completely and are not answered yet.
-        held: Bytes of all bodies together; small bodies may use a sixth of it in addition.
-        small: Bytes up to which a body is small: it waits for no turn, and may use the additional memory.
-        turns: Large bodies decoded or written at once; decoding one takes several times its bytes.
-    """
-
-    header: int = 16 << 10
-    wire: int = 8 << 20
-    inflated: int = 20 << 20
-    ratio: int = 200
-    free: int = 1 << 20
-    deadline: float = 32.0
-    in_flight: int = 64
-    held: int = 64 << 20
-    small: int = 256 << 10
-    turns: int = 2
-
-
-LIMITS: Final = RequestLimits()
 
 
 def encodings() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Collection
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
@@ -27,16 +27,18 @@ from ragmon.core.errors import shorten
 from ragmon.core.net import HINT, is_known
 from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.server.receiver.interface import (
+from ragmon.monitor.http.requests import (
     BAD_CONTENT_ENCODING,
-    BAD_CONTENT_TYPE,
     FORBIDDEN,
+    JSON,
     UNAUTHORISED,
-    Encoding,
-    ExportResult,
+    Headers,
     HTTPError,
     RejectedError,
+    bad_media_type,
+    media_type,
 )
+from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.server.receiver.limits import IDENTITY, encodings
 
 _MESSAGE: Final = "ragmon reads traces and metrics; logs are not read"
@@ -95,21 +97,8 @@ def _count_protobuf(body: bytes) -> int:
 
 
 PROTOBUF: Final = "application/x-protobuf"
-JSON: Final = "application/json"
 FORMS: Final = {PROTOBUF: Encoding.PROTOBUF, JSON: Encoding.JSON}
 _BEARER: Final = b"bearer"
-
-
-class Headers(Protocol):
-    """The headers of a request; names in lower case."""
-
-    def __contains__(self, name: Any, /) -> bool: ...
-
-    def get(self, name: str, default: str, /) -> str:
-        """The first value of a header."""
-
-    def getlist(self, name: str, /) -> list[str]:
-        """All values of a header."""
 
 
 def authorise(given: bytes, token: str | None) -> None:
@@ -150,7 +139,7 @@ def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
 
 def body_encoding(headers: Headers) -> Encoding | None:
     """The encoding of a body; None if it is not supported."""
-    return FORMS.get(headers.get("content-type", "").partition(";")[0].strip().lower())
+    return FORMS.get(media_type(headers))
 
 
 def content_type(headers: Headers, *known: Encoding) -> Encoding:
@@ -161,9 +150,7 @@ def content_type(headers: Headers, *known: Encoding) -> Encoding:
     """
     form = body_encoding(headers)
     if form not in known:
-        hint = f"Content-Type: {' or '.join(name for name, candidate in FORMS.items() if candidate in known)}"
-        value = shorten(headers.get("content-type", ""))
-        raise HTTPError(415, BAD_CONTENT_TYPE, f"Content-Type is {value}", hint=hint)
+        raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
     return form
 
 
@@ -181,26 +168,6 @@ def encoding(headers: Headers) -> str:
         hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
         raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
     return names[0]
-
-
-def check_size(headers: Headers, most: int) -> None:
-    """Reject a request whose Content-Length is too large, before its body is read.
-
-    Args:
-        headers: The headers of the request.
-        most: Maximum bytes of a body.
-
-    Raises:
-        HTTPError: The Content-Length is larger, or not a number (413).
-    """
-    length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > most:
-        raise oversize(most)
-
-
-def oversize(most: int) -> HTTPError:
-    """The error for a body of more than so many bytes."""
-    return HTTPError(413, constants.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")
 
 
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}

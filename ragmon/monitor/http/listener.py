@@ -1,8 +1,8 @@
 """Listening ports, each served by a thread of its own, and the HTTP server: an ASGI application under uvicorn.
 
-A port is bound before its thread starts, so that errors of the address are raised by `start`.
-
-The write port over gRPC is here as well, for producers that use gRPC only; what imports grpc is loaded with it alone.
+A port is bound before its thread starts, so that errors of the address are raised by `start`. asyncio's own server
+counts a connection only after its TLS handshake, allows a minute for the handshake, and logs a traceback for each
+connection that it cannot accept; `Acceptor` takes its place.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,13 +26,12 @@ from starlette.types import ASGIApp
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.log import log_error
-from ragmon.server.receiver.acceptor import CONNECTIONS, Acceptor
-from ragmon.server.receiver.connection import KEEP_ALIVE, Connection, ConnectionLimits
-from ragmon.server.receiver.fast_path import ExportConnection
-from ragmon.server.receiver.interface import Consumer
-from ragmon.server.receiver.limits import LIMITS, RequestLimits
+from ragmon.monitor.http.connection import KEEP_ALIVE, Connection, ConnectionLimits
+from ragmon.monitor.http.requests import LIMITS, RequestLimits
 
 _BACKLOG: Final = 512
+THREAD: Final = "ragmon-"
+"""How the names of the threads begin that serve a port."""
 
 
 class Listener(ABC):
@@ -68,7 +69,7 @@ class Listener(ABC):
             check_certificate(*self._tls)
         place = bind(self._configured_address, self._name)
         self._startup_done.clear()
-        self._thread = Thread(target=self._run, args=(place,), name=f"ragmon-{self._name}", daemon=True)
+        self._thread = Thread(target=self._run, args=(place,), name=f"{THREAD}{self._name}", daemon=True)
         self._thread.start()
         self._startup_done.wait()
         if self._address is None:
@@ -91,6 +92,7 @@ class Listener(ABC):
         self._thread = self._address = None
 
     def _run(self, place: socket.socket) -> None:
+        logging.getLogger("uvicorn.error").addFilter(_is_of_application)
         try:
             self._serve(place)
         except Exception as error:  # noqa: BLE001 - the owner only notices that the thread ended
@@ -111,6 +113,11 @@ class Listener(ABC):
     @abstractmethod
     def _request_stop(self, grace: float) -> None:
         """Make `_serve` return within some seconds."""
+
+
+def _is_of_application(record: logging.LogRecord) -> bool:
+    """Whether a line of uvicorn is the application's own: ragmon logs itself, without the content of requests."""
+    return not (record.threadName or "").startswith(THREAD)
 
 
 def bind(address: Address, name: str) -> socket.socket:
@@ -155,6 +162,188 @@ def check_certificate(cert: Path, key: Path) -> None:
         ) from error
 
 
+CONNECTIONS: Final = 400
+"""Maximum number of concurrent connections of a port, if the process may open enough files."""
+OWN_FILES: Final = 64
+"""Files a server opens besides connections: the journal, event loops, listening sockets, its own outgoing requests."""
+SPARE_FILES: Final = 32
+"""Files reserved, so that the journal and the log can always open theirs."""
+_MIN_CONNECTIONS: Final = 4
+"""The concurrent connections of a port, however few files the process may open."""
+_ADMIN_SHARE: Final = 8
+"""One in so many connections belongs to the admin port: it has few clients, and producers must not block them."""
+_RETRY: Final = 0.25
+"""Seconds until the next attempt after a connection could not be accepted."""
+_MAX_HANDSHAKES: Final = 128
+"""Maximum number of concurrent TLS handshakes of a port: each takes 80 KiB, of which the allocator frees little."""
+_TLS_BUFFER: Final = 1 << 14
+"""Bytes of the buffer of a TLS connection: one TLS record. asyncio's 256 KiB each make 100 MiB for all connections."""
+
+
+class ConnectionShares(NamedTuple):
+    """Maximum numbers of concurrent connections of the ports of a process.
+
+    Attributes:
+        write: Each of the two write ports.
+        admin: The admin port.
+    """
+
+    write: int
+    admin: int
+
+
+def shares(files: int) -> ConnectionShares:
+    """How many connections each port may have, so that enough files remain for everything else.
+
+    Args:
+        files: How many files the process may open.
+
+    >>> shares(1024)
+    ConnectionShares(write=400, admin=116)
+    >>> shares(256)
+    ConnectionShares(write=70, admin=20)
+    """
+    free = max(files - OWN_FILES - SPARE_FILES, 0)
+    admin = min(max(free // _ADMIN_SHARE, _MIN_CONNECTIONS), CONNECTIONS)
+    return ConnectionShares(min(max((free - admin) // 2, _MIN_CONNECTIONS), CONNECTIONS), admin)
+
+
+class _Tls(SSLProtocol):
+    """TLS with a smaller buffer."""
+
+    max_size = _TLS_BUFFER
+
+
+class Acceptor:
+    """Accepts the connections of one listening socket, on the running event loop.
+
+    Above the limit, a new connection replaces the one that has waited longest for its client: one in its TLS handshake,
+    or one without a request in progress. If none waits, the new connection is closed.
+
+    Args:
+        place: The listening socket.
+        make: Creates the protocol of a connection.
+        name: The key of `[serve]` with the address.
+        most: Maximum number of concurrent connections, those in a handshake included.
+        connections: The connections whose handshake is done.
+        tls: The TLS context; None for plain text.
+        handshake: Timeout of the TLS handshake in seconds.
+    """
+
+    def __init__(
+        self,
+        place: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        *,
+        name: str,
+        most: int,
+        connections: Iterable[Any],
+        tls: ssl.SSLContext | None,
+        handshake: float,
+    ) -> None:
+        self._socket = place
+        self._make_protocol = make
+        self._name = name
+        self._limit = most
+        self._connections = connections
+        self._tls = tls
+        self._handshake_timeout = handshake
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], float] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        place.setblocking(False)
+        self._loop.add_reader(place, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting, and cancel the handshakes in progress."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._socket)
+        for task in self._handshakes:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until all handshakes have ended."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _accept(self) -> None:
+        """Accept one connection; the event loop calls it again while more wait, and runs other tasks in between."""
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._pause(error)
+            return
+        if not self._make_room():
+            accepted.close()
+            return
+        if len(self._handshakes) >= _MAX_HANDSHAKES:
+            self._end_oldest_handshake()
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._start(accepted))
+        self._handshakes[task] = self._loop.time()
+        task.add_done_callback(lambda task: self._handshake_done(task, accepted))
+
+    def _pause(self, error: OSError) -> None:
+        """Log why no connection can be accepted, end one, and try again after a pause."""
+        log_error(f"the {self._name} port cannot accept a connection ({error.strerror})", error)
+        self._end_longest_waiting()
+        self._loop.remove_reader(self._socket)
+        self._retry = self._loop.call_later(_RETRY, self._loop.add_reader, self._socket, self._accept)
+
+    def _make_room(self) -> bool:
+        """Whether one more connection fits; ends a waiting connection if needed."""
+        count = sum(1 for _ in self._connections) + len(self._handshakes)
+        return count < self._limit or self._end_longest_waiting()
+
+    def _end_longest_waiting(self) -> bool:
+        """End the connection that has waited longest for its client; returns whether there was one."""
+        waiting = [
+            connection
+            for connection in self._connections
+            if isinstance(connection, Connection) and connection.waiting_since is not None
+        ]
+        longest = min(waiting, key=lambda connection: connection.waiting_since or 0.0, default=None)
+        oldest_handshake = next(iter(self._handshakes.values()), math.inf)  # in order of start
+        if oldest_handshake < math.inf and (longest is None or oldest_handshake < (longest.waiting_since or 0.0)):
+            self._end_oldest_handshake()
+            return True
+        if longest is not None:
+            longest.end()
+        return longest is not None
+
+    def _end_oldest_handshake(self) -> None:
+        task = next(iter(self._handshakes))
+        self._handshakes.pop(task)
+        task.cancel()
+
+    async def _start(self, accepted: socket.socket) -> None:
+        """Attach a connection to its protocol, after its handshake.
+
+        Raises:
+            OSError: The connection was closed, or its handshake failed or timed out.
+        """
+        if self._tls is None:
+            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+        limit: Any = self._handshake_timeout  # declared as int, but a float works
+        tls = _Tls(self._loop, self._make_protocol(), self._tls, done, server_side=True, ssl_handshake_timeout=limit)
+        transport, _ = await self._loop.connect_accepted_socket(lambda: tls, accepted)
+        try:
+            await done
+        except BaseException:
+            transport.abort()
+            raise
+
+    def _handshake_done(self, task: asyncio.Task[None], accepted: socket.socket) -> None:
+        """A handshake has ended: the connection is established, or it failed."""
+        self._handshakes.pop(task, None)
+        if task.cancelled() or task.exception() is not None:  # an error of the client, so it is not logged
+            accepted.close()
+
+
 HANDSHAKE: Final = 10.0
 """Timeout of a TLS handshake in seconds."""
 
@@ -167,8 +356,8 @@ class HttpServer(Listener):
     """Serves an application on a port.
 
     Args:
-        app: The ASGI application; it gets requests only, no lifespan events. If it has `quick` and `stopping`, it
-            handles small exports on the fast path, see `ExportConnection`.
+        app: The ASGI application; it gets requests only, no lifespan events. Its attribute `connection`, if it has
+            one, is the class of its connections.
         address: The address to listen on; port 0 takes a free port.
         tls: The certificate and its key, PEM files; None for plain HTTP.
         name: The key of `[serve]` with the address.
@@ -194,10 +383,8 @@ class HttpServer(Listener):
         self._app = app
         self._connections = connections
         self._handshake = handshake
-        attributes = {"rules": ConnectionLimits(limits, refused)}
-        handlers = {name: getattr(app, name) for name in ("quick", "stopping") if hasattr(app, name)}
-        base = ExportConnection if handlers else Connection
-        self._protocol: type[Connection] = type("Connection", (base,), {**attributes, **handlers})
+        base: type[Connection] = getattr(app, "connection", Connection)
+        self._protocol: type[Connection] = type("Connection", (base,), {"rules": ConnectionLimits(limits, refused)})
         self._server: _Server | None = None
 
     def _serve(self, place: socket.socket) -> None:
@@ -231,9 +418,7 @@ class HttpServer(Listener):
             ws="none",
             lifespan="off",
             interface="asgi3",
-            log_config=None,
-            log_level=logging.CRITICAL,  # ragmon logs itself, without the content of requests
-            access_log=False,
+            log_config=None,  # uvicorn's loggers belong to the application, which may run under uvicorn itself
             proxy_headers=False,
             server_header=False,
             date_header=False,
@@ -273,75 +458,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.sleep(0)  # lets cancelled requests send their responses
         for connection in list(self.server_state.connections):
-            if isinstance(connection, ExportConnection):
+            if isinstance(connection, Connection):
                 connection.give_up()
             if connection.transport is not None:
                 connection.transport.abort()
         await asyncio.sleep(0)
-
-
-class GrpcServer(Listener):
-    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
-
-    A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
-
-    Args:
-        consumer: Receives the exports.
-        address: The address to listen on; port 0 takes a free port.
-        token: The bearer token; None if none is required.
-        tls: The certificate and its key, PEM files; None for plain text.
-        limits: The limits of a call.
-        connections: Maximum number of concurrent connections.
-    """
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        address: Address,
-        *,
-        token: str | None,
-        tls: tuple[Path, Path] | None,
-        limits: RequestLimits = LIMITS,
-        connections: int = CONNECTIONS,
-    ) -> None:
-        super().__init__("grpc", address, tls)
-        self._consumer = consumer
-        self._token = token
-        self._limits = limits
-        self._connections = connections
-        self._grace = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-
-    def _request_stop(self, grace: float) -> None:
-        self._grace = grace
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._loop = self._stopping = None
-
-    def _serve(self, bound: socket.socket) -> None:
-        bound.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
-        asyncio.run(self._serve_async())
-
-    async def _serve_async(self) -> None:
-        import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only if gRPC is served
-
-        from ragmon.server.receiver import grpc as grpc_service  # noqa: PLC0415 - as above
-
-        server = grpc.aio.server(options=grpc_service.options(self._limits, self._connections))
-        server.add_generic_rpc_handlers((grpc_service.Exports(self._consumer, self._token, self._limits),))
-        port = self._open(server, grpc)
-        await server.start()
-        stopping = self._stopping = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._opened(port)
-        await stopping.wait()
-        await server.stop(self._grace)
-
-    def _open(self, server: Any, grpc: Any) -> int:
-        """Open the port; returns its number."""
-        if self._tls is None:
-            return int(server.add_insecure_port(str(self._configured_address)))
-        cert, key = self._tls
-        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
-        return int(server.add_secure_port(str(self._configured_address), credentials))

@@ -16,8 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragmon.core import constants
-from ragmon.server.receiver.interface import BAD_HTTP, TIMEOUT
-from ragmon.server.receiver.limits import RequestLimits
+from ragmon.monitor.http.requests import BAD_HTTP, TIMEOUT, RequestLimits
 
 KEEP_ALIVE: Final = 65
 """Seconds a connection may be idle between two requests: producers send totals every ten."""
@@ -58,6 +57,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.access_log = False
         self._phase: str | None = None
         self._phase_end = inf  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +114,9 @@ class Connection(H11Protocol):
         if not self.transport.is_closing():
             super().shutdown()
             self._start_phase()
+
+    def give_up(self) -> None:
+        """The server has stopped: answer a request that still waits, if this connection can."""
 
     def send_400_response(self, msg: str) -> None:
         """Reject data that is not HTTP, and close. It is called inside the handler of h11's exception."""

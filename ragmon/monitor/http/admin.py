@@ -1,0 +1,324 @@
+"""The ASGI application of the admin port, which a server and an embedded monitor share.
+
+The port is for Prometheus, orchestrators and people, and never shows the content of requests. It is read only, but for
+the acknowledgements that an embedded monitor takes from its own machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+from asyncio import Semaphore
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+from prometheus_client.exposition import gzip_accepted
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
+from ragmon.core.escaping import printable_json
+from ragmon.core.log import log_error
+from ragmon.core.net import HINT, is_ip_or_localhost, is_known
+from ragmon.export.prometheus import Exposition
+from ragmon.export.state import MonitorSnapshot
+from ragmon.export.status_page import STYLE_HASH, page
+from ragmon.monitor.http.requests import (
+    ACKS_PATH,
+    FORBIDDEN,
+    JSON,
+    LIMITS,
+    LONGEST_ACK,
+    UNKNOWN_PATH,
+    HTTPError,
+    acknowledgement,
+    bad_media_type,
+    check_size,
+    media_type,
+    read_body,
+)
+
+METHODS: Final = ("GET", "HEAD")
+_RETRY: Final = {"Retry-After": "5"}
+_CONTENT_POLICY: Final = (
+    f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+_THREADS: Final = 4
+"""Most answers are made one at a time; the other threads are for comparisons and acknowledgements."""
+_LEVEL: Final = 1
+"""Compression level of `/metrics`: higher ones take several times as long and save little."""
+
+Answer = Callable[[Request], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Acknowledge = Callable[[str, str, str], bool]
+"""Alarm, pipeline and reason; returns whether the alarm fired."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AdminView:
+    """What an admin port shows of a monitor: functions that are called for each request.
+
+    Attributes:
+        reading: Takes a snapshot.
+        moment: The version of the snapshot: while it is equal, the same series are shown again.
+        status: The data of `/api/status`.
+        failure: Why the process must be restarted; "" where it need not be.
+        trouble: Why requests cannot be accepted; "" where they can.
+        note: What else to say where requests can be accepted.
+    """
+
+    reading: Callable[[], MonitorSnapshot]
+    moment: Callable[[], object]
+    status: Callable[[], Mapping[str, Any]]
+    failure: Callable[[], str] = str
+    trouble: Callable[[], str] = str
+    note: Callable[[], str] = str
+
+
+class JournalQueries(NamedTuple):
+    """What answers the paths that need a journal.
+
+    Attributes:
+        records: Lists the requests that fail a gate.
+        why: Diagnoses a gate.
+        compare: Compares two releases. It is answered beside other requests, so it takes the locks it needs itself.
+    """
+
+    records: Answer
+    why: Answer
+    compare: Answer
+
+
+class ExactRoute(Route):
+    """A route of one path alone: Starlette's pattern also matches the path with a line feed after it."""
+
+    def __init__(self, path: str, endpoint: Endpoint, *, methods: Collection[str] | None = None) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.path_regex = re.compile(rf"{re.escape(path)}\Z")
+
+
+class JsonResponse(JSONResponse):
+    """JSON without terminal control characters; a lone surrogate is written as its escape."""
+
+    def render(self, content: Any) -> bytes:
+        """The body of a response."""
+        return printable_json(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
+
+
+def admin_app(
+    view: AdminView,
+    hosts: Collection[str],
+    queries: JournalQueries | None = None,
+    acknowledge: Acknowledge | None = None,
+) -> ASGIApp:
+    """The ASGI application of an admin port.
+
+    Args:
+        view: What it shows.
+        hosts: The host names that requests may use, besides IP addresses and localhost.
+        queries: What answers the paths that need a journal; None where there is no journal.
+        acknowledge: Silences an alarm; None where a write port takes acknowledgements.
+    """
+    exposition = Exposition(view.reading, view.moment)
+    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal)
+    pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
+    answers: dict[str, Answer] = {
+        "/": lambda _: HTMLResponse(page(view.status()), headers={"Content-Security-Policy": _CONTENT_POLICY}),
+        "/metrics": partial(_metrics, exposition),
+        "/api/status": lambda _: JsonResponse(view.status()),
+        "/api/records": queries.records,
+        "/api/why": queries.why,
+    }
+    endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
+    endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
+    endpoints["/healthz"] = _immediate(view.failure)
+    endpoints["/readyz"] = _immediate(view.trouble, view.note)
+    routes = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
+    if acknowledge is not None:
+        routes.append(ExactRoute(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
+    unknown = _not_found([route.path for route in routes])
+    handlers: dict[Any, Any] = {404: unknown, 405: unknown, HTTPError: _rejected, RagmonError: _failed}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return _check_origin(app, hosts)
+
+
+def _check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
+    """An application that rejects requests from web pages, which could send the data to their authors.
+
+    A page of another site sends `Origin`; one that uses DNS rebinding sends its own name in `Host`.
+    """
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        handler = app
+        if "origin" in headers:
+            handler = _error(403, "a web page asks", "programs and links send no Origin")
+        elif "host" in headers and not is_known(headers["host"], hosts):  # HTTP/1.0 health checks send no Host
+            handler = _error(403, "this server is not known by that name", HINT)
+        await handler(scope, receive, send)
+
+    return checked
+
+
+def _guarded(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose unexpected errors reveal nothing of the data; the application answers the expected ones."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            response = await endpoint(request)
+        except (HTTPError, RagmonError):
+            raise
+        except ClientDisconnect:
+            return Response()  # nobody reads it
+        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
+            log_error(f"{request.url.path} could not be answered", error)
+            return _error(500, "something is wrong here", "the log says where")
+        response.headers.update(_HEADERS)
+        return response
+
+    return guarded
+
+
+def _in_thread(answer: Answer, pool: ThreadPoolExecutor, lock: AbstractAsyncContextManager[Any]) -> Endpoint:
+    """An endpoint that runs in a thread.
+
+    Args:
+        answer: Makes the response.
+        pool: The threads.
+        lock: Serialises the requests: each of them holds the lock that whoever counts records needs.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        async with lock:
+            return await _run(pool, answer, request)
+
+    return endpoint
+
+
+async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
+    """Call a function in a thread of a pool, which Python ends with the process; anyio's threads would keep it alive.
+
+    Raises:
+        UnavailableError: The process ends.
+    """
+    try:
+        future = asyncio.get_running_loop().run_in_executor(pool, function, *args)
+    except RuntimeError as error:
+        raise UnavailableError("the process ends", hint="ask again when it is back") from error
+    return await future
+
+
+def _immediate(trouble: Callable[[], str], note: Callable[[], str] = str) -> Endpoint:
+    """An endpoint that waits for no lock: an orchestrator kills a server that does not answer.
+
+    Args:
+        trouble: Why the answer is no; "" where it is yes.
+        note: What to add to a yes.
+    """
+
+    async def endpoint(_: Request) -> Response:
+        error = trouble()
+        remark = note()
+        body = f"ok\n{remark}" if remark else "ok"
+        return PlainTextResponse(f"{error or body}\n", 503 if error else 200)
+
+    return endpoint
+
+
+def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> Endpoint:
+    """An endpoint that silences an alarm, for this machine alone.
+
+    An acknowledgement is JSON, which browsers do not send across sites unasked.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        _check_is_local(request)
+        if media_type(request.headers) != JSON:
+            raise bad_media_type(request.headers, JSON)
+        check_size(request.headers, LONGEST_ACK)
+        given = acknowledgement(await read_body(request, LONGEST_ACK, LIMITS.deadline))
+        return JsonResponse({"fired": await _run(pool, acknowledge, given.alert, given.pipeline, given.reason)})
+
+    return endpoint
+
+
+def _check_is_local(request: Request) -> None:
+    """Check that a request is from this machine, and that it was meant for this machine.
+
+    Raises:
+        HTTPError: It is not (403).
+    """
+    if request.client is None or not _is_loopback(request.client.host):
+        message = "acknowledgements are taken from this machine alone"
+        raise HTTPError(403, FORBIDDEN, message, hint="`ragmon ack` there")
+    if not is_ip_or_localhost(request.headers.get("host", "")):
+        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="`ragmon ack` from a terminal")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return bool((mapped or ip).is_loopback)
+
+
+def _metrics(exposition: Exposition, request: Request) -> Response:
+    body, content_type = exposition.page(request.headers.get("accept", ""))
+    headers = {"Content-Type": content_type}
+    if gzip_accepted(request.headers.get("accept-encoding", "")):
+        body = gzip.compress(body, _LEVEL)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, headers=headers)
+
+
+def _no_journal(_: Request) -> NoReturn:
+    hint = "`ragmon serve` keeps one, and answers this"
+    raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
+
+
+def _not_found(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The response for unknown paths, and for methods that would change something."""
+    takes_acks = ACKS_PATH in paths
+
+    async def answer(request: Request, _: Exception) -> Response:
+        path = request.url.path
+        if takes_acks and path == ACKS_PATH:
+            return _error(405, "acknowledgements are POSTed", "`ragmon ack` does", Allow="POST")
+        if request.method not in METHODS:
+            write_port = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
+            hint = f"acknowledgements are POSTed to {ACKS_PATH}" if takes_acks else write_port
+            return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
+        return _error(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
+
+    return answer
+
+
+async def _rejected(_: Request, error: HTTPError) -> Response:
+    return _error(error.status, str(error), error.hint)
+
+
+async def _failed(_: Request, error: RagmonError) -> Response:
+    if isinstance(error, UnavailableError):
+        return _error(503, str(error), error.hint, **_RETRY)
+    return _error(404 if isinstance(error, UnknownNameError) else 400, str(error), error.hint)
+
+
+def _error(status: int, error: str, hint: str, **headers: str) -> Response:
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JsonResponse({"error": error, "hint": hint}, status, headers=_HEADERS | header_fields)
