@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from time import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic_core import PydanticCustomError
 
@@ -184,26 +184,22 @@ class Monitor:
             try:
                 server.start()
             except UnavailableError as error:
-                raise RagmonError(
-                    f"/metrics cannot be served on {listen_address} ({_reason(error)})", hint=error.hint
-                ) from error
+                reason = getattr(error.__cause__, "strerror", None) or error
+                message = f"/metrics cannot be served on {listen_address} ({reason})"
+                raise RagmonError(message, hint=error.hint) from error
             self._server = server
         return self
 
     def _make_server(self, address: Address) -> HttpServer:
-        # An application that serves nothing does not pay for starlette and uvicorn.
+        # These load starlette and uvicorn, which only an application that serves its monitor needs.
+        from ragmon.export.status_page import status  # noqa: PLC0415 - as above
         from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
 
-        view = AdminView(self.reading, self._cache_key, self._status)
+        view = AdminView(self.reading, self._cache_key, lambda: status(self.reading(), self.settings, self._began))
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
         connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
         return HttpServer(app, address, tls=None, name="admin", connections=connections)
-
-    def _status(self) -> dict[str, Any]:
-        from ragmon.export.status_page import status  # noqa: PLC0415 - as above
-
-        return status(self.reading(), self.settings, self._began)
 
     @property
     def address(self) -> str | None:
@@ -223,11 +219,6 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _reason(error: UnavailableError) -> str:
-    cause = error.__cause__
-    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
 
 
 def _address(text: str) -> Address:

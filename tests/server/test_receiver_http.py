@@ -399,6 +399,16 @@ def test_other_paths_say_what_there_is(consumer, port):
     assert consumer.refused == {"unknown_path": 2}
 
 
+@pytest.mark.parametrize("path", ["/v1/traces%0A", "/v1/traces/", "//v1/traces", "/v1/TRACES", "/%0A"])
+def test_what_is_nearly_a_path_is_another_one(consumer, opened, path):
+    """A proxy that lets some paths through compares them letter by letter; nobody asks a stranger for the token here."""
+    found, _, body = post(opened(token="sesame"), path)
+    assert found == 404
+    assert json.loads(body)["error"].startswith("there is nothing at ")
+    assert consumer.refused == {"unknown_path": 1}
+    assert not consumer.taken
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "ODD"])
 def test_other_methods_are_told_which_one_is_taken(consumer, port, method):
     found, headers, _ = post(port, "/v1/traces", method=method)

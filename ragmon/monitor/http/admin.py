@@ -185,7 +185,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
         except ClientDisconnect:
             return Response()  # nobody reads it
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            log_error(f"{request.url.path} could not be answered", error)
+            log_error(f"{request.scope['path']} could not be answered", error)
             return _error(500, "something is wrong here", "the log says where")
         response.headers.update(_HEADERS)
         return response
@@ -297,7 +297,7 @@ def _not_found(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Res
     takes_acks = ACKS_PATH in paths
 
     async def answer(request: Request, _: Exception) -> Response:
-        path = request.url.path
+        path = request.scope["path"]
         if takes_acks and path == ACKS_PATH:
             return _error(405, "acknowledgements are POSTed", "`ragmon ack` does", Allow="POST")
         if request.method not in METHODS:
