@@ -258,7 +258,7 @@ class ServeTable(Table):
 
     Attributes:
         otlp, grpc: The OTLP receivers over HTTP and gRPC; `otlp` also accepts labels and acknowledgements.
-        admin: The read-only admin port.
+        admin: The admin port, which shows and changes nothing; also that of a monitor in an application.
         hosts: Host names allowed in requests, beside IP addresses, localhost and the names of the machine.
         token_file: The file with the bearer token of the write ports.
         tls: `off`, `upstream` (a proxy terminates TLS) or a certificate.
