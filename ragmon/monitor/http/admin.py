@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import re
 from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
@@ -103,11 +102,11 @@ class JournalQueries(NamedTuple):
 
 
 class ExactRoute(Route):
-    """A route of one path alone: Starlette's pattern also matches the path with a line feed after it."""
+    """A route of one path alone: Starlette's own also matches the path with a line feed after it."""
 
-    def __init__(self, path: str, endpoint: Endpoint, *, methods: Collection[str] | None = None) -> None:
-        super().__init__(path, endpoint, methods=methods)
-        self.path_regex = re.compile(rf"{re.escape(path)}\Z")
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for this route."""
+        return super().matches(scope) if scope["path"] == self.path else (Match.NONE, {})
 
 
 class JsonResponse(JSONResponse):
