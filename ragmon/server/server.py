@@ -16,8 +16,7 @@ from ragmon.config.types import Address
 from ragmon.core.net import own_names
 from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
-from ragmon.server.api.app import server_admin
-from ragmon.server.api.queries import StatusService
+from ragmon.server.api import server_admin
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.assembler import AssemblyLimits
@@ -28,6 +27,7 @@ from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
 from ragmon.server.probes import ProbeSupervisor
+from ragmon.server.queries import StatusService
 from ragmon.server.receiver import security
 from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app

@@ -19,8 +19,8 @@ from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.gates.releases import By
 from ragmon.monitor.embedded import split
 from ragmon.monitor.http.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app
-from ragmon.server.api.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.journal import FailureQuery
+from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 
 OUTCOME: Final = "fail"
 """The only outcome that records can be queried by: requests that keep their gates are in no index."""
