@@ -218,13 +218,8 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        outer = _get_active()
-        if (
-            plan.on
-            and not here.lane.busy
-            and (outer is None or outer.ended)
-            and (plan.watch is None or not plan.watch())
-        ):
+        thread, outer = here.lane, _get_active()
+        if plan.on and not thread.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
             elif plan.detail:
