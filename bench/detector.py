@@ -20,8 +20,7 @@ from ragmon.alarms.observations import Observations
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
-from ragmon.gold import GoldIndex
-from ragmon.monitor.build import build_alarms
+from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.scoring.minutes import Step
 from ragmon.scoring.scorer import Scorer
 
@@ -69,8 +68,8 @@ class Traffic:
 
     def __init__(self) -> None:
         self.rng = random.Random(7)
-        self.gold = GoldIndex(gold := gold_set())
-        self.items = gold.items
+        self.gold = gold_set()
+        self.items = self.gold.items
         self.questions = texts(self.rng, 5_000, 60)
 
     def minute(self) -> Iterator[Record]:
@@ -104,14 +103,15 @@ class Traffic:
 
 def armed(traffic: Traffic) -> tuple[Scorer, AlarmEngine]:
     """A scorer, and the alarms of a configuration without any setting."""
-    scorer = Scorer(traffic.gold)
-    return scorer, build_alarms(defaults(), scorer.table)
+    plan = ScorerFactory(defaults(), (traffic.gold,))
+    table = plan.table()
+    alarms = build_alarms(plan.settings, table)
+    return plan(table=table, observers=[alarms.steps]), alarms
 
 
 def closed_minutes(traffic: Traffic) -> tuple[list[Step], bytes]:
     """So many minutes as alarms are handed them, and a line of the traces."""
     scorer, alarms = armed(traffic)
-    scorer.steps = alarms.steps
     line = b""
     for minute in range(WARM + TIMED):
         for place, record in enumerate(traffic.minute()):

@@ -8,10 +8,9 @@ from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
 from ragmon.alarms import as_alert_line
 from ragmon.config.load import defaults
-from ragmon.gold import GoldIndex
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Run
-from ragmon.scoring.scorer import Scorer
 
 
 def edges(stream: Stream) -> list[Edge]:
@@ -20,6 +19,6 @@ def edges(stream: Stream) -> list[Edge]:
     Args:
         stream: The stream.
     """
-    watching = AlarmReplay(defaults(), Scorer(GoldIndex(stream.gold)))
+    watching = AlarmReplay(ScorerFactory(defaults(), (stream.gold,)))
     Run(watching.scorer).feed(watching.follow(stream.records()))
     return [cast("Edge", as_alert_line(edge)) for edge in watching.edges]

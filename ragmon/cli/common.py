@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import click
 from rich.console import Console
@@ -19,7 +19,7 @@ from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
-from ragmon.core.record import Label, Line
+from ragmon.core.record import Label
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import ReadSummary, read_files
@@ -138,7 +138,8 @@ def score(
     *,
     jobs: int = 1,
     duplicates: Duplicates = "all",
-    follower: Follower | None = None,
+    scorer: Scorer | None = None,
+    follow: Follow | None = None,
     labels: Sequence[str] = (),
 ) -> Run:
     """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines.
@@ -149,15 +150,16 @@ def score(
         gold: The gold sets.
         jobs: Number of processes.
         duplicates: Which record of a gold question counts.
-        follower: Sees every record, with one job; its scorer is used.
+        scorer: Scores the records, with one job; default: a new scorer for each job.
+        follow: Sees every record before the scorer, with one job.
         labels: Label files, in addition to the labels among the traces.
 
     Raises:
         InputError: A file cannot be opened, or a line of a label file is no label.
     """
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
-    plan = ScorerFactory(settings, gold) if follower is None else _scorer_factory(follower)
-    follow = _record_processor(settings, gold, follower)
+    plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
+    follow = _record_processor(settings, gold, follow)
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
@@ -195,9 +197,8 @@ def _join_labels(run: Run, traces: Sequence[str], labels: Sequence[Label], setti
     run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 
 
-def _record_processor(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
-    """The processor of every record before scoring: the embedder, if a gold set names one, then the follower."""
-    follow = None if follower is None else follower.follow
+def _record_processor(settings: Settings, gold: Sequence[GoldSet], follow: Follow | None) -> Follow | None:
+    """The processor of every record before scoring: the embedder, if a gold set names one, then `follow`."""
     if not any(spec.embed is not None for spec in settings.gold):
         return follow
     from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
@@ -206,19 +207,6 @@ def _record_processor(settings: Settings, gold: Sequence[GoldSet], follower: Fol
     if not embeddings:
         return follow
     return embeddings.follow if follow is None else lambda records: follow(embeddings.follow(records))
-
-
-class Follower(Protocol):
-    """Sees every record before its scorer does."""
-
-    scorer: Scorer
-
-    def follow(self, records: Iterable[Line]) -> Iterable[Line]:
-        """Yield the records, unchanged or processed."""
-
-
-def _scorer_factory(follower: Follower) -> MakeScorer:
-    return lambda: follower.scorer
 
 
 def _print_rejected(run: Run) -> None:

@@ -133,7 +133,7 @@ def _compare_files(
     check_gold(policy, gold_sets)
     notes = compared.uncompared_gates(policy)
     releases = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], policy.gates)
-    scorer = score(traces, settings, gold_sets, follower=releases).scorer
+    scorer = score(traces, settings, gold_sets, scorer=releases.scorer).scorer
     pair = releases.release(baseline), releases.release(candidate)
     outcomes = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
     without_gold = [

@@ -149,10 +149,10 @@ def _report_since_build(traces: Sequence[str], plan: ScorerFactory, policy: Poli
     """The report on the records of one build."""
     policy, notes = _without_baseline_gates(policy)
     releases = ReleaseSplitter(plan, "build", [build], policy.gates)
-    run = score(traces, plan.settings, plan.gold, follower=releases)
+    run = score(traces, plan.settings, plan.gold, scorer=releases.scorer)
     release, scorer = releases.release(build), run.scorer
     outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
-    scorer.state = release.state
+    scorer.replace_state(release.state)
     build_notes = [
         f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
         "a cluster of requests is one observation ([metrics] cluster)",

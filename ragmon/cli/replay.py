@@ -138,8 +138,11 @@ def replay(
     if compat:
         return _run_compat(compat, traces, gold, output, published)
     settings, gold_sets = settings_and_gold(config, gold)
-    alarm_replay = None if alerts_out is None else AlarmReplay(settings, ScorerFactory(settings, gold_sets)())
-    run = score(traces, settings, gold_sets, jobs=jobs, duplicates=duplicates, follower=alarm_replay, labels=labels)
+    alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
+    scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
+    run = score(
+        traces, settings, gold_sets, jobs=jobs, duplicates=duplicates, scorer=scorer, follow=follow, labels=labels
+    )
     notes = [] if alarm_replay is None else alarm_replay.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
     if alarm_replay is not None:

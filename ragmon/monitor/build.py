@@ -35,7 +35,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
 from ragmon.scoring.windows import State
 
 CACHE_SIZE: Final = 1024
@@ -227,12 +227,25 @@ class ScorerFactory:
     settings: Settings
     gold: tuple[GoldSet, ...]
 
-    def __call__(self, *, state: State | None = None, clock: Callable[[], float] | None = None) -> Scorer:
+    def table(self) -> ScoreTable:
+        """A new table of the configured metrics' scores, for a scorer and its observers."""
+        return ScoreTable(self.settings.build_metrics())
+
+    def __call__(
+        self,
+        *,
+        state: State | None = None,
+        clock: Callable[[], float] | None = None,
+        table: ScoreTable | None = None,
+        observers: Sequence[ScoreObserver] = (),
+    ) -> Scorer:
         """A new scorer.
 
         Args:
             state: The state it counts in; default: one without a retention limit.
             clock: Rejects records from the future; None accepts any time.
+            table: The scores of the metrics; default: a new table.
+            observers: Follow every counted request.
         """
         settings = self.settings
         common = reduction_rules(settings.common)
@@ -243,11 +256,12 @@ class ScorerFactory:
         }
         return Scorer(
             GoldIndex(self.gold, hash_keys(settings)),
-            metrics=settings.build_metrics(),
+            metrics=self.table() if table is None else table,
             rules=common,
             by_pipeline=by_pipeline,
             state=state,
             clock=clock,
+            observers=observers,
         )
 
 

@@ -28,8 +28,10 @@ from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter
-from ragmon.scoring.labels import LabelJoiner
+from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.scorer import ScoreObserver
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
 from ragmon.scoring.windows import State
 
@@ -46,6 +48,9 @@ class Engine:
         settings: The configuration.
         edges: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
+        table: The scores of the metrics, where observers use them as well; default: a new table.
+        observers: Follow every counted request.
+        label_observer: Called for every label whose answer is known.
 
     Attributes:
         settings: The configuration in force.
@@ -60,7 +65,16 @@ class Engine:
         GoldError: A gold file is broken.
     """
 
-    def __init__(self, settings: Settings, *, edges: int | None = MAX_TRANSITIONS, answers: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        edges: int | None = MAX_TRANSITIONS,
+        answers: int = 0,
+        table: ScoreTable | None = None,
+        observers: Sequence[ScoreObserver] = (),
+        label_observer: LabelObserver | None = None,
+    ) -> None:
         self.settings = settings
         self.edges: deque[AlarmTransition] = deque(maxlen=edges)
         self.errors: Counter[tuple[str, str]] = Counter()
@@ -75,10 +89,12 @@ class Engine:
         self._exemplars = Exemplars()
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
-        self.scorer = ScorerFactory(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
-        self.alarms = build_alarms(settings, self.scorer.table)
-        self.scorer.steps = self.alarms.steps
-        self.labels = LabelJoiner(self.scorer, self._admit, answers=answers)
+        plan = ScorerFactory(settings, load_gold(settings.gold))
+        table = plan.table() if table is None else table
+        self.alarms = build_alarms(settings, table)
+        observers = (*observers, self.alarms.steps)
+        self.scorer = plan(state=state, clock=lambda: self._now, table=table, observers=observers)
+        self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.

@@ -17,9 +17,9 @@ from typing import Any, Final
 from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH, freeze
 from ragmon.alarms.engine import PipelineAlarms
-from ragmon.config.settings import Settings
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.escaping import printable_json
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
@@ -33,9 +33,9 @@ from ragmon.gates.releases import (
     items_of,
     of_release,
 )
+from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import Run
-from ragmon.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _gold_changes(earlier: Mapping[str, Any], report: Report) -> list[str]:
 
 
 class ReleaseSplitter:
-    """Assigns the records of some releases to their release; records of other releases are only scored.
+    """Scores records, and clusters those of some releases; records of other releases are only scored.
 
     Args:
         plan: Creates the scorer.
@@ -182,18 +182,28 @@ class ReleaseSplitter:
     """
 
     def __init__(self, plan: ScorerFactory, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
+        table = plan.table()
         # With this clock no record comes from the future, and records without a time are clustered as well.
-        self.scorer = plan(clock=lambda: math.inf)
+        self.scorer = plan(clock=lambda: math.inf, table=table, observers=[self])
         self._by: By = by
         cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
-        self._clusters = {name: Clusters(self.scorer.table, gates, cluster) for name in names}
+        self._clusters = {name: Clusters(table, gates, cluster) for name in names}
 
-    def follow(self, records: Iterable[Line]) -> Iterator[Line]:
-        """Pass records through to the scorer, and assign each to its release."""
-        for record in records:
-            if isinstance(record, Record):
-                self.scorer.steps = self._clusters.get(getattr(record, self._by) or "")
-            yield record
+    def collect(
+        self,
+        pipeline: str,
+        arrival: float,
+        source: str,
+        record: Record,
+        item: GoldItem | None,
+        key: Key,
+        measured: Mapping[str, int],
+        slices: Sequence[str],
+    ) -> None:
+        """Cluster a request of one of the releases; called by the scorer (`ScoreObserver`)."""
+        clusters = self._clusters.get(getattr(record, self._by) or "")
+        if clusters is not None:
+            clusters.collect(pipeline, arrival, source, record, item, key, measured, slices)
 
     def release(self, name: str) -> Release:
         """The counts of a release.
@@ -221,18 +231,18 @@ class _Minutes(ABC):
     """Follows a replay, and processes a minute after all its records have been scored.
 
     Args:
-        settings: The configuration.
-        scorer: Scores the records; from now on it also collects them by minute.
+        plan: Creates the scorer.
 
     Attributes:
+        scorer: Scores the records, and collects them by minute.
         untimed: The number of records without a time, which belong to no minute.
     """
 
-    def __init__(self, settings: Settings, scorer: Scorer) -> None:
-        self.scorer = scorer
+    def __init__(self, plan: ScorerFactory) -> None:
+        table = plan.table()
         self.untimed = 0
-        self._alarms: AlarmEngine = build_alarms(settings, scorer.table)
-        scorer.steps = self._alarms.steps
+        self._alarms: AlarmEngine = build_alarms(plan.settings, table)
+        self.scorer = plan(table=table, observers=[self._alarms.steps])
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
         """Pass records through.
@@ -264,8 +274,8 @@ class AlarmReplay(_Minutes):
         edges: The transitions so far, in the order of time.
     """
 
-    def __init__(self, settings: Settings, scorer: Scorer) -> None:
-        super().__init__(settings, scorer)
+    def __init__(self, plan: ScorerFactory) -> None:
+        super().__init__(plan)
         self.edges: list[AlarmTransition] = []
 
     def _advance(self, now: float) -> None:

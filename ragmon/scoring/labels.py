@@ -57,6 +57,10 @@ def gold_item(trace_id: str, verdict: Consensus) -> GoldItem | None:
     )
 
 
+LabelObserver = Callable[[Label, Record, float], None]
+"""Gets a label, its answer, and when the label arrived in seconds since the epoch."""
+
+
 class LabelJoiner:
     """Joins labels to answers, whichever arrives first.
 
@@ -64,15 +68,22 @@ class LabelJoiner:
         scorer: Scores the labelled answers.
         admit: Gives a record the names it is counted under.
         answers: How many answers are remembered here; a server remembers none, it has them in its journal.
+        observer: Called for every label whose answer is known.
 
     Attributes:
         book: The label store.
-        heard: Called for every label whose answer is known, with the answer and the arrival time.
     """
 
-    def __init__(self, scorer: Scorer, admit: Callable[[Record, float], Record], *, answers: int = 0) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        admit: Callable[[Record, float], Record],
+        *,
+        answers: int = 0,
+        observer: LabelObserver | None = None,
+    ) -> None:
         self.book = LabelStore()
-        self.heard: Callable[[Label, Record, float], None] | None = None
+        self._observer = observer
         self._scorer = scorer
         self._admit = admit
         self._max_answers = answers
@@ -120,8 +131,8 @@ class LabelJoiner:
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
         """Score an answer with a label."""
-        if self.heard is not None:
-            self.heard(label, answer, now)
+        if self._observer is not None:
+            self._observer(label, answer, now)
         if not accepts_labels(answer):
             self.book.results[PROBED] += 1
             return
@@ -229,11 +240,7 @@ class FinalLabels:
 
     def finalise(self, scorer: Scorer) -> Labelled:
         """Count these labels in place of all labels counted before; alarms have already processed those."""
-        for key in [key for key in scorer.state.series if key.source == LABEL]:
-            del scorer.state.series[key]
-        scorer.forget_streams()
-        scorer.steps = scorer.watch = None
-        scorer.state.retention = None  # windows expire, a report does not
+        scorer.reset_labels()
         with_answer = [
             (trace_id, labelled, labelled.answer)
             for trace_id, labelled in sorted(self._answers_by_trace.items())

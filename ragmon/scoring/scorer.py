@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 from ragmon import stats
 from ragmon.core import constants
@@ -20,7 +21,6 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import SHIPPED, FactReader, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.counts import CELLS
-from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
@@ -61,12 +61,38 @@ class StreamCache:
 
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
-Watch = Callable[[str, str, Record, Key, Mapping[str, int], Sequence[str]], None]
-"""Called for every counted request: pipeline, source, record, facts, measured scores and slices."""
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
 """Stream caches that are kept; builds and indexes change over time."""
+
+
+class ScoreObserver(Protocol):
+    """Follows the requests that a scorer counts: for alarms, for failures of gates, for the clusters of a release."""
+
+    def collect(
+        self,
+        pipeline: str,
+        arrival: float,
+        source: str,
+        record: Record,
+        item: GoldItem | None,
+        key: Key,
+        measured: Mapping[str, int],
+        slices: Sequence[str],
+    ) -> None:
+        """Follow a request, once for each source it is counted under.
+
+        Args:
+            pipeline: Its pipeline.
+            arrival: When it arrived, seconds since the epoch.
+            source: The source it is counted under.
+            record: The request.
+            item: Its gold item.
+            key: Its facts.
+            measured: Its measured scores in micro-units, of metrics that apply to it.
+            slices: The slices it belongs to.
+        """
 
 
 class Scorer:
@@ -74,15 +100,12 @@ class Scorer:
 
     Args:
         gold: The gold items that records are matched with; with None, only metrics that need no gold are scored.
-        metrics: By key; default: every registered metric with k = 1, 3, 5, 10.
+        metrics: By key, or the table of their scores; default: every registered metric with k = 1, 3, 5, 10.
         rules: How records are reduced.
         by_pipeline: Other rules for single pipelines.
         state: The state to count in; default: a new state that keeps everything.
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
-        steps: Collects the records of each minute for alarms; None where there are no alarms.
-
-    Attributes:
-        watch: Called for every counted request.
+        observers: Follow every counted request. A request without a time reaches them only where there is a clock.
 
     Example:
         >>> from ragmon.core.record import Answer, Record
@@ -97,15 +120,15 @@ class Scorer:
         self,
         gold: GoldIndex | GoldSet | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: Mapping[str, Metric] | ScoreTable | None = None,
         rules: ReductionRules | None = None,
         by_pipeline: Mapping[str, ReductionRules] | None = None,
         state: State | None = None,
         clock: Callable[[], float] | None = None,
-        steps: MinuteBatches | None = None,
+        observers: Sequence[ScoreObserver] = (),
     ) -> None:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
-        self.table = ScoreTable(metrics if metrics is not None else build())
+        self.table = metrics if isinstance(metrics, ScoreTable) else ScoreTable(build() if metrics is None else metrics)
         self.state = state if state is not None else State()
         self.dropped: dict[str, int] = {}
         self.scored = 0
@@ -113,8 +136,7 @@ class Scorer:
         self._rules = rules or ReductionRules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
-        self.steps = steps
-        self.watch: Watch | None = None
+        self._observers = tuple(observers)
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[tuple[str | None, ...], StreamCache] = {}
@@ -202,6 +224,19 @@ class Scorer:
         """Clear the stream caches, because series were merged or removed."""
         self._streams.clear()
 
+    def replace_state(self, state: State) -> None:
+        """Count in another state from here on."""
+        self.state = state
+        self._streams.clear()
+
+    def reset_labels(self) -> None:
+        """Delete the counts of labels, so that a report counts them anew: no row expires, and no observer follows."""
+        for key in [key for key in self.state.series if key.source == constants.LABEL]:
+            del self.state.series[key]
+        self.state.retention = None
+        self._observers = ()
+        self._streams.clear()
+
     def _drop(self, reason: str) -> bool:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         return False
@@ -242,15 +277,14 @@ class Scorer:
             return False
         slices = stream.rules.slices
         request_slices = _slices_of(record, item, slices) if slices else ()
-        if self.watch is not None:
-            self.watch(stream.pipeline, source, record, key, measured, request_slices)
         for request_slice in request_slices:
             self._add(stream, source, request_slice, record, item, key, measured)
-        if self.steps is not None:
+        if self._observers:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
                 applying = self.table.applying(key, measured)
-                self.steps.collect(stream.pipeline, arrival, source, record, item, key, applying, request_slices)
+                for observer in self._observers:
+                    observer.collect(stream.pipeline, arrival, source, record, item, key, applying, request_slices)
         return True
 
     def _add(  # everything that a request adds to a series

@@ -320,9 +320,8 @@ class QueryService:
         # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive():
-            for record in releases.follow(self._recent_records(pipeline)):
-                if isinstance(record, Record):
-                    releases.scorer.observe(record)
+            for record in self._recent_records(pipeline):
+                releases.scorer.observe(record)
         scorer = releases.scorer
         both_releases = releases.release(baseline), releases.release(candidate)
         comparison = canary.compare(*both_releases, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)

@@ -79,9 +79,20 @@ def straight(day, early):
     return edges
 
 
+class Replaceable:
+    """An observer that hands everything to the steps it holds at the moment."""
+
+    def __init__(self):
+        self.steps = MinuteBatches({"lang=de"})
+
+    def collect(self, *counted):
+        self.steps.collect(*counted)
+
+
 def collecting(gold):
-    """A scorer that keeps steps."""
-    return Scorer(gold, steps=MinuteBatches({"lang=de"}), rules=ReductionRules(slices={"lang": ["de", "en"]}))
+    """A scorer that keeps steps, and what holds them."""
+    holder = Replaceable()
+    return Scorer(gold, observers=[holder], rules=ReductionRules(slices={"lang": ["de", "en"]})), holder
 
 
 @pytest.mark.slow
@@ -90,15 +101,15 @@ def collecting(gold):
 def test_open_minutes_survive_a_dump(world, cut, closed):
     """Written as JSON in the middle and read into new steps: the same minutes, to the last count."""
     gold, records = world
-    straight, broken = collecting(gold), collecting(gold)
+    (scorer, straight), (other, broken) = collecting(gold), collecting(gold)
     for number, record in enumerate(records):
         if number == cut:
             assert broken.steps.close(START + closed) == straight.steps.close(START + closed)
             text = json.dumps(broken.steps.dump())
             broken.steps = MinuteBatches({"lang=de"})
             broken.steps.restore(json.loads(text))
-        straight.observe(record)
-        broken.observe(record)
+        scorer.observe(record)
+        other.observe(record)
     assert broken.steps.close(float("inf")) == straight.steps.close(float("inf"))
     assert broken.steps.late == straight.steps.late
 
@@ -191,8 +202,7 @@ def with_source(record, source):
 
 def frozen(traffic_of, *, minutes=90, gold=GOLD):
     """The baseline file of a run that is known to be good."""
-    settings = defaults()
-    freezing = BaselineRecorder(settings, ScorerFactory(settings, (gold,))())
+    freezing = BaselineRecorder(ScorerFactory(defaults(), (gold,)))
     for record in freezing.follow(r for m in range(NOON, NOON + minutes) for r in traffic_of(m)):
         freezing.scorer.observe(record)
     return freezing.file()

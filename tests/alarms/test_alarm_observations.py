@@ -24,14 +24,14 @@ NEWER = GoldSet("gold", tuple(replace(item, question=f"{item.question} Today?") 
 """The same questions in another version."""
 
 
-def step_of(records, scorer=None):
+def step_of(records, gold=GOLD, table=None):
     """The step some records of one minute make."""
-    scorer = scorer or Scorer(GOLD)
-    scorer.steps = MinuteBatches()
+    steps = MinuteBatches()
+    scorer = Scorer(gold, metrics=table, observers=[steps])
     for record in records:
         record.ts = 60.0 * NOON
         scorer.observe(record)
-    ((_, step),) = scorer.steps.close(float("inf"))
+    ((_, step),) = steps.close(float("inf"))
     return step
 
 
@@ -64,14 +64,14 @@ def seen_minutes(draw):
 @given(drawn(seen_minutes, 80))
 def test_the_first_source_that_ever_had_data_is_looked_at(minutes):
     """In the order in which gates look; an earlier one that appears later takes over and stays."""
-    scorer = Scorer(GOLD)
-    selector, known, before = ObservationSelector(scorer.table), {True: set(), False: set()}, {}
+    table = Scorer().table
+    selector, known, before = ObservationSelector(table), {True: set(), False: set()}, {}
     for golden, free in minutes:
         records = [Record(source=source, qid="a0", **GOOD) for source in golden]
         records += [Record(source=source, q="?", **GOOD) for source in free]
         if not records:
             continue
-        changed = selector.turn(step_of(records, scorer))
+        changed = selector.turn(step_of(records, table=table))
         known[True] |= set(golden)
         known[False] |= {*golden, *free}
         orders = {True: GOLD_SOURCES, False: FREE_SOURCES}
@@ -227,10 +227,10 @@ def quiz(draw):
 @given(drawn(quiz, 90))
 def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
     """Better counts as equally good. Where an answer is not in the denominator, the next one that is comes first."""
-    scorer = Scorer(GOLD)
-    selector, first = ObservationSelector(scorer.table), {metric: {} for metric in METRICS}
+    table = Scorer().table
+    selector, first = ObservationSelector(table), {metric: {} for metric in METRICS}
     for minute in minutes:
-        step = step_of([Record(source="probe", qid=qid, **ANSWERS[answer]) for qid, answer in minute], scorer)
+        step = step_of([Record(source="probe", qid=qid, **ANSWERS[answer]) for qid, answer in minute], table=table)
         selector.turn(step)
         for metric in METRICS:
             expected = []
@@ -262,7 +262,7 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
 
 
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
-    selector, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], Scorer())
+    selector, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], None)
     selector.turn(step)
     assert selector.paired(step, paired("answer_precision"), freeze=True) == NONE
     assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NONE

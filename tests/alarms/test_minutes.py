@@ -30,16 +30,17 @@ def request(at=0.0, source="live", **fields):
 
 
 def collecting(slices=(), gold=GOLD, **options):
-    """A scorer that keeps steps."""
-    return Scorer(gold, steps=MinuteBatches(slices, **options), rules=ReductionRules(slices={"lang": ["de", "en"]}))
+    """A scorer, and the steps it keeps."""
+    steps = MinuteBatches(slices, **options)
+    return Scorer(gold, observers=[steps], rules=ReductionRules(slices={"lang": ["de", "en"]})), steps
 
 
 def collected(*records, **options):
     """The steps of some records, all of them closed."""
-    scorer = collecting(**options)
+    scorer, steps = collecting(**options)
     for record in records:
         scorer.observe(record)
-    return [step for _, step in scorer.steps.close(EVER)]
+    return [step for _, step in steps.close(EVER)]
 
 
 def requests(step, place):
@@ -60,52 +61,52 @@ def test_minutes_are_those_of_the_clock_wherever_the_first_record_stands():
 
 
 def test_minutes_are_handed_out_once_in_order_and_pipelines_by_name():
-    scorer = collecting()
+    scorer, steps = collecting()
     for at, pipeline in ((130, "a"), (10, "b"), (70, "b"), (5, "a"), (65, None)):
         scorer.observe(request(at, pipeline=pipeline))
-    assert scorer.steps.close(NOON) == []
-    found = [(step.minute * 60 - NOON, pipeline) for pipeline, step in scorer.steps.close(NOON + 120)]
+    assert steps.close(NOON) == []
+    found = [(step.minute * 60 - NOON, pipeline) for pipeline, step in steps.close(NOON + 120)]
     assert found == [(0, "a"), (0, "b"), (60, "b"), (60, "default")]
-    assert scorer.steps.close(NOON + 120) == []
-    assert [pipeline for pipeline, _ in scorer.steps.close(EVER)] == ["a"]
+    assert steps.close(NOON + 120) == []
+    assert [pipeline for pipeline, _ in steps.close(EVER)] == ["a"]
 
 
 @pytest.mark.parametrize(("now", "closed"), [(59.999, 0), (60.0, 1), (119.0, 1), (120.0, 2)])
 def test_a_minute_is_over_when_the_next_one_begins(now, closed):
-    scorer = collecting()
+    scorer, steps = collecting()
     scorer.observe(request(0))
     scorer.observe(request(60))
-    assert len(scorer.steps.close(NOON + now)) == closed
+    assert len(steps.close(NOON + now)) == closed
 
 
 def test_a_record_that_comes_after_its_minute_counts_in_the_next_one_that_is_open():
-    scorer = collecting()
+    scorer, steps = collecting()
     scorer.observe(request(125))
-    scorer.steps.close(NOON + 180)
+    steps.close(NOON + 180)
     for at in (10, 130, 190):
         scorer.observe(request(at))
-    (_, step), *others = scorer.steps.close(EVER)
+    (_, step), *others = steps.close(EVER)
     assert (step.minute * 60 - NOON, requests(step, CountedRecord("live")), others) == (180, 3, [])
-    assert scorer.steps.late == 2
+    assert steps.late == 2
 
 
 def test_a_record_before_a_minute_that_had_none_is_not_late():
     """Nothing was judged there yet."""
-    scorer = collecting()
+    scorer, steps = collecting()
     scorer.observe(request(0))
-    scorer.steps.close(NOON + 600)
+    steps.close(NOON + 600)
     scorer.observe(request(300))
-    ((_, step),) = scorer.steps.close(NOON + 600)
-    assert (step.minute * 60 - NOON, scorer.steps.late) == (300, 0)
+    ((_, step),) = steps.close(NOON + 600)
+    assert (step.minute * 60 - NOON, steps.late) == (300, 0)
 
 
 def test_a_late_question_of_the_gold_set_is_one_late_record():
     """It is counted in two places, as user traffic and as a gold draw; it came once."""
-    scorer = collecting()
+    scorer, steps = collecting()
     scorer.observe(request(0))
-    scorer.steps.close(EVER)
+    steps.close(EVER)
     scorer.observe(request(0, q="Is it?"))
-    assert scorer.steps.late == 1
+    assert steps.late == 1
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
@@ -225,10 +226,11 @@ def test_a_record_without_a_time_is_in_no_minute_of_a_file():
 
 def test_live_records_belong_to_the_minute_they_came_in():
     """However old they are: a minute that was judged cannot be judged again."""
-    scorer = Scorer(GOLD, steps=MinuteBatches(), clock=lambda: NOON + 61)
+    steps = MinuteBatches()
+    scorer = Scorer(GOLD, observers=[steps], clock=lambda: NOON + 61)
     for at in (-7200, 0, 120):
         assert scorer.observe(request(at))
-    assert [step.minute * 60 - NOON for _, step in scorer.steps.close(EVER)] == [60]
+    assert [step.minute * 60 - NOON for _, step in steps.close(EVER)] == [60]
 
 
 LENGTHS = {
@@ -271,12 +273,12 @@ def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
 def test_every_audit_member_is_in_one_minute_with_the_facts_that_are_counted(world):
     """What alarms see and what windows show are the same requests."""
     gold, records = world
-    scorer = collecting(gold=gold)
+    scorer, steps = collecting(gold=gold)
     for record in records:
         if record.ts is not None:
             scorer.observe(record)
     seen = Counter()
-    for pipeline, step in scorer.steps.close(EVER):
+    for pipeline, step in steps.close(EVER):
         for place, clusters in step.facts.items():
             for held in clusters.values():
                 seen.update({(pipeline, place.source, place.gold_version, key): n for key, n in held.items()})

@@ -41,14 +41,17 @@ class Counted:
     """A scorer, and the clusters of every build, or of every index."""
 
     def __init__(self, *records, gold=GOLD, by="build"):
-        self.scorer = Scorer(gold, clock=lambda: math.inf)
+        self.scorer = Scorer(gold, clock=lambda: math.inf, observers=[self])
         self.clusters = {}
+        self.by = by
         for record in itertools.chain(*records):
-            name = getattr(record, by) or ""
-            self.scorer.steps = self.clusters.setdefault(
-                name, Clusters(self.scorer.table, (GROUNDED,), lambda _: CLUSTER)
-            )
             assert self.scorer.observe(record)
+
+    def collect(self, pipeline, arrival, source, record, *counted):
+        name = getattr(record, self.by) or ""
+        if name not in self.clusters:
+            self.clusters[name] = Clusters(self.scorer.table, (GROUNDED,), lambda _: CLUSTER)
+        self.clusters[name].collect(pipeline, arrival, source, record, *counted)
 
     def release(self, name, by="build"):
         state = of_release(self.scorer.state, by, name)

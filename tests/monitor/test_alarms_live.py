@@ -34,7 +34,7 @@ def several(tmp_path_factory):
 
 def offline(settings, records):
     """The edge lines of a replay."""
-    watching = AlarmReplay(settings, ScorerFactory(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(ScorerFactory(settings, load_gold(settings.gold)))
     for record in watching.follow(records):
         watching.scorer.observe(record)
     return [json.loads(line) for line in watching.lines().splitlines()]

@@ -13,10 +13,10 @@ from ragmon.config.load import load
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
-from ragmon.gold import GoldIndex, GoldSet
+from ragmon.gold import GoldSet
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Run
-from ragmon.scoring.scorer import Scorer
 from tests.support.command_line import ragmon
 
 START = 1_763_683_200.0
@@ -120,7 +120,7 @@ def test_a_file_that_no_run_can_have_left_is_refused_before_anything_is_judged(t
     (tmp_path / "baseline.json").write_text(json.dumps(file))
     (tmp_path / "ragmon.toml").write_text('[alarms]\nbaseline = { file = "baseline.json" }\n')
     with pytest.raises(ConfigError, match=re.escape(what)):
-        AlarmReplay(load(tmp_path / "ragmon.toml", environ={}), Scorer())
+        AlarmReplay(ScorerFactory(load(tmp_path / "ragmon.toml", environ={}), ()))
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_nothing_is_frozen_of_which_too_little_was_seen(folder):
 def first_alarm(folder, toml, records, alert):
     """Minutes until an alarm fires on a production that was never healthy; None where it never does."""
     (folder / "ragmon.toml").write_text(toml)
-    watching = AlarmReplay(load(folder / "ragmon.toml", environ={}), Scorer(GoldIndex(GOLD)))
+    watching = AlarmReplay(ScorerFactory(load(folder / "ragmon.toml", environ={}), (GOLD,)))
     Run(watching.scorer).feed(watching.follow(records))
     times = [edge.ts for edge in watching.edges if edge.alert == alert and edge.state == "firing"]
     return None if not times else (times[0] - START) / 60
@@ -166,6 +166,6 @@ def test_slow_answers_are_found_against_the_releases_p95(folder):
 def test_a_healthy_production_stays_silent_against_it(folder):
     freeze(folder)
     (folder / "ragmon.toml").write_text('[alarms]\nbaseline = { file = "baseline.json" }\n')
-    watching = AlarmReplay(load(folder / "ragmon.toml", environ={}), Scorer(GoldIndex(GOLD)))
+    watching = AlarmReplay(ScorerFactory(load(folder / "ragmon.toml", environ={}), (GOLD,)))
     Run(watching.scorer).feed(watching.follow(traffic(240, share=0.9, seed=4)))
     assert [edge.alert for edge in watching.edges if edge.severity == "page"] == []

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
-from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
 from ragmon.monitor.build import ScorerFactory
@@ -43,9 +42,8 @@ def live(good=1, bad=0, **fields):
 def followed(*records, by="build", names=("new",), gates=(COMPLIANCE, GROUNDED), plan=None):
     """Releases after all of these records."""
     releases = ReleaseSplitter(plan or ScorerFactory(defaults(), (GOLD,)), by, names, gates)
-    for record in releases.follow(itertools.chain(*records)):
-        if isinstance(record, Record):
-            assert releases.scorer.observe(record)
+    for record in itertools.chain(*records):
+        assert releases.scorer.observe(record)
     return releases
 
 
@@ -86,8 +84,9 @@ def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
     gold, records = world
     rules = ReductionRules(slices={"lang": ("de",)})
     everything = [Gate(name, name, 0.5, "at_least", where="lang=de") for name in Scorer().table.metrics]
-    scorer = Scorer(gold, rules=rules, clock=lambda: math.inf)
-    scorer.steps = clusters = Clusters(scorer.table, everything, lambda _: CLUSTER)
+    table = Scorer().table
+    clusters = Clusters(table, everything, lambda _: CLUSTER)
+    scorer = Scorer(gold, metrics=table, rules=rules, clock=lambda: math.inf, observers=[clusters])
     held = defaultdict(lambda: defaultdict(list))
     with patch("ragmon.gates.releases.release.MAX_SHARED_REQUESTS", shared):
         for number, record in enumerate(records):
@@ -197,11 +196,6 @@ def test_indexes_are_releases_as_well():
     assert (seen(releases, "i1"), seen(releases, "i2")) == ({1.0: 1}, {0.0: 1})
 
 
-def test_totals_pass_by():
-    line = Totals(ts=5.0, instance="a", started=1.0, pipeline="default", source="live")
-    assert list(ReleaseSplitter(ScorerFactory(defaults(), ()), "build", ["new"], ()).follow([line])) == [line]
-
-
 # --- how often a verdict is wrong -------------------------------------------------------------------------------------
 
 RUNS = 400
@@ -293,7 +287,7 @@ def test_a_log_of_sessions_on_the_gate_is_told_wrong_at_most_as_often_as_allowed
         releases = ReleaseSplitter(ScorerFactory(defaults(), ()), "build", ["new"], (COMPLIANCE,))
         scorer, looked, decided = releases.scorer, set(), set()
         for number, quality in enumerate(rng.beta(0.8 * 2 / 3, 0.2 * 2 / 3, 120)):
-            for record in releases.follow(session_log(rng, quality, number)):
+            for record in session_log(rng, quality, number):
                 scorer.observe(record)
             if number % 8 == 7:
                 (outcome,) = judge(releases.release("new"), scorer.table, Policy((COMPLIANCE,)))

@@ -43,7 +43,7 @@ def replayed(folder, *traces, config=LEARN, **options):
 def followed(folder, records, config=LEARN):
     """The same without a process: the watching over records."""
     settings = load(write_config(folder, config), environ={})
-    watching = AlarmReplay(settings, ScorerFactory(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(ScorerFactory(settings, load_gold(settings.gold)))
     for record in watching.follow(records):
         if isinstance(record, Record):
             watching.scorer.observe(record)

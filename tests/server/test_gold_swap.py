@@ -274,15 +274,14 @@ WATCH = AlarmRule("precision", "answer_precision", "page", at_least=True, kind="
 
 def minute(scorer, *words):
     """A minute in which the same answers, right by the first version, were scored by one version after the other."""
-    scorer.steps = MinuteBatches()
+    steps = MinuteBatches()
     for word in words:
-        scored = Scorer(version(word), state=scorer.state)
-        scored.steps = scorer.steps
+        scored = Scorer(version(word), state=scorer.state, observers=[steps])
         for item in version(word):
             answer = Answer(f"it is {WORDS[0]}", ["d1"])
             record = Record(source="probe", qid=item.qid, ts=60.0, retrieved_ids=["d1"], answer_json=answer)
             assert scored.observe(record)
-    ((_, step),) = scorer.steps.close(float("inf"))
+    ((_, step),) = steps.close(float("inf"))
     return step
 
 

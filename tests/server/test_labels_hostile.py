@@ -69,7 +69,7 @@ def test_labelled_answers_take_no_part_in_the_latency_of_a_report_or_of_a_stage(
 
 def test_a_label_on_an_old_answer_brings_back_neither_its_index_nor_its_latency_for_alarms():
     steps = MinuteBatches()
-    scorer = Scorer(steps=steps)
+    scorer = Scorer(observers=[steps])
     scorer.observe(answer(0, build="b", index_hash="new"))
     old = answer(1, build="b", index_hash="old", latency_ms=Latency(total=9e5))
     scorer.observe_label(labelled_record(old, Consensus(correct=1.0), NOW), None)

@@ -169,9 +169,10 @@ class World:
 
     def __init__(self, settings=None, *, gold=(GOLD,), traffic=None):
         settings = settings if settings is not None else defaults()
-        self.scorer = ScorerFactory(settings, tuple(gold))()
-        self.alarms = build_alarms(settings, self.scorer.table)
-        self.scorer.steps = self.alarms.steps
+        plan = ScorerFactory(settings, tuple(gold))
+        table = plan.table()
+        self.alarms = build_alarms(settings, table)
+        self.scorer = plan(table=table, observers=[self.alarms.steps])
         self.minute = NOON
         self.edges = []
         self._traffic = traffic or Traffic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from ragmon.config.settings import Settings
 from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
-from ragmon.monitor.engine import MAX_TRANSITIONS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
@@ -30,8 +30,8 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     Raises:
         JournalError: The journal cannot be read.
     """
-    server_state = _from_checkpoint(settings, [journal.checkpoint(), journal.base()])
-    server_state.attempts = attempts
+    empty_state = partial(ServerState, settings, attempts=attempts)
+    server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
     for row in journal.rows(after=server_state.seq):
         _apply(server_state, row, journal)
     return server_state
@@ -48,8 +48,9 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     Raises:
         JournalError: The journal cannot be read.
     """
-    server_state = _from_checkpoint(settings, [journal.base()], edges=None)
-    server_state.engine.labels.heard = None if labels is None else labels.hear
+    label_observer = None if labels is None else labels.hear
+    empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
+    server_state = _from_checkpoint(empty_state, [journal.base()])
     for row in journal.rows(after=server_state.seq):
         _apply(server_state, row, journal)
         server_state.failures.clear()
@@ -65,21 +66,19 @@ def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBas
     server_state.take(row.seq, row.arrival, counts, lines)
 
 
-def _from_checkpoint(
-    settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = MAX_TRANSITIONS
-) -> ServerState:
+def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:
     """The state of the first checkpoint that can be read; an empty state where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
-        server_state = ServerState(settings, edges=edges)
+        server_state = empty_state()
         try:
             server_state.load(checkpoint.data)
         except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
             log_error("a checkpoint cannot be read and is passed over", error)
             continue
         return server_state
-    return ServerState(settings, edges=edges)
+    return empty_state()
 
 
 def entries(lines: bytes) -> list[Entry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from ragmon import stats
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
 from ragmon.core.policy import Policy
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry, Record, Tombstone, Totals
@@ -25,6 +26,7 @@ from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine
 from ragmon.scoring.counts import add_counts
+from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
@@ -73,11 +75,13 @@ class FailureDetector:
         self._cache: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
-    def __call__(  # the arguments of a scorer's `watch`
+    def collect(
         self,
         pipeline: str,
+        arrival: float,
         source: str,
         record: Record,
+        item: GoldItem | None,
         key: Key,
         measured: Mapping[str, int],
         slices: Sequence[str],
@@ -255,6 +259,8 @@ class ServerState:
     Args:
         settings: The configuration.
         edges: How many alarm transitions are remembered; None for all.
+        attempts: Notes which line is being scored; None where no restart follows a crash.
+        label_observer: Called for every label whose answer is known.
 
     Attributes:
         engine: Scores and alarms.
@@ -262,19 +268,27 @@ class ServerState:
         producers: The totals of producers.
         seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
-        attempts: Notes which line is being scored; None where no restart follows a crash.
     """
 
-    def __init__(self, settings: Settings, *, edges: int | None = MAX_TRANSITIONS) -> None:
-        self.engine = Engine(settings, edges=edges)
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        edges: int | None = MAX_TRANSITIONS,
+        attempts: Attempts | None = None,
+        label_observer: LabelObserver | None = None,
+    ) -> None:
+        table = ScoreTable(settings.build_metrics())
+        self._failing = FailureDetector(table, partial(settings.policy, live=True))
+        self.engine = Engine(
+            settings, edges=edges, table=table, observers=[self._failing], label_observer=label_observer
+        )
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
         self.seq = 0
         self.failures: list[Failure] = []
         self._unscored = 0
-        self.attempts: Attempts | None = None
-        self._failing = FailureDetector(self.engine.scorer.table, self.engine.policy)
-        self.engine.scorer.watch = self._failing
+        self._attempts = attempts
 
     @property
     def keeps_text(self) -> bool:
@@ -303,10 +317,10 @@ class ServerState:
         self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
-        if self.attempts is None or not entries:
+        if self._attempts is None or not entries:
             self._apply_all(entries, arrival, seq, pause)
         else:
-            with self.attempts.attempt(row_key(seq, arrival)):
+            with self._attempts.attempt(row_key(seq, arrival)):
                 self._apply_all(entries, arrival, seq, pause)
         self.seq = seq
 
@@ -321,8 +335,8 @@ class ServerState:
                 pause()
                 self._unscored = 0
                 slice_end = Deadline(SLICE)
-            if self.attempts is not None:
-                self.attempts.at(place)
+            if self._attempts is not None:
+                self._attempts.at(place)
             try:
                 self._apply(entry, arrival, seq, place)
             except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
@@ -396,6 +410,16 @@ class ServerState:
         data = {"v": VERSION, "live": self.engine.dump(), "counts": self.counts, "seq": self.seq}
         data["producers"] = self.producers.dump()
         return msgspec.json.encode(data)
+
+    def continue_from(self, previous: ServerState, data: bytes) -> None:
+        """Continue with the counts and the unsaved failures of a state of another configuration.
+
+        Args:
+            previous: That state.
+            data: Its checkpoint.
+        """
+        self.load(data)
+        self.failures, self._attempts = previous.failures, previous._attempts
 
     def load(self, data: bytes) -> None:
         """Restore a checkpoint.

@@ -318,8 +318,7 @@ class JournalWriter:
             server_state: An empty state of that configuration.
         """
         with self.lock:
-            server_state.load(self._housekeeping.secure(self.server_state))
-            server_state.failures, server_state.attempts = self.server_state.failures, self.server_state.attempts
+            server_state.continue_from(self.server_state, self._housekeeping.secure(self.server_state))
             self.waiting.configure(server_state.engine.settings)
             self.server_state = server_state
 
