@@ -145,7 +145,7 @@ def main() -> None:
         took = microseconds(partial(update, seen), REPEATS)
         print(f"  a detector's step of {name}: {took:.1f} us (at most {MOST:.0f}), x {took / unit:.2f} of json.loads")
     took, alarms = judged(traffic, closed)
-    working = sum(alarm.detector.mean > 0 for alarm in alarms.alarms.values())
+    working = sum(alarm.state.detector.mean > 0 for alarm in alarms.alarms.values())
     print(
         f"  a minute of 60 live and 3 gold records, {working} of {len(alarms.alarms)} detectors at work: {took:.0f} us,"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -20,6 +19,7 @@ from ragmon.alarms.observations import NONE, Observations, ObservationSelector, 
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
+from ragmon.scoring.counts import add_counts
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.stats import MICRO, bucket, bucket_edge, buckets, quantile, wilson
 
@@ -39,6 +39,25 @@ LIVE_FULL: Final = 20_000
 """Observations at which it is frozen: its own error is small beside the margins, and drift must not be learned."""
 
 
+class BaselineState(msgspec.Struct):
+    """What a `Baseline` has learned.
+
+    Attributes:
+        n, total: The number of learned observations and the sum of their scores.
+        given: It was taken from a file, and is not learned.
+        since: The first minute with an observation; None before.
+        usable: It was learned for long enough, or given.
+        waiting: Minute, number and sum of the observations that are learned after `DELAY`.
+    """
+
+    n: int = 0
+    total: float = 0.0
+    given: bool = False
+    since: int | None = None
+    usable: bool = False
+    waiting: list[tuple[int, int, float]] = []
+
+
 class Baseline:
     """The mean of one metric, oriented as it is exported.
 
@@ -46,48 +65,40 @@ class Baseline:
         enough: Observations from which it is used.
         full: Observations at which it is frozen.
         learn: Minutes of traffic before it is used.
-
-    Attributes:
-        n, total: The number of learned observations and the sum of their scores.
-        given: It was taken from a file, and is not learned.
-        since: The first minute with an observation; None before.
+        learned: What it has learned, where it continues.
     """
 
-    __slots__ = ("_learn", "_queue", "enough", "full", "given", "n", "since", "total", "usable")
+    __slots__ = ("_learn", "enough", "full", "learned")
 
-    def __init__(self, *, enough: int, full: int, learn: int) -> None:
+    def __init__(self, *, enough: int, full: int, learn: int, learned: BaselineState | None = None) -> None:
         self.enough, self.full = enough, full
+        self.learned = learned or BaselineState()
         self._learn = learn
-        self.n = 0
-        self.total = 0.0
-        self.given = False
-        self.since: int | None = None
-        self.usable = False
-        self._queue: deque[tuple[int, int, float]] = deque()
 
     @property
     def frozen(self) -> bool:
         """Whether it does not change any more."""
-        return self.given or self.n >= self.full
+        return self.learned.given or self.learned.n >= self.full
 
     @property
     def state(self) -> str:
         """`given`, `learning`, `growing` or `frozen`."""
-        if self.given or not self.usable:
-            return "given" if self.given else "learning"
+        if self.learned.given or not self.learned.usable:
+            return "given" if self.learned.given else "learning"
         return "frozen" if self.frozen else "growing"
 
     @property
     def version(self) -> str:
         """The version of a frozen baseline; "" while it still changes."""
-        if not (self.frozen and self.usable):
+        learned = self.learned
+        if not (self.frozen and learned.usable):
             return ""
-        return hashlib.sha256(f"{self.n} {self.total!r}".encode()).hexdigest()[:SHOWN]
+        return hashlib.sha256(f"{learned.n} {learned.total!r}".encode()).hexdigest()[:SHOWN]
 
     def give(self, n: int, total: float) -> None:
         """Set the baseline to given values."""
-        self.n, self.total = n, total
-        self.given = self.usable = True
+        self.learned.n, self.learned.total = n, total
+        self.learned.given = self.learned.usable = True
 
     def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
         """The lower bound for the metric; for an upper bound, the lower bound for one minus the metric.
@@ -100,64 +111,78 @@ class Baseline:
         Returns:
             The level; None while the baseline is being learned.
         """
-        if not self.usable:
+        if not self.learned.usable:
             return None
-        lower, upper = wilson(self.total, self.n, z)
+        lower, upper = wilson(self.learned.total, self.learned.n, z)
         return (lower if at_least else 1.0 - upper) - margin
 
     def see(self, minute: int, seen: Observations) -> None:
         """Queue a step, to be learned after `DELAY` unless an alarm fires."""
-        if self.since is None:
-            self.since = minute
+        if self.learned.since is None:
+            self.learned.since = minute
         if not self.frozen:
-            self._queue.append((minute, seen.n, seen.total))
+            self.learned.waiting.append((minute, seen.n, seen.total))
 
     def learn(self, minute: int) -> None:
         """Learn the queued steps that are older than `DELAY`."""
-        waiting = self._queue
+        learned, waiting = self.learned, self.learned.waiting
         while waiting and waiting[0][0] <= minute - DELAY and not self.frozen:
-            _, n, total = waiting.popleft()
-            self.n += n
-            self.total += total
+            _, n, total = waiting.pop(0)
+            learned.n += n
+            learned.total += total
         if self.frozen:
             waiting.clear()
-        if self.n >= self.enough and self.since is not None and minute - self.since >= self._learn:
-            self.usable = True
+        if learned.n >= self.enough and learned.since is not None and minute - learned.since >= self._learn:
+            learned.usable = True
 
     def absorb(self, seen: Observations) -> None:
         """Learn a step at once."""
-        self.n += seen.n
-        self.total += seen.total
+        self.learned.n += seen.n
+        self.learned.total += seen.total
+
+    def begin_with(self, n: int, total: float, since: int | None) -> None:
+        """Start with what was counted before; it is usable at once.
+
+        Args:
+            n: The number of observations.
+            total: The sum of their scores.
+            since: The first minute with an observation.
+        """
+        self.learned = BaselineState(n, total, since=since, usable=True, waiting=self.learned.waiting)
 
     def restart(self) -> None:
         """Reset the baseline: the population is another one."""
-        self.n, self.total, self.since = 0, 0.0, None
-        self.usable = self.given = False
-        self._queue.clear()
+        self.learned = BaselineState()
 
     def forget(self) -> None:
         """Drop the queued steps: they may belong to a fault."""
-        self._queue.clear()
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {
-            "n": self.n,
-            "total": self.total,
-            "given": self.given,
-            "since": self.since,
-            "usable": self.usable,
-            "waiting": [list(step) for step in self._queue],
-        }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.n, self.total = data["n"], data["total"]
-        self.given, self.since, self.usable = data["given"], data["since"], data["usable"]
-        self._queue = deque((minute, n, total) for minute, n, total in data["waiting"])
+        self.learned.waiting.clear()
 
 
 P95: Final = 0.95
+
+
+class P95State(msgspec.Struct):
+    """What a `LatencyBaseline` has learned of the p95.
+
+    Attributes:
+        value: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
+        since: The first minute with an observation; None before.
+        counts: The learned latencies in log buckets of milliseconds.
+        waiting: Minute and latencies in milliseconds that are learned after `DELAY`.
+    """
+
+    value: float | None = None
+    since: int | None = None
+    counts: dict[int, int] = {}
+    waiting: list[tuple[int, list[float]]] = []
+
+
+class LatencyState(msgspec.Struct):
+    """What a `LatencyBaseline` has learned: the p95, and the share of requests above it."""
+
+    p95: P95State = msgspec.field(default_factory=P95State)
+    share: BaselineState = msgspec.field(default_factory=BaselineState)
 
 
 class LatencyBaseline:
@@ -165,23 +190,31 @@ class LatencyBaseline:
 
     Args:
         learn: Minutes of traffic before it is used.
+        learned: What it has learned, where it continues.
 
     Attributes:
-        p95: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
-        share: The baseline of the share above it.
+        share: The baseline of the share above the p95.
     """
 
-    def __init__(self, learn: int) -> None:
-        self.share = Baseline(enough=LIVE_ENOUGH, full=LIVE_FULL, learn=learn)
-        self.p95: float | None = None
+    def __init__(self, learn: int, learned: LatencyState | None = None) -> None:
+        learned = learned or LatencyState()
+        self.share = Baseline(enough=LIVE_ENOUGH, full=LIVE_FULL, learn=learn, learned=learned.share)
+        self._p95 = learned.p95
         self._learn = learn
-        self._since: int | None = None
-        self._counts: Counter[int] = Counter()
-        self._queue: deque[tuple[int, list[float]]] = deque()
+
+    @property
+    def p95(self) -> float | None:
+        """In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned."""
+        return self._p95.value
+
+    @property
+    def learned(self) -> LatencyState:
+        """What it has learned."""
+        return LatencyState(self._p95, self.share.learned)
 
     def give(self, p95: float, n: int, total: float) -> None:
         """Set the baseline to given values."""
-        self.p95 = p95
+        self._p95.value = p95
         self.share.give(n, total)
 
     def of(self, clusters: Sequence[Sequence[float]], ratio: float = 1.0) -> Observations:
@@ -203,70 +236,53 @@ class LatencyBaseline:
         if self.p95 is not None:
             self.share.see(minute, self.of(clusters))
             return
-        if self._since is None:
-            self._since = minute
-        self._queue.append((minute, [latency for latencies in clusters for latency in latencies]))
+        if self._p95.since is None:
+            self._p95.since = minute
+        self._p95.waiting.append((minute, [latency for latencies in clusters for latency in latencies]))
 
     def learn(self, minute: int) -> None:
         """Learn the queued steps that are older than `DELAY`."""
         if self.p95 is not None:
             self.share.learn(minute)
             return
-        while self._queue and self._queue[0][0] <= minute - DELAY:
-            self._counts.update(buckets(self._queue.popleft()[1]))
-        if self._since is not None and minute - self._since >= self._learn:
+        learned, waiting = self._p95, self._p95.waiting
+        while waiting and waiting[0][0] <= minute - DELAY:
+            add_counts(learned.counts, buckets(waiting.pop(0)[1]))
+        if learned.since is not None and minute - learned.since >= self._learn:
             self.finalise()
 
     def _fix_p95(self, p95_bucket: int, n: int) -> None:
         """Fix the p95 and start learning the share, beginning with the latencies counted so far."""
-        self.p95 = bucket_edge(p95_bucket)
-        slow = sum(count for index, count in self._counts.items() if index > p95_bucket)
-        self.share.n, self.share.total, self.share.since = n, float(slow), self._since
-        self.share.usable = True
-        self._counts.clear()
-        for minute, latencies in self._queue:
+        learned = self._p95
+        learned.value = bucket_edge(p95_bucket)
+        slow = sum(count for index, count in learned.counts.items() if index > p95_bucket)
+        self.share.begin_with(n, float(slow), learned.since)
+        learned.counts.clear()
+        for minute, latencies in learned.waiting:
             self.share.see(minute, self.of([[latency] for latency in latencies]))
-        self._queue.clear()
+        learned.waiting.clear()
 
     def absorb(self, clusters: Sequence[Sequence[float]]) -> None:
         """Learn a step at once."""
-        self._counts.update(buckets([latency for latencies in clusters for latency in latencies]))
+        add_counts(self._p95.counts, buckets([latency for latencies in clusters for latency in latencies]))
 
     def finalise(self) -> None:
         """Compute the p95 from the absorbed steps; without enough observations there is no baseline."""
-        n = self._counts.total()
-        p95 = quantile(self._counts, P95) if n >= LIVE_ENOUGH else None
+        counts = self._p95.counts
+        n = sum(counts.values())
+        p95 = quantile(counts, P95) if n >= LIVE_ENOUGH else None
         if p95 is not None:
             self._fix_p95(bucket(p95), n)
 
     def restart(self) -> None:
         """Reset the baseline: the population is another one."""
         self.share.restart()
-        self.p95 = self._since = None
-        self._counts.clear()
-        self._queue.clear()
+        self._p95 = P95State()
 
     def forget(self) -> None:
         """Drop the queued steps: they may belong to a fault."""
-        self._queue.clear()
+        self._p95.waiting.clear()
         self.share.forget()
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {
-            "share": self.share.dump(),
-            "p95": self.p95,
-            "since": self._since,
-            "known": {str(i): n for i, n in self._counts.items()},
-            "waiting": [list(step) for step in self._queue],
-        }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.share.restore(data["share"])
-        self.p95, self._since = data["p95"], data["since"]
-        self._counts = Counter({int(i): n for i, n in data["known"].items()})
-        self._queue = deque((minute, latencies) for minute, latencies in data["waiting"])
 
 
 VERSION: Final = 1
@@ -324,39 +340,33 @@ def freeze(
         selector: Holds the first score of every gold item.
     """
     metrics: dict[str, Any] = {
-        name: _metric(baseline.n, baseline.total)
+        name: _metric(baseline.learned)
         for name, baseline in sorted(baselines.items())
-        if baseline.n >= baseline.enough
+        if baseline.learned.n >= baseline.enough
     }
     if latency.p95 is not None:
-        metrics[constants.LATENCY] = {**_metric(latency.share.n, latency.share.total), "p95": latency.p95}
+        metrics[constants.LATENCY] = {**_metric(latency.share.learned), "p95": latency.p95}
     return {
         "metrics": metrics,
-        "golds": selector.golds,
-        "first": {name: scores for name, scores in selector.first.items() if scores},
+        "golds": selector.state.golds,
+        "first": {name: scores for name, scores in selector.state.first.items() if scores},
     }
 
 
-def _metric(n: int, total: float) -> dict[str, Any]:
+def _metric(learned: BaselineState) -> dict[str, Any]:
+    n, total = learned.n, learned.total
     return {"n": n, "mean": round(total / n, 6), "total": total}
 
 
 def restore_baseline(
-    frozen: FrozenPipeline | None,
-    baselines: Mapping[str, Baseline],
-    latency: LatencyBaseline,
-    selector: ObservationSelector,
+    frozen: FrozenPipeline, baselines: Mapping[str, Baseline], latency: LatencyBaseline | None
 ) -> None:
     """Replace baselines by those that `freeze` wrote; the others are learned."""
-    if frozen is None:
-        return
     for name, metric in frozen.metrics.items():
-        if name == constants.LATENCY and metric.p95 is not None:
+        if name == constants.LATENCY and latency is not None and metric.p95 is not None:
             latency.give(metric.p95, metric.n, metric.total)
         elif name in baselines and metric.n:
             baselines[name].give(metric.n, metric.total)
-    selector.given = {gold: gold_version for golds in frozen.golds.values() for gold, gold_version in golds.items()}
-    selector.first = {name: dict(scores) for name, scores in frozen.first.items()}
 
 
 def fingerprint(frozen: FrozenPipeline | None) -> str:

@@ -13,9 +13,11 @@ An alarm is silent until its detector's wealth reaches the threshold, and fires 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import exp, inf, log, log1p
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+import msgspec
 
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.plan import AlarmRule
@@ -30,14 +32,22 @@ _MAX_FACTORS: Final = 50
 """Up to this number, means between 0 and 1 are multiplied one by one; the product of more could overflow a double."""
 
 
-class Detector:
+@lru_cache(1024)
+def _bets(level: float) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """What follows from a level: the level below `HIGHEST`, the bet on each drop, and its log gain per 0.
+
+    The log loss per 1 depends only on the drop (`_ON_ONE`).
+    """
+    capped_level = min(level, HIGHEST)
+    bets = tuple(drop / (1.0 - capped_level) for drop in DROPS)
+    return capped_level, bets, tuple(log1p(bet * capped_level) for bet in bets)
+
+
+class Detector(msgspec.Struct):
     """Evidence (wealth) against the hypothesis that the mean is at least the level.
 
     Args:
-        wealth: One value per drop, as `dump` wrote it; default: zero.
-
-    Attributes:
-        wealth: The wealth for each drop, summed over all starting times.
+        wealth: The wealth for each drop, summed over all starting times; default: zero.
 
     Example:
         >>> detector = Detector()
@@ -47,11 +57,7 @@ class Detector:
         True
     """
 
-    __slots__ = ("_bets", "_capped_level", "_level", "_on_zero", "wealth")
-
-    def __init__(self, wealth: Sequence[float] = ()) -> None:
-        self.wealth = list(wealth) or [0.0] * len(DROPS)
-        self._set_level(0.0)
+    wealth: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(DROPS))
 
     def update(self, seen: Observations, level: float) -> float:
         """Process one step.
@@ -63,36 +69,20 @@ class Detector:
         Returns:
             The mean wealth: evidence that the mean lies below the level.
         """
-        if level != self._level:
-            self._set_level(level)
+        capped_level, bets, on_zero = _bets(level)
         ones, zeros, parts = seen
         wealth = [before + 1.0 for before in self.wealth]
-        if len(parts) > _MAX_FACTORS or zeros * self._on_zero[-1] > _MAX_EXPONENT:
-            self.wealth = [exp(before) * value for value, before in zip(wealth, self._log_growth(seen), strict=True)]
+        if len(parts) > _MAX_FACTORS or zeros * on_zero[-1] > _MAX_EXPONENT:
+            self.wealth = [exp(before) * value for value, before in zip(wealth, _log_growth(seen, level), strict=True)]
             return sum(self.wealth) / len(DROPS)
         for part in parts:
-            gap = self._capped_level - part
-            wealth = [value * (1.0 + bet * gap) for value, bet in zip(wealth, self._bets, strict=True)]
+            gap = capped_level - part
+            wealth = [value * (1.0 + bet * gap) for value, bet in zip(wealth, bets, strict=True)]
         self.wealth = [
             exp(zeros * log_zero + ones * log_one) * value
-            for value, log_zero, log_one in zip(wealth, self._on_zero, _ON_ONE, strict=True)
+            for value, log_zero, log_one in zip(wealth, on_zero, _ON_ONE, strict=True)
         ]
         return sum(self.wealth) / len(DROPS)
-
-    def _set_level(self, level: float) -> None:
-        """Compute the bet on each drop, and its log gain per 0; the log loss per 1 depends only on the drop."""
-        self._level, self._capped_level = level, min(level, HIGHEST)
-        self._bets = tuple(drop / (1.0 - self._capped_level) for drop in DROPS)
-        self._on_zero = tuple(log1p(bet * self._capped_level) for bet in self._bets)
-
-    def _log_growth(self, observations: Observations) -> list[float]:
-        """The log growth of the step for each drop, limited to `_MAX_EXPONENT`."""
-        ones, zeros, parts = observations
-        logs = []
-        for bet, log_zero, log_one in zip(self._bets, self._on_zero, _ON_ONE, strict=True):
-            between = sum(log1p(bet * (self._capped_level - part)) for part in parts)
-            logs.append(min(_MAX_EXPONENT, zeros * log_zero + ones * log_one + between))
-        return logs
 
     @property
     def mean(self) -> float:
@@ -107,6 +97,17 @@ class Detector:
     def clear(self) -> None:
         """Reset the wealth."""
         self.wealth = [0.0] * len(DROPS)
+
+
+def _log_growth(observations: Observations, level: float) -> list[float]:
+    """The log growth of a step for each drop, limited to `_MAX_EXPONENT`."""
+    capped_level, bets, on_zero = _bets(level)
+    ones, zeros, parts = observations
+    logs = []
+    for bet, log_zero, log_one in zip(bets, on_zero, _ON_ONE, strict=True):
+        between = sum(log1p(bet * (capped_level - part)) for part in parts)
+        logs.append(min(_MAX_EXPONENT, zeros * log_zero + ones * log_one + between))
+    return logs
 
 
 def evidence(mean: float, threshold: float) -> float:
@@ -125,24 +126,40 @@ RESOLVE: Final = 100.0
 Change = Literal["firing", "resolved"]
 
 
+class DetectionState(msgspec.Struct):
+    """What an alarm has seen.
+
+    Attributes:
+        detector: The evidence of a fault.
+        recovery: The evidence of recovery, while the alarm fires.
+        recovered_level: The mean above which the metric has recovered.
+        firing: The minute since which the alarm fires; None while it is silent.
+    """
+
+    detector: Detector = msgspec.field(default_factory=Detector)
+    recovery: Detector = msgspec.field(default_factory=Detector)
+    recovered_level: float = 0.0
+    firing: int | None = None
+
+
 class Alarm:
-    """The state of one alarm.
+    """One alarm.
 
     Args:
         watch: The alarm rule.
-
-    Attributes:
-        firing: The minute since which it fires; None while it is silent.
+        state: What it has seen, where it continues.
     """
 
-    __slots__ = ("_recovered_level", "_recovery", "detector", "firing", "watch")
+    __slots__ = ("state", "watch")
 
-    def __init__(self, watch: AlarmRule) -> None:
+    def __init__(self, watch: AlarmRule, state: DetectionState | None = None) -> None:
         self.watch = watch
-        self.detector = Detector()
-        self.firing: int | None = None
-        self._recovery = Detector()
-        self._recovered_level = 0.0
+        self.state = state or DetectionState()
+
+    @property
+    def firing(self) -> int | None:
+        """The minute since which it fires; None while it is silent."""
+        return self.state.firing
 
     def step(self, minute: int, seen: Observations, level: float) -> Change | None:
         """Process one step.
@@ -155,42 +172,28 @@ class Alarm:
         Returns:
             The transition, if any.
         """
-        if self.firing is not None:
-            if self._recovery.update(seen.turned, 1.0 - self._recovered_level) < RESOLVE:
+        state = self.state
+        if state.firing is not None:
+            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < RESOLVE:
                 return None
             self.clear()
             return "resolved"
         # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
-        if level <= 0 or self.detector.update(seen, level) < self.watch.threshold:
+        if level <= 0 or state.detector.update(seen, level) < self.watch.threshold:
             return None
-        self.firing = minute
+        state.firing = minute
         # Recovered means: above the middle between the level and the mean that best explains the fall.
-        self._recovered_level = level * (1.0 - self.detector.drop / 2.0)
-        self.detector.clear()
+        state.recovered_level = level * (1.0 - state.detector.drop / 2.0)
+        state.detector.clear()
         return "firing"
 
     def clear(self) -> None:
         """Silence the alarm and reset its detectors."""
-        self.firing = None
-        self.detector.clear()
-        self._recovery.clear()
+        self.state.firing = None
+        self.state.detector.clear()
+        self.state.recovery.clear()
 
     @property
     def evidence(self) -> float:
         """How close it is to firing, in [0, 1]; 1 while it fires."""
-        return 1.0 if self.firing is not None else evidence(self.detector.mean, self.watch.threshold)
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {
-            "wealth": self.detector.wealth,
-            "firing": self.firing,
-            "back": self._recovered_level,
-            "recovery": self._recovery.wealth,
-        }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.detector = Detector(data["wealth"])
-        self.firing, self._recovered_level = data["firing"], data["back"]
-        self._recovery = Detector(data["recovery"])
+        return 1.0 if self.firing is not None else evidence(self.state.detector.mean, self.watch.threshold)

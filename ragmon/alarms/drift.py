@@ -6,14 +6,16 @@ They are tickets: they report that something changed, never that it is worse.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
+from ragmon.scoring.counts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats.histograms import decile_edges
 
@@ -62,71 +64,56 @@ def has_drifted(reference: Sequence[int], block: Sequence[int]) -> bool:
     return freedom > 0 and index >= MIN_PSI and index * n * m / (n + m) > _CRITICAL[min(freedom, len(_CRITICAL)) - 1]
 
 
-class DistributionMonitor:
+class DistributionMonitor(msgspec.Struct):
     """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
     Attributes:
         firing: The last block drifted.
+        edges: The buckets that divide the reference into bins; None before there is one.
+        reference: Counts of the reference by bin.
+        block: Counts of the open block by log bucket.
+        begun: The first minute of the open block.
     """
 
-    __slots__ = ("_begun", "_block", "_edges", "_reference", "firing")
-
-    def __init__(self) -> None:
-        self.firing = False
-        self._edges: list[int] | None = None
-        self._reference: list[int] = []
-        self._block: Counter[int] = Counter()
-        self._begun: int | None = None
+    firing: bool = False
+    edges: list[int] | None = None
+    reference: list[int] = []
+    block: dict[int, int] = {}
+    begun: int | None = None
 
     def step(self, minute: int, counts: Mapping[int, int]) -> bool:
         """Process a minute's log-bucket counts; returns whether the alarm changed."""
-        if self._begun is None:
-            self._begun = minute
-        elif minute - self._begun >= PERIOD and self._block.total() >= (BLOCK if self._edges else REFERENCE):
+        if self.begun is None:
+            self.begun = minute
+        elif minute - self.begun >= PERIOD and sum(self.block.values()) >= (BLOCK if self.edges else REFERENCE):
             return self._close(minute, counts)
-        self._block.update(counts)
+        add_counts(self.block, counts)
         return False
 
     def _close(self, minute: int, counts: Mapping[int, int]) -> bool:
         """End a block: the first becomes the reference, later ones are compared with it."""
-        block, self._block, self._begun = self._block, Counter(counts), minute
-        if self._edges is None:
-            self._edges = decile_edges(block)
-            self._reference = self._binned(block)
+        block, self.block, self.begun = self.block, dict(counts), minute
+        if self.edges is None:
+            self.edges = decile_edges(block)
+            self.reference = self._binned(block)
             return False
-        before, self.firing = self.firing, has_drifted(self._reference, self._binned(block))
+        before, self.firing = self.firing, has_drifted(self.reference, self._binned(block))
         return before != self.firing
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
-        self.firing, self._edges, self._reference = False, None, []
-        self._block, self._begun = Counter(), None
+        self.firing, self.edges, self.reference = False, None, []
+        self.block, self.begun = {}, None
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
-        edges = self._edges or []
+        edges = self.edges or []
         bins = [0] * (len(edges) + 1)
         for bucket, n in counts.items():
             bins[bisect_left(edges, bucket)] += n
         return bins
 
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {
-            "firing": self.firing,
-            "edges": self._edges,
-            "reference": self._reference,
-            "block": {str(i): n for i, n in self._block.items()},
-            "begun": self._begun,
-        }
 
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.firing, self._edges, self._reference = data["firing"], data["edges"], data["reference"]
-        self._block = Counter({int(i): n for i, n in data["block"].items()})
-        self._begun = data["begun"]
-
-
-class IndexMonitor:
+class IndexMonitor(msgspec.Struct):
     """Counts the indexes that answered under each build within `INDEX_WINDOW` minutes.
 
     Args:
@@ -134,38 +121,29 @@ class IndexMonitor:
 
     Attributes:
         firing: A build has more.
+        seen: By build and index, the last minute in which it answered.
     """
 
-    __slots__ = ("_limit", "_seen", "firing")
-
-    def __init__(self, limit: int = 1) -> None:
-        self.firing = False
-        self._limit = limit
-        self._seen: dict[tuple[str, str], int] = {}
+    limit: int = 1
+    firing: bool = False
+    seen: dict[str, dict[str, int]] = {}
 
     def step(self, minute: int, indexes: Iterable[tuple[str, str]]) -> bool:
         """Process the `(build, index_hash)` pairs of a minute; returns whether the alarm changed."""
-        for key in indexes:
-            self._seen[key] = minute
-        for key in [key for key, last in self._seen.items() if last <= minute - INDEX_WINDOW]:
-            del self._seen[key]
-        builds = Counter(build for build, _ in self._seen)
-        before, self.firing = self.firing, any(n > self._limit for n in builds.values())
+        for build, index in sorted(indexes):
+            self.seen.setdefault(build, {})[index] = minute
+        recent = (
+            (build, {index: last for index, last in seen.items() if last > minute - INDEX_WINDOW})
+            for build, seen in self.seen.items()
+        )
+        self.seen = {build: seen for build, seen in recent if seen}
+        before, self.firing = self.firing, any(len(seen) > self.limit for seen in self.seen.values())
         return before != self.firing
 
     def clear(self) -> None:
         """Forget all indexes."""
         self.firing = False
-        self._seen.clear()
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {"firing": self.firing, "seen": [[*key, last] for key, last in sorted(self._seen.items())]}
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.firing = data["firing"]
-        self._seen = {(build, index): last for build, index, last in data["seen"]}
+        self.seen.clear()
 
 
 @dataclass
@@ -183,21 +161,51 @@ class DriftSignal:
     firing: int | None = None
 
 
+class DriftState(msgspec.Struct):
+    """The saved form of `Drift`, by alert.
+
+    Attributes:
+        firing: The minute since which each alarm fires; None while it is silent.
+        indexes, distributions: The monitors.
+    """
+
+    firing: dict[str, int | None] = {}
+    indexes: dict[str, IndexMonitor] = {}
+    distributions: dict[str, DistributionMonitor] = {}
+
+
 class Drift:
     """The drift alarms of a pipeline.
 
     Args:
         terms: Names, severities and limits of the index alarms.
+        state: Their saved state, where they continue; a limit is always that of the terms.
     """
 
-    def __init__(self, terms: AlarmTerms) -> None:
+    def __init__(self, terms: AlarmTerms, state: DriftState | None = None) -> None:
+        saved = state or DriftState()
         self._indexes = [
-            (DriftSignal(term.alert, constants.INDEX_HASH, term.severity), IndexMonitor(term.limit))
+            (
+                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, saved.firing.get(term.alert)),
+                msgspec.structs.replace(saved.indexes.get(term.alert, IndexMonitor()), limit=term.limit),
+            )
             for term in terms.indexes
         ]
         self._distributions = {
-            name: (DriftSignal(f"{name}:drift", name, constants.TICKET), DistributionMonitor()) for name in SHAPES
+            name: (
+                DriftSignal(alert := f"{name}:drift", name, constants.TICKET, saved.firing.get(alert)),
+                saved.distributions.get(alert, DistributionMonitor()),
+            )
+            for name in SHAPES
         }
+
+    def dump(self) -> DriftState:
+        """The alarms in their saved form; parts of it are not copied."""
+        return DriftState(
+            {signal.alert: signal.firing for signal in self.signals},
+            {signal.alert: monitor for signal, monitor in self._indexes},
+            {signal.alert: monitor for signal, monitor in self._distributions.values()},
+        )
 
     @property
     def signals(self) -> tuple[DriftSignal, ...]:
@@ -237,15 +245,3 @@ class Drift:
         fired, signal.firing = signal.firing is not None, None
         monitor.clear()
         return fired
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {signal.alert: {"firing": signal.firing, "seen": monitor.dump()} for signal, monitor in self._all()}
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        for signal, monitor in self._all():
-            state = data.get(signal.alert)
-            if state is not None:
-                signal.firing = state["firing"]
-                monitor.restore(state["seen"])

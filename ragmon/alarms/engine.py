@@ -7,9 +7,10 @@ No clock, no files, no randomness: the same steps give the same transitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from ragmon.alarms.baselines import (
     CHRONIC_MINUTES,
@@ -20,17 +21,20 @@ from ragmon.alarms.baselines import (
     PAUSE_EVIDENCE,
     AlarmTerms,
     Baseline,
+    BaselineState,
+    FrozenPipeline,
     LatencyBaseline,
+    LatencyState,
     fingerprint,
     restore_baseline,
 )
-from ragmon.alarms.detector import Alarm, Change
-from ragmon.alarms.drift import Drift, DriftSignal
-from ragmon.alarms.observations import Observations, ObservationSelector, SourceSwitch
+from ragmon.alarms.detector import Alarm, Change, DetectionState
+from ragmon.alarms.drift import Drift, DriftSignal, DriftState
+from ragmon.alarms.observations import Observations, ObservationSelector, SelectorState, SourceSwitch
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, MinuteBatches, Step
+from ragmon.scoring.minutes import STEP, MinuteBatches, MinutesState, Step
 from ragmon.scoring.score_table import ScoreTable
 
 
@@ -53,6 +57,33 @@ class AlarmTransition:
     state: Literal["firing", "resolved"]
 
 
+class PipelineState(msgspec.Struct):
+    """The saved form of `PipelineAlarms`.
+
+    Attributes:
+        alarms: By alert name.
+        baselines: By `baseline_name`.
+        latency: By the source of the requests; None is the source of user traffic.
+        frozen_version: The version of the frozen baseline; "" where there is none.
+        selector: What was chosen to be judged.
+        drift: The drift alarms.
+    """
+
+    alarms: dict[str, DetectionState] = {}
+    baselines: dict[str, BaselineState] = {}
+    latency: list[tuple[str | None, LatencyState]] = []
+    frozen_version: str = ""
+    selector: SelectorState = msgspec.field(default_factory=SelectorState)
+    drift: DriftState = msgspec.field(default_factory=DriftState)
+
+
+class AlarmsState(msgspec.Struct):
+    """The saved form of an `AlarmEngine`: the open minutes, and the alarms by pipeline. It holds no text."""
+
+    steps: MinutesState
+    pipelines: dict[str, PipelineState]
+
+
 class PipelineAlarms:
     """The state of a pipeline's alarms.
 
@@ -60,6 +91,7 @@ class PipelineAlarms:
         pipeline: The pipeline's name.
         terms: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
+        state: Its saved state, where it continues; alarms and baselines that are new since then start empty.
 
     Attributes:
         alarms: By alert name.
@@ -69,30 +101,42 @@ class PipelineAlarms:
         selector: Chooses the observations that rules judge.
     """
 
-    def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable) -> None:
+    def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None) -> None:
+        saved = state or PipelineState()
         self.pipeline = pipeline
-        self.alarms = {rule.alert: Alarm(rule) for rule in terms.watches}
-        self.latency = LatencyBaseline(terms.learn)
+        self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.watches}
+        self.drift = Drift(terms, saved.drift)
+        self.selector = ObservationSelector(table, saved.selector)
         self.baselines: dict[str, Baseline] = {}
-        self.drift = Drift(terms)
-        self.selector = ObservationSelector(table)
-        self._frozen = terms.given
         self._rules: dict[str, AlarmRule] = {}
-        self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
-        for alarm in self.alarms.values():
-            self._attach(alarm, terms.learn)
-        restore_baseline(self._frozen, self.baselines, self.latency, self.selector)
+        learned = dict(saved.latency)
+        self._latencies = {
+            source: LatencyBaseline(terms.learn, learned.get(source))
+            for source in (None, *(rule.source for rule in terms.watches if rule.metric == constants.LATENCY))
+        }
+        self.latency = self._latencies[None]
+        for rule in terms.watches:
+            self._attach(rule, terms.learn, saved.baselines)
+        self._frozen_version = fingerprint(terms.given)
+        if terms.given is not None:
+            self._give(terms.given, saved)
 
-    def _attach(self, alarm: Alarm, learn: int) -> None:
-        """Give an alarm its baseline; alarms on the same observations share one."""
-        rule = alarm.watch
-        if rule.metric == constants.LATENCY:
-            self._latencies.setdefault(rule.source, LatencyBaseline(learn))
-        elif rule.kind != "gate" and baseline_name(rule) not in self.baselines:
-            name = baseline_name(rule)
+    def _attach(self, rule: AlarmRule, learn: int, saved: Mapping[str, BaselineState]) -> None:
+        """Give a rule its baseline; rules on the same observations share one."""
+        name = baseline_name(rule)
+        if rule.metric != constants.LATENCY and rule.kind != "gate" and name not in self.baselines:
             enough, full = (GOLD_ENOUGH, GOLD_FULL) if rule.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
-            self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
+            self.baselines[name] = Baseline(enough=enough, full=full, learn=learn, learned=saved.get(name))
             self._rules[name] = rule
+
+    def _give(self, frozen: FrozenPipeline, saved: PipelineState) -> None:
+        """Use the baselines of a file, unless the saved state has used them already."""
+        if saved.frozen_version != self._frozen_version:
+            restore_baseline(frozen, self.baselines, self.latency)
+            self.selector.give(frozen.golds, frozen.first)
+        else:
+            new = {name: baseline for name, baseline in self.baselines.items() if name not in saved.baselines}
+            restore_baseline(frozen, new, None)
 
     def step(self, step: Step) -> list[AlarmTransition]:
         """Process one step.
@@ -110,7 +154,7 @@ class PipelineAlarms:
             if change is not None:
                 transitions.append(self._transition(alarm.watch, step.minute, change))
         self._learn(step, observations)
-        for signal in self.drift.step(step, self.selector.sources.get(False, "")):
+        for signal in self.drift.step(step, self.selector.user_source):
             state: Change = "resolved" if signal.firing is None else "firing"
             transitions.append(self._transition(signal, step.minute, state))
         return transitions
@@ -142,7 +186,7 @@ class PipelineAlarms:
 
     def _latencies_of(self, step: Step, source: str | None) -> list[list[float]]:
         """The latencies of the step's requests from a source, by cluster; None is the source of user traffic."""
-        return list(step.latency.get(source or self.selector.sources.get(False, ""), {}).values())
+        return list(step.latency.get(source or self.selector.user_source, {}).values())
 
     def _judge(self, alarm: Alarm, minute: int, observations: Observations) -> Change | None:
         """The transition that a step causes in an alarm; None without one."""
@@ -252,32 +296,16 @@ class PipelineAlarms:
             return self._latencies[watch.source].share
         return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
 
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        return {
-            "alarms": {name: alarm.dump() for name, alarm in self.alarms.items()},
-            "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
-            "latency": [[source, latency.dump()] for source, latency in self._latencies.items()],
-            "given": fingerprint(self._frozen),
-            "sight": self.selector.dump(),
-            "drift": self.drift.dump(),
-        }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote; alarms and baselines that are new since then start empty."""
-        for name, alarm in data["alarms"].items():
-            if name in self.alarms:
-                self.alarms[name].restore(alarm)
-        for name, baseline in data["baselines"].items():
-            if name in self.baselines:
-                self.baselines[name].restore(baseline)
-        for source, latency in data["latency"]:
-            if source in self._latencies:
-                self._latencies[source].restore(latency)
-        self.selector.restore(data["sight"])
-        self.drift.restore(data["drift"])
-        if self._frozen is not None and data["given"] != fingerprint(self._frozen):
-            restore_baseline(self._frozen, self.baselines, self.latency, self.selector)
+    def dump(self) -> PipelineState:
+        """The alarms in their saved form; they are not copied."""
+        return PipelineState(
+            alarms={name: alarm.state for name, alarm in self.alarms.items()},
+            baselines={name: baseline.learned for name, baseline in self.baselines.items()},
+            latency=[(source, latency.learned) for source, latency in self._latencies.items()],
+            frozen_version=self._frozen_version,
+            selector=self.selector.state,
+            drift=self.drift.dump(),
+        )
 
 
 def baseline_name(watch: AlarmRule) -> str:
@@ -375,21 +403,16 @@ class AlarmEngine:
         alarms = self.pipelines.pop(pipeline, None)
         return [] if alarms is None else alarms.end(int(now) // STEP)
 
-    def dump(self) -> dict[str, Any]:
-        """The whole state as plain JSON data: no text, no sessions, no questions."""
-        return deepcopy(self.view())
+    def dump(self) -> AlarmsState:
+        """The alarms in their saved form; they are not copied: encode it before anything else is counted."""
+        return AlarmsState(self.steps.dump(), {name: alarms.dump() for name, alarms in self.pipelines.items()})
 
-    def view(self) -> dict[str, Any]:
-        """Like `dump`, but without copying: serialise it before anything else is counted."""
-        pipelines = {name: alarms.dump() for name, alarms in self.pipelines.items()}
-        return {"steps": self.steps.dump(), "pipelines": pipelines}
-
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote. A lost state delays alarms and never raises one."""
-        data = deepcopy(data)
-        self.steps.restore(data["steps"])
-        for name, state in data["pipelines"].items():
-            self.of(name).restore(state)
+    def restore(self, state: AlarmsState) -> None:
+        """Replace everything by a saved state. A lost state delays alarms and never raises one."""
+        self.steps.restore(state.steps)
+        self.pipelines = {
+            name: PipelineAlarms(name, self._terms(name), self._table, saved) for name, saved in state.pipelines.items()
+        }
 
 
 def _states(alarms: PipelineAlarms) -> list[AlarmState]:

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
@@ -38,7 +40,7 @@ class Observations(NamedTuple):
     @property
     def total(self) -> float:
         """The sum of their means."""
-        return self.ones + sum(self.parts)
+        return self.ones + sum(self.parts, 0.0)
 
     @property
     def turned(self) -> Observations:
@@ -89,6 +91,22 @@ class SourceSwitch(NamedTuple):
     golds: frozenset[str] = frozenset()
 
 
+class SelectorState(msgspec.Struct):
+    """What an `ObservationSelector` has chosen.
+
+    Attributes:
+        sources: The chosen source, for metrics with gold (1) and without (0).
+        golds: By source, the gold sets and their versions; the first is the chosen one.
+        first: By metric and gold item, the item's first score in micro-units.
+        given: The version of each gold set in the baseline file.
+    """
+
+    sources: dict[int, str] = {}
+    golds: dict[str, dict[str, str]] = {}
+    first: dict[str, dict[str, int]] = {}
+    given: dict[str, str] = {}
+
+
 class ObservationSelector:
     """Chooses the observations of a pipeline's alarm rules.
 
@@ -97,36 +115,43 @@ class ObservationSelector:
 
     Args:
         table: The metrics.
-
-    Attributes:
-        sources: The chosen source, for metrics with gold (True) and without (False).
-        golds: By source, the gold sets and their versions; the first is the chosen one.
-        first: By metric and gold item, the item's first score in micro-units.
-        given: The version of each gold set in the baseline file.
+        state: What it has chosen, where it continues.
     """
 
-    def __init__(self, table: ScoreTable) -> None:
+    def __init__(self, table: ScoreTable, state: SelectorState | None = None) -> None:
+        self.state = state or SelectorState()
         self._table = table
         self._indexes = {name: index for index, name in enumerate(table.metrics)}
-        self.sources: dict[bool, str] = {}
-        self.golds: dict[str, dict[str, str]] = {}
-        self.first: dict[str, dict[str, int]] = {}
-        self.given: dict[str, str] = {}
+
+    @property
+    def user_source(self) -> str:
+        """The source of user traffic; "" before there is any."""
+        return self.state.sources.get(False, "")
+
+    def give(self, golds: Mapping[str, Mapping[str, str]], first: Mapping[str, Mapping[str, int]]) -> None:
+        """Compare with a release run.
+
+        Args:
+            golds: By source, its gold sets and their versions.
+            first: By metric and gold item, the item's score in micro-units.
+        """
+        self.state.given = {gold: version for versions in golds.values() for gold, version in versions.items()}
+        self.state.first = {name: dict(scores) for name, scores in first.items()}
 
     def turn(self, step: Step) -> SourceSwitch:
         """Update the chosen sources and gold versions from a step; returns what changed."""
-        switched = set()
+        switched, sources = set(), self.state.sources
         for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
             present = {key.source for key in step.facts if bool(key.gold) or not needs_gold}
-            available = {*present, self.sources.get(needs_gold)}
+            available = {*present, sources.get(needs_gold)}
             chosen = next((source for source in order if source in available), None)
-            if chosen is not None and chosen != self.sources.get(needs_gold):
-                if needs_gold in self.sources:
+            if chosen is not None and chosen != sources.get(needs_gold):
+                if needs_gold in sources:
                     switched.add(needs_gold)
-                self.sources[needs_gold] = chosen
+                sources[int(needs_gold)] = chosen
         switch = SourceSwitch(frozenset(switched), frozenset(self._swapped_gold(step)))
-        if True in switched or self.sources.get(True) in switch.golds:
-            self.first.clear()
+        if True in switched or sources.get(True) in switch.golds:
+            self.state.first.clear()
         return switch
 
     def _swapped_gold(self, step: Step) -> set[str]:
@@ -140,8 +165,8 @@ class ObservationSelector:
                 versions_by_gold.setdefault((key.source, key.gold), set()).add(key.gold_version)
         swapped = set()
         for (source, gold), versions in versions_by_gold.items():
-            current = self.golds.setdefault(source, {})
-            previous = current.get(gold, self.given.get(gold))
+            current = self.state.golds.setdefault(source, {})
+            previous = current.get(gold, self.state.given.get(gold))
             current[gold] = max(versions - {previous}, default=previous or "")
             if previous not in (None, current[gold]):
                 swapped.add(source)
@@ -151,11 +176,11 @@ class ObservationSelector:
         """Whether a rule judges another population after a switch."""
         if watch.source is None and watch.needs_gold in turn.sources:
             return True
-        return watch.needs_gold and (watch.source or self.sources.get(True)) in turn.golds
+        return watch.needs_gold and (watch.source or self.state.sources.get(True)) in turn.golds
 
     def of(self, step: Step, watch: AlarmRule) -> Observations:
         """The observations of a rule's metric in a step, oriented as the metric is exported."""
-        source = watch.source or self.sources.get(watch.needs_gold)
+        source = watch.source or self.state.sources.get(watch.needs_gold)
         if source is None:
             return NONE
         keys = self._keys(step, watch, source)
@@ -174,10 +199,10 @@ class ObservationSelector:
             watch: The rule.
             freeze: Store the first score of items that are new.
         """
-        source = watch.source or self.sources.get(True)
+        source = watch.source or self.state.sources.get(True)
         if source is None:
             return NONE
-        index, first = self._indexes[watch.metric], self.first.setdefault(watch.metric, {})
+        index, first = self._indexes[watch.metric], self.state.first.setdefault(watch.metric, {})
         direction = -1 if self._table.metrics[watch.metric].better == _LOWER_IS_BETTER else 1
         sums = []
         for key in self._keys(step, watch, source):
@@ -195,8 +220,8 @@ class ObservationSelector:
         """The keys of a step's counts that a rule judges."""
         gold = rule.gold
         if rule.needs_gold and gold is None:
-            gold = next(iter(self.golds.get(source, {})), None)
-        versions = self.golds.get(source, {})
+            gold = next(iter(self.state.golds.get(source, {})), None)
+        versions = self.state.golds.get(source, {})
         return [
             key
             for key in step.facts
@@ -205,16 +230,6 @@ class ObservationSelector:
             and (key.gold == gold if gold is not None else not rule.needs_gold)
             and (gold is None or key.gold_version == versions.get(key.gold))
         ]
-
-    def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
-        sources = [[needs_gold, source] for needs_gold, source in self.sources.items()]
-        return {"sources": sources, "golds": self.golds, "first": self.first, "given": self.given}
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.sources = {bool(needs_gold): source for needs_gold, source in data["sources"]}
-        self.golds, self.first, self.given = data["golds"], data["first"], data["given"]
 
 
 def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> Sums:

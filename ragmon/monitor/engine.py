@@ -9,11 +9,12 @@ import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ragmon.alarms import AlarmTransition
+from ragmon.alarms.engine import AlarmsState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
@@ -24,14 +25,15 @@ from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.evaluate import evaluate
+from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
-from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter
+from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import ScoreObserver
+from ragmon.scoring.scorer import ScoreObserver, ScorerState
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
 from ragmon.scoring.windows import State
 
@@ -39,6 +41,30 @@ _log = logging.getLogger(constants.ALARM_LOG)
 
 MAX_TRANSITIONS: Final = 1000
 """Alarm transitions that are kept in memory."""
+
+
+class EngineState(msgspec.Struct):
+    """The saved form of an `Engine`.
+
+    Attributes:
+        scorer: The counts.
+        alarms: The alarms and the open minutes.
+        limiter: The names that have series.
+        builds: Pipeline, build and index of those that answered, the latest last.
+        errors: Errors by pipeline and type.
+        last_scored: When a record was scored last, seconds since the epoch.
+        transitions: The latest alarm transitions.
+        labels: The ratings of people; the server erases from them (`ragmon.server.journal.erasure`).
+    """
+
+    scorer: ScorerState
+    alarms: AlarmsState
+    limiter: LimiterState
+    builds: list[tuple[str, str, str]]
+    errors: list[tuple[tuple[str, str], int]]
+    last_scored: float | None
+    transitions: list[AlarmTransition]
+    labels: LabelState
 
 
 class Engine:
@@ -280,44 +306,32 @@ class Engine:
             policy = self._policies[pipeline] = self.settings.policy(pipeline, live=True)
         return policy
 
-    def dump(self) -> dict[str, Any]:
-        """All counts and alarms as plain JSON data without any text.
+    def dump(self) -> EngineState:
+        """All counts and alarms in their saved form, without any text.
 
-        Parts of it are not copied: serialise it before anything else is counted.
+        Parts of it are not copied: encode it before anything else is counted.
         """
-        scorer = self.scorer
-        return {
-            "state": scorer.state.dump(),
-            "alarms": self.alarms.view(),
-            "scored": scorer.scored,
-            "unmatched": scorer.unmatched,
-            "dropped": dict(scorer.dropped),
-            "builds": [list(key) for key in self._builds],
-            "admission": self._limiter.dump(),
-            "errors": [[pipeline, code, n] for (pipeline, code), n in self.errors.items()],
-            "last_scored": self.last_scored,
-            "edges": [msgspec.to_builtins(transition) for transition in self.edges],
-            "labels": self.labels.book.dump(),
-        }
-
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote; windows and retention are those of the configuration in force."""
-        scorer = self.scorer
-        retention = scorer.state.retention
-        scorer.state = State.load(data["state"])
-        scorer.state.retention = retention
-        self.alarms.load(data["alarms"])
-        scorer.scored, scorer.unmatched = data["scored"], data["unmatched"]
-        scorer.dropped = dict(data["dropped"])
-        self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
-        self._limiter.load(data["admission"], data["last_scored"] or 0.0)
-        self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
-        self.last_scored = data["last_scored"]
-        self.edges = deque(
-            (msgspec.convert(transition, AlarmTransition) for transition in data["edges"]), maxlen=self.edges.maxlen
+        return EngineState(
+            scorer=self.scorer.dump(),
+            alarms=self.alarms.dump(),
+            limiter=self._limiter.dump(),
+            builds=list(self._builds),
+            errors=list(self.errors.items()),
+            last_scored=self.last_scored,
+            transitions=list(self.edges),
+            labels=self.labels.book.dump(),
         )
-        if "labels" in data:
-            self.labels.book.load(data["labels"])
+
+    def restore(self, state: EngineState) -> None:
+        """Replace everything by a saved state; windows and retention are those of the configuration in force."""
+        self.scorer.restore(state.scorer)
+        self.alarms.restore(state.alarms)
+        self._limiter.restore(state.limiter)
+        self._builds = dict.fromkeys(state.builds)
+        self.errors = Counter(dict(state.errors))
+        self.last_scored = state.last_scored
+        self.edges = deque(state.transitions, maxlen=self.edges.maxlen)
+        self.labels.book.restore(state.labels)
 
 
 def _log_transition(transition: AlarmTransition) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.constants import STEP
@@ -148,6 +148,10 @@ class CounterSeries:
         self._times.clear()
 
 
+SavedCalls = tuple[Producer, CallKey, tuple[int, Count], dict[int, Count]]
+"""The saved form of a `CounterSeries`: its producer and key, its first step with the count then, and its steps."""
+
+
 class CallTotals:
     """Cumulative call counts by producer and time step; merging two takes the larger count."""
 
@@ -234,26 +238,18 @@ class CallTotals:
             for key, series in keys.items():
                 yield producer, key, series
 
-    def dump(self) -> list[Any]:
-        """The totals as plain JSON data."""
-        return [
-            [
-                *producer,
-                *key,
-                [series.first[0], *series.first[1]],
-                {str(step): count for step, count in series.steps.items()},
-            ]
-            for producer, key, series in self
-        ]
+    def dump(self) -> list[SavedCalls]:
+        """The totals in their saved form."""
+        return [(producer, key, series.first, series.steps) for producer, key, series in self]
 
     @classmethod
-    def load(cls, data: list[Any]) -> CallTotals:
-        """The totals that `dump` wrote."""
+    def load(cls, state: Sequence[SavedCalls]) -> CallTotals:
+        """The totals from their saved form."""
         calls = cls()
-        for instance, started, pipeline, source, stratum, (first, *count), steps in data:
-            series = CounterSeries(first, Count(*count))
-            series.steps = {int(step): Count(*values) for step, values in steps.items()}
-            calls._series.setdefault(Producer(instance, started), {})[CallKey(pipeline, source, stratum)] = series
+        for producer, key, first, steps in state:
+            series = CounterSeries(*first)
+            series.steps = steps
+            calls._series.setdefault(producer, {})[key] = series
         return calls
 
 

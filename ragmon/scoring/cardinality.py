@@ -8,10 +8,10 @@ arrived and when, so that a replay admits the same ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,17 +40,39 @@ class _Producer:
     series: set[tuple[str, str, str]] = field(default_factory=set)
 
 
+class SavedProcess(NamedTuple):
+    """The saved form of a process whose totals are accepted."""
+
+    instance: str
+    started: float
+    last: float
+    series: list[tuple[str, str, str]]
+
+
+class ProcessesState(msgspec.Struct):
+    """The saved form of `Processes`."""
+
+    full_until: float = 0.0
+    processes: list[SavedProcess] = []
+
+
 class Processes:
     """The processes whose totals are accepted.
+
+    Args:
+        state: The saved state to start from.
 
     Attributes:
         full_until: Until when no search for free space is made, seconds since the epoch.
     """
 
-    def __init__(self) -> None:
-        self.full_until = 0.0
-        self._held: dict[tuple[str, float], _Producer] = {}
-        self._series_count = 0
+    def __init__(self, state: ProcessesState | None = None) -> None:
+        state = state or ProcessesState()
+        self.full_until = state.full_until
+        self._held = {
+            (instance, started): _Producer(last, set(series)) for instance, started, last, series in state.processes
+        }
+        self._series_count = sum(len(process.series) for process in self._held.values())
 
     def take(self, line: Totals, now: float) -> bool:
         """Whether a process' totals are accepted.
@@ -80,21 +102,10 @@ class Processes:
             self._series_count = sum(len(process.series) for process in self._held.values())
         return self._series_count < PRODUCERS
 
-    def dump(self) -> list[Any]:
-        """The processes as plain JSON data."""
-        return [[*key, process.last, sorted(process.series)] for key, process in self._held.items()]
-
-    def load(self, data: Sequence[Any], full_until: float) -> None:
-        """Restore what `dump` wrote."""
-        self.full_until = full_until
-        self._held = {
-            (instance, started): _Producer(
-                last, {(pipeline, source, stratum) for pipeline, source, stratum in series_keys}
-            )
-            for instance, started, last, *rest in data
-            for series_keys in rest or [[]]  # older versions of ragmon wrote no series
-        }
-        self._series_count = sum(len(process.series) for process in self._held.values())
+    def dump(self) -> ProcessesState:
+        """The processes in their saved form."""
+        processes = [SavedProcess(*key, process.last, sorted(process.series)) for key, process in self._held.items()]
+        return ProcessesState(self.full_until, processes)
 
 
 PAIRS: Final = 32
@@ -132,8 +143,7 @@ class SeriesBudget:
     sources: Mapping[str, int]
 
 
-@dataclass
-class _AdmittedPipeline:
+class AdmittedPipeline(msgspec.Struct):
     """A pipeline that has its own series.
 
     Attributes:
@@ -142,7 +152,29 @@ class _AdmittedPipeline:
     """
 
     last: float
-    sources: set[str] = field(default_factory=set)
+    sources: list[str] = []
+
+
+class LimiterState(msgspec.Struct):
+    """The saved form of a `CardinalityLimiter`.
+
+    Attributes:
+        pipelines: The pipelines that have series.
+        overflow: How often a name was not admitted, by kind.
+        pairs: The builds and indexes of each pipeline, with the time of their last record.
+        recent_pairs: When each pipeline was given a new pair within the last hour.
+        processes: The processes whose totals are accepted.
+        unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
+        unchanged_names: Those names, sorted.
+    """
+
+    pipelines: dict[str, AdmittedPipeline]
+    overflow: dict[str, int]
+    pairs: dict[str, list[tuple[Pair, float]]]
+    recent_pairs: dict[str, list[float]]
+    processes: ProcessesState
+    unchanged_until: float
+    unchanged_names: list[tuple[str | None, ...]]
 
 
 class CardinalityLimiter:
@@ -164,7 +196,7 @@ class CardinalityLimiter:
         self._budget = budget
         self._used = 0
         self._due = inf
-        self._pipelines: dict[str, _AdmittedPipeline] = {}
+        self._pipelines: dict[str, AdmittedPipeline] = {}
         self._pairs: dict[str, dict[Pair, float]] = {}
         self._recent_pairs: dict[str, list[float]] = {}
         self._processes = Processes()
@@ -260,8 +292,8 @@ class CardinalityLimiter:
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
                 self.overflow[constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES] += 1
                 return self._pipeline(OTHER, source, now)
-            admitted = self._pipelines.setdefault(name, _AdmittedPipeline(now))
-            admitted.sources.add(source)
+            admitted = self._pipelines.setdefault(name, AdmittedPipeline(now))
+            admitted.sources.append(source)
             self._used += cost
             self._due = min(self._due, self._due_at(name, admitted))
         admitted.last = now
@@ -279,7 +311,7 @@ class CardinalityLimiter:
         """Whether a pipeline is never removed."""
         return name == OTHER or name in self._configured
 
-    def _due_at(self, name: str, admitted: _AdmittedPipeline) -> float:
+    def _due_at(self, name: str, admitted: AdmittedPipeline) -> float:
         """When a pipeline is removed if no more data of it arrives."""
         return inf if self._is_permanent(name) else admitted.last + SILENT
 
@@ -309,41 +341,27 @@ class CardinalityLimiter:
         pairs[pair] = now
         return pair
 
-    def dump(self) -> dict[str, Any]:
-        """The limiter as plain JSON data."""
-        return {
-            "pipelines": {
-                name: [admitted.last, sorted(admitted.sources)] for name, admitted in self._pipelines.items()
-            },
-            "overflow": self.overflow,
-            "pairs": {name: [[*pair, at] for pair, at in pairs.items()] for name, pairs in self._pairs.items()},
-            "new": self._recent_pairs,
-            "producers": self._processes.dump(),
-            "fresh": [
-                self._unchanged_until,
-                self._processes.full_until,
-                [list(names) for names in self._unchanged_names],
-            ],
-        }
+    def dump(self) -> LimiterState:
+        """The limiter in its saved form; parts of it are not copied."""
+        return LimiterState(
+            pipelines=self._pipelines,
+            overflow=self.overflow,
+            pairs={name: list(pairs.items()) for name, pairs in self._pairs.items()},
+            recent_pairs=self._recent_pairs,
+            processes=self._processes.dump(),
+            unchanged_until=self._unchanged_until,
+            unchanged_names=sorted(self._unchanged_names, key=repr),
+        )
 
-    def load(self, data: Mapping[str, Any], heard: float) -> None:
-        """Restore what `dump` wrote.
-
-        Args:
-            data: The dumped data.
-            heard: When the last record arrived, seconds since the epoch; older versions of ragmon did not store it per
-                pipeline.
-        """
-        self.overflow = Counter(data.get("overflow", {}))
-        self._pairs = {name: {(b, i): at for b, i, at in pairs} for name, pairs in data["pairs"].items()}
-        self._recent_pairs = {name: list(times) for name, times in data["new"].items()}
-        self._unchanged_until, full_until, unchanged_names = data["fresh"]
-        self._processes.load(data["producers"], full_until)
-        self._unchanged_names = {tuple(names) for names in unchanged_names}
-        pipelines = data["pipelines"]
-        if not isinstance(pipelines, dict):  # older versions of ragmon wrote only names
-            pipelines = {name: [heard, [constants.LIVE]] for name in pipelines}
-        self._pipelines = {name: _AdmittedPipeline(last, set(sources)) for name, (last, sources) in pipelines.items()}
+    def restore(self, state: LimiterState) -> None:
+        """Replace everything by a saved state."""
+        self.overflow = Counter(state.overflow)
+        self._pipelines = state.pipelines
+        self._pairs = {name: dict(pairs) for name, pairs in state.pairs.items()}
+        self._recent_pairs = state.recent_pairs
+        self._processes = Processes(state.processes)
+        self._unchanged_until = state.unchanged_until
+        self._unchanged_names = set(state.unchanged_names)
         self._count()
 
 

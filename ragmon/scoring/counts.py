@@ -6,8 +6,11 @@ Counts of gold items are kept by step while fresh, by hour later, and as one tab
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
+
+import msgspec
 
 from ragmon.core.constants import HOUR, STAGES, STEP
 from ragmon.core.record import Latency
@@ -24,6 +27,16 @@ _stages = attrgetter(*STAGES)
 T = TypeVar("T")
 Sums = list[int]
 """`[n, sum, sum of squares]` of a measure, in micro-units."""
+
+
+class BucketState(msgspec.Struct, omit_defaults=True):
+    """The saved form of a `WindowBucket`: its facts are text (`key_text`), because JSON has no other keys."""
+
+    cells: dict[str, int] = {}
+    measures: dict[str, dict[str, Sums]] = {}
+    latency: dict[str, dict[int, int]] = {}
+    spill: dict[str, Sums] = {}
+    spilled: int = 0
 
 
 class WindowBucket:
@@ -100,36 +113,26 @@ class WindowBucket:
         """How many requests the row holds."""
         return sum(self.cells.values()) + self.spilled
 
-    def dump(self) -> dict[str, Any]:
-        """The row as plain JSON data, without empty parts."""
-        parts = {
-            "cells": {key_text(key): n for key, n in self.cells.items()},
-            "measures": {
-                name: {key_text(key): sums for key, sums in cells.items()} for name, cells in self.measures.items()
-            },
-            "latency": {stage: {str(i): n for i, n in counts.items()} for stage, counts in self.latency.items()},
-            "spill": self.spill,
-            "spilled": self.spilled,
-        }
-        return {name: part for name, part in parts.items() if part}
+    def dump(self) -> BucketState:
+        """The row in its saved form."""
+        measures = {name: with_text_keys(cells) for name, cells in self.measures.items()}
+        return BucketState(with_text_keys(self.cells), measures, self.latency, self.spill, self.spilled)
 
     @classmethod
-    def load(cls, data: Mapping[str, Any]) -> WindowBucket:
-        """The row that `dump` wrote."""
+    def load(cls, state: BucketState) -> WindowBucket:
+        """A row from its saved form."""
         row = cls()
-        row.cells = {text_key(key): n for key, n in data.get("cells", {}).items()}
-        row.measures = {
-            name: {text_key(key): list(sums) for key, sums in cells.items()}
-            for name, cells in data.get("measures", {}).items()
-        }
-        row._latency = {
-            stage: {int(i): n for i, n in counts.items()} for stage, counts in data.get("latency", {}).items()
-        }
-        row.spill = {metric: list(sums) for metric, sums in data.get("spill", {}).items()}
-        row.spilled = data.get("spilled", 0)
+        row.cells = with_keys(state.cells)
+        row.measures = {name: with_keys(cells) for name, cells in state.measures.items()}
+        row._latency, row.spill, row.spilled = state.latency, state.spill, state.spilled
         return row
 
 
+_KNOWN_KEYS: Final = 16_384
+"""Facts and texts that are cached: many rows hold the same few."""
+
+
+@lru_cache(_KNOWN_KEYS)
 def key_text(key: Key) -> str:
     """Facts as text: hexadecimal fields joined by colons (ranks may have a thousand bits; JSON numbers have 53).
 
@@ -140,11 +143,22 @@ def key_text(key: Key) -> str:
     return ":".join([*(format(number, "x") for number in numbers), ",".join(map(str, text_ranks))])
 
 
+@lru_cache(_KNOWN_KEYS)
 def text_key(text: str) -> Key:
     """Parse what `key_text` wrote."""
     *numbers, ranks = text.split(":")
     flags, relevant, retrieved, found, candidates, verdicts = (int(number, 16) for number in numbers)
     return flags, relevant, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
+
+
+def with_text_keys(table: Mapping[Key, T]) -> dict[str, T]:
+    """A table by facts, with the facts as text."""
+    return {key_text(key): value for key, value in table.items()}
+
+
+def with_keys(table: Mapping[str, T]) -> dict[Key, T]:
+    """Undo `with_text_keys`."""
+    return {text_key(text): value for text, value in table.items()}
 
 
 def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
@@ -165,6 +179,15 @@ def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
 
 Table = dict[str, dict[Key, int]]
 """Facts by gold item."""
+SavedTable = dict[str, dict[str, int]]
+
+
+class ItemsState(msgspec.Struct):
+    """The saved form of `ItemCounts`."""
+
+    steps: dict[int, SavedTable] = {}
+    hours: dict[int, SavedTable] = {}
+    whole: SavedTable = {}
 
 
 class ItemCounts:
@@ -227,30 +250,30 @@ class ItemCounts:
         """Every table."""
         return self.window(None, 0)
 
-    def dump(self) -> dict[str, Any]:
-        """The tables as plain JSON data."""
-        return {
-            "steps": {str(start): _dump(table) for start, table in self.steps.items()},
-            "hours": {str(hour): _dump(table) for hour, table in self.hours.items()},
-            "whole": _dump(self.whole),
-        }
+    def dump(self) -> ItemsState:
+        """The tables in their saved form."""
+        return ItemsState(
+            steps={start: _saved(table) for start, table in self.steps.items()},
+            hours={hour: _saved(table) for hour, table in self.hours.items()},
+            whole=_saved(self.whole),
+        )
 
     @classmethod
-    def load(cls, data: Mapping[str, Any]) -> ItemCounts:
-        """The tables that `dump` wrote."""
-        tables = cls()
-        tables.steps = {int(start): _load(table) for start, table in data["steps"].items()}
-        tables.hours = {int(hour): _load(table) for hour, table in data["hours"].items()}
-        tables.whole = _load(data["whole"])
-        return tables
+    def load(cls, state: ItemsState) -> ItemCounts:
+        """The tables from their saved form."""
+        items = cls()
+        items.steps = {start: _table(saved) for start, saved in state.steps.items()}
+        items.hours = {hour: _table(saved) for hour, saved in state.hours.items()}
+        items.whole = _table(state.whole)
+        return items
 
 
-def _dump(table: Table) -> dict[str, dict[str, int]]:
-    return {qid: {key_text(key): n for key, n in facts.items()} for qid, facts in table.items()}
+def _saved(table: Table) -> SavedTable:
+    return {qid: with_text_keys(facts) for qid, facts in table.items()}
 
 
-def _load(table: Mapping[str, Mapping[str, int]]) -> Table:
-    return {qid: {text_key(key): n for key, n in facts.items()} for qid, facts in table.items()}
+def _table(saved: SavedTable) -> Table:
+    return {qid: with_keys(facts) for qid, facts in saved.items()}
 
 
 def add_table(mine: Table, other: Mapping[str, Mapping[Key, int]]) -> None:

@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
 from ragmon.metrics.facts import Key
-from ragmon.scoring.counts import key_text, text_key
+from ragmon.scoring.counts import with_keys, with_text_keys
 from ragmon.stats import buckets
 
 STEP: Final = 60
@@ -36,6 +38,25 @@ class CountedRecord(NamedTuple):
     gold: str = ""
     gold_version: str = ""
     where: str = ""
+
+
+class StepState(msgspec.Struct):
+    """The saved form of a `Step`; its facts are text (`ragmon.scoring.counts.key_text`)."""
+
+    minute: int
+    facts: list[tuple[CountedRecord, dict[str, dict[str, int]]]]
+    measures: list[tuple[tuple[CountedRecord, str], dict[str, list[int]]]]
+    latency: dict[str, dict[str, list[float]]]
+    shapes: list[tuple[tuple[str, str], dict[int, int]]]
+    indexes: list[tuple[str, str]]
+
+
+class MinutesState(msgspec.Struct):
+    """The saved form of `MinuteBatches`: its counters, and the open steps by pipeline."""
+
+    closed: int
+    late: int
+    open: list[tuple[str, StepState]]
 
 
 @dataclass
@@ -96,47 +117,35 @@ class Step:
             self.shapes.setdefault(key, Counter()).update(buckets(values))
         self.values.clear()
 
-    def dump(self) -> dict[str, Any]:
-        """The step as plain JSON data."""
+    def dump(self) -> StepState:
+        """The step in its saved form; parts of it are not copied."""
         self.flush()
-        return {
-            "minute": self.minute,
-            "facts": [
-                [
-                    *place,
-                    {cluster: {key_text(key): n for key, n in cells.items()} for cluster, cells in clusters.items()},
-                ]
+        return StepState(
+            minute=self.minute,
+            facts=[
+                (place, {cluster: with_text_keys(cells) for cluster, cells in clusters.items()})
                 for place, clusters in self.facts.items()
             ],
-            "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
-            "latency": self.latency,
-            "shapes": [[*key, counts] for key, counts in self.shapes.items()],
-            "indexes": sorted(map(list, self.indexes)),
-        }
-
-    @classmethod
-    def load(cls, data: Mapping[str, Any]) -> Step:
-        """The step that `dump` wrote."""
-        return cls(
-            data["minute"],
-            {
-                CountedRecord(*place): {
-                    c: {text_key(key): n for key, n in cells.items()} for c, cells in clusters.items()
-                }
-                for *place, clusters in data["facts"]
-            },
-            {(CountedRecord(*place), name): clusters for *place, name, clusters in data["measures"]},
-            data["latency"],
-            {(source, name): _counter(counts) for source, name, counts in data["shapes"]},
-            indexes={(build, index) for build, index in data["indexes"]},
+            measures=list(self.measures.items()),
+            latency=self.latency,
+            shapes=list(self.shapes.items()),
+            indexes=sorted(self.indexes),
         )
 
-
-def _counter(counts: Mapping[str, int] | list[float]) -> Counter[int]:
-    """Counts with integer keys, from JSON whose keys are text; older states have a list of values."""
-    if isinstance(counts, list):
-        return Counter(buckets(counts))
-    return Counter({int(key): n for key, n in counts.items()})
+    @classmethod
+    def load(cls, state: StepState) -> Step:
+        """A step from its saved form."""
+        return cls(
+            state.minute,
+            {
+                place: {cluster: with_keys(cells) for cluster, cells in clusters.items()}
+                for place, clusters in state.facts
+            },
+            dict(state.measures),
+            state.latency,
+            {key: Counter(counts) for key, counts in state.shapes},
+            indexes=set(state.indexes),
+        )
 
 
 def _shapes(record: Record) -> Iterator[tuple[str, float]]:
@@ -258,14 +267,14 @@ class MinuteBatches:
             self.closed = minute
         return closed_steps
 
-    def dump(self) -> dict[str, Any]:
-        """The open steps as plain JSON data."""
+    def dump(self) -> MinutesState:
+        """The open steps in their saved form."""
         steps = [(pipeline, step.dump()) for steps in self._open.values() for pipeline, step in steps.items()]
-        return {"closed": self.closed, "late": self.late, "open": steps}
+        return MinutesState(self.closed, self.late, steps)
 
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.closed, self.late = data["closed"], data["late"]
+    def restore(self, state: MinutesState) -> None:
+        """Replace everything by a saved state."""
+        self.closed, self.late = state.closed, state.late
         self._open = {}
-        for pipeline, step in data["open"]:
-            self._open.setdefault(step["minute"], {})[pipeline] = Step.load(step)
+        for pipeline, step in state.open:
+            self._open.setdefault(step.minute, {})[pipeline] = Step.load(step)

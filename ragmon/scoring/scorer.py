@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+import msgspec
+
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
@@ -24,7 +26,7 @@ from ragmon.scoring.counts import CELLS
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
-from ragmon.scoring.windows import SeriesKey, State, WindowSeries
+from ragmon.scoring.windows import SeriesKey, State, WindowSeries, WindowsState
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,15 @@ class ScoreObserver(Protocol):
             measured: Its measured scores in micro-units, of metrics that apply to it.
             slices: The slices it belongs to.
         """
+
+
+class ScorerState(msgspec.Struct):
+    """The saved form of a scorer's counts."""
+
+    windows: WindowsState
+    scored: int
+    unmatched: int
+    dropped: dict[str, int]
 
 
 class Scorer:
@@ -227,6 +238,16 @@ class Scorer:
     def replace_state(self, state: State) -> None:
         """Count in another state from here on."""
         self.state = state
+        self._streams.clear()
+
+    def dump(self) -> ScorerState:
+        """The counts in their saved form; parts of them are not copied."""
+        return ScorerState(self.state.dump(), self.scored, self.unmatched, self.dropped)
+
+    def restore(self, state: ScorerState) -> None:
+        """Replace all counts by saved ones; the retention of the state stays."""
+        self.state.restore(state.windows)
+        self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
         self._streams.clear()
 
     def reset_labels(self) -> None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import CallKey, CallTotals, Count
-from ragmon.scoring.counts import ItemCounts, Table, WindowBucket
+from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls
+from ragmon.scoring.counts import BucketState, ItemCounts, ItemsState, Table, WindowBucket
 
 UNTIMED: Final = -1
 """The step of records without a time: they are in the totals, but in no window."""
@@ -71,6 +73,40 @@ class WindowSeries:
                 own_rows.setdefault(start, WindowBucket()).merge(row)
         self.past.merge(other.past)
         self.items.merge(other.items)
+
+    def dump(self) -> SeriesState:
+        """The series in its saved form."""
+        fresh, folded = ({start: row.dump() for start, row in rows.items()} for rows in (self.fresh, self.folded))
+        return SeriesState(fresh, folded, self.past.dump(), self.items.dump())
+
+    @classmethod
+    def load(cls, state: SeriesState) -> WindowSeries:
+        """A series from its saved form."""
+        series = cls()
+        series.fresh = {start: WindowBucket.load(row) for start, row in state.fresh.items()}
+        series.folded = {start: WindowBucket.load(row) for start, row in state.folded.items()}
+        series.past = WindowBucket.load(state.past)
+        series.items = ItemCounts.load(state.items)
+        return series
+
+
+class SeriesState(msgspec.Struct):
+    """The saved form of a `WindowSeries`."""
+
+    fresh: dict[int, BucketState]
+    folded: dict[int, BucketState]
+    past: BucketState
+    items: ItemsState
+
+
+class WindowsState(msgspec.Struct):
+    """The saved form of a `State`; its retention is that of the configuration."""
+
+    newest: float
+    fold_due: float
+    calls: list[SavedCalls]
+    matched: list[tuple[tuple[str, str], int]]
+    series: list[tuple[SeriesKey, SeriesState]]
 
 
 class State:
@@ -230,9 +266,9 @@ class State:
             for start, row in (*series.folded.items(), *series.fresh.items()):
                 step = start if start == UNTIMED else start // FOLDED * FOLDED
                 folded.setdefault(step, WindowBucket()).merge(row)
-            rows += [{"series": list(key), "step": step, **folded[step].dump()} for step in sorted(folded)]
+            rows += [{"series": list(key), "step": step, **_plain(folded[step])} for step in sorted(folded)]
             if series.past.count:
-                rows.append({"series": list(key), "step": None, **series.past.dump()})
+                rows.append({"series": list(key), "step": None, **_plain(series.past)})
         return rows
 
     def digest(self) -> str:
@@ -244,29 +280,24 @@ class State:
             digest.update(json.dumps(sorted(self.matched.items()), separators=(",", ":")).encode())
         return digest.hexdigest()
 
-    def dump(self) -> dict[str, Any]:
-        """The whole state as plain JSON data."""
-        return {
-            "newest": self.newest,
-            "fold_due": self._fold_due,
-            "retention": self.retention,
-            "timed_items": self.timed_items,
-            "calls": self.calls.dump(),
-            "matched": [[pipeline, how, n] for (pipeline, how), n in self.matched.items()],
-            "series": [{"key": list(key), **_dump(series)} for key, series in self.series.items()],
-        }
+    def dump(self) -> WindowsState:
+        """The whole state in its saved form; parts of it are not copied."""
+        return WindowsState(
+            newest=self.newest,
+            fold_due=self._fold_due,
+            calls=self.calls.dump(),
+            matched=list(self.matched.items()),
+            series=[(key, series.dump()) for key, series in self.series.items()],
+        )
 
-    @classmethod
-    def load(cls, data: Mapping[str, Any]) -> State:
-        """The state that `dump` wrote."""
-        state = cls(retention=data["retention"], timed_items=data["timed_items"])
-        state.newest = data["newest"]
-        state._fold_due = data.get("fold_due", 0.0)
-        state.calls = CallTotals.load(data["calls"])
-        state.matched = Counter({(pipeline, how): n for pipeline, how, n in data.get("matched", ())})
-        for entry in data["series"]:
-            state.series[SeriesKey(*entry["key"])] = _load(entry)
-        return state
+    def restore(self, state: WindowsState) -> None:
+        """Replace everything by a saved state; the retention stays."""
+        self.newest, self._fold_due = state.newest, state.fold_due
+        self.calls = CallTotals.load(state.calls)
+        self.matched = Counter(dict(state.matched))
+        self.series = {key: WindowSeries.load(series) for key, series in state.series}
+        self.remembered = {}
+        self._changes = 0
 
 
 def grid(span: int, now: float) -> tuple[int, int]:
@@ -281,22 +312,10 @@ def edges(span: int, now: float) -> tuple[int, int]:
     return max(0, end - span), end
 
 
-def _dump(series: WindowSeries) -> dict[str, Any]:
-    return {
-        "fresh": {str(start): row.dump() for start, row in series.fresh.items()},
-        "folded": {str(start): row.dump() for start, row in series.folded.items()},
-        "past": series.past.dump(),
-        "items": series.items.dump(),
-    }
-
-
-def _load(data: Mapping[str, Any]) -> WindowSeries:
-    series = WindowSeries()
-    series.fresh = {int(start): WindowBucket.load(row) for start, row in data["fresh"].items()}
-    series.folded = {int(start): WindowBucket.load(row) for start, row in data["folded"].items()}
-    series.past = WindowBucket.load(data["past"])
-    series.items = ItemCounts.load(data["items"])
-    return series
+def _plain(row: WindowBucket) -> dict[str, Any]:
+    """A row as plain data, as digests are made of it."""
+    data: dict[str, Any] = msgspec.to_builtins(row.dump(), str_keys=True)
+    return data
 
 
 class Kind(NamedTuple):

@@ -11,6 +11,7 @@ from ragmon.alarms.observations import Observations
 from ragmon.core.record import Record
 from ragmon.stats import wilson
 from tests.support.alarming import GOOD, Traffic, World, said
+from tests.support.saved import saved
 
 LEARN = 60
 
@@ -56,29 +57,29 @@ def test_it_is_used_after_the_time_to_learn_and_with_enough_observations(make, a
 
 def test_what_is_younger_than_a_quarter_of_an_hour_is_not_learned():
     baseline = minutes(gold(), Observations(ones=1), 1, 40)
-    assert (baseline.n, DELAY) == (40 - 15, 15)
+    assert (baseline.learned.n, DELAY) == (40 - 15, 15)
     baseline.forget()
     minutes(baseline, Observations(zeros=1), 41, 41 + 14)
-    assert (baseline.n, baseline.total) == (25, 25.0)
+    assert (baseline.learned.n, baseline.learned.total) == (25, 25.0)
     minutes(baseline, Observations(zeros=1), 56, 56)
-    assert (baseline.n, baseline.total) == (26, 25.0)
+    assert (baseline.learned.n, baseline.learned.total) == (26, 25.0)
 
 
 def test_a_gap_in_the_traffic_counts_as_time():
     baseline = minutes(gold(), Observations(ones=100), 1, 1)
     minutes(baseline, Observations(ones=100), 200, 200)
-    assert (baseline.usable, baseline.n) == (True, 100)
+    assert (baseline.learned.usable, baseline.learned.n) == (True, 100)
 
 
 @pytest.mark.parametrize(("make", "a_minute", "full"), [(gold, 30, 1_000), (live, 700, 20_000)])
 def test_it_is_frozen_when_it_is_full(make, a_minute, full):
     """And what still waits is not learned either."""
     baseline = minutes(make(), Observations(ones=a_minute), 0, 90)
-    assert (baseline.state, full <= baseline.n < full + a_minute) == ("frozen", True)
-    before = baseline.dump()
+    assert (baseline.state, full <= baseline.learned.n < full + a_minute) == ("frozen", True)
+    before = saved(baseline.learned)
     minutes(baseline, Observations(zeros=a_minute), 91, 300)
-    assert baseline.dump() == before
-    assert before["waiting"] == []
+    assert baseline.learned == before
+    assert before.waiting == []
 
 
 @given(st.integers(1, 3_000), st.integers(1, 120), st.integers(1, 200))
@@ -103,7 +104,7 @@ def test_the_level_is_wilsons_bound_less_a_margin(z, margin, scores):
 
 def learned(world, name):
     baseline = world.alarms.of("default").baselines[name]
-    return baseline.n, baseline.total, len(baseline.dump()["waiting"])
+    return baseline.learned.n, baseline.learned.total, len(baseline.learned.waiting)
 
 
 def test_while_anything_fires_nothing_is_learned_and_what_waits_is_dropped():
@@ -228,14 +229,14 @@ def test_latency_learns_what_is_slow_first_and_then_how_common_that_is():
     latency.see(60, minute)
     latency.learn(60)
     assert latency.p95 == pytest.approx(95, rel=0.02)
-    assert latency.share.total / latency.share.n == pytest.approx(0.05, abs=0.011)
+    assert latency.share.learned.total / latency.share.learned.n == pytest.approx(0.05, abs=0.011)
     assert latency.of([[200.0], [1.0, 200.0], [1.0]]) == Observations(ones=1, zeros=1, parts=(0.5,))
     assert (latency.of([[120.0]]).ones, latency.of([[120.0]], ratio=1.5).ones) == (1, 0)
-    known = latency.share.n
+    known = latency.share.learned.n
     for number in range(61, 90):
         latency.see(number, minute)
         latency.learn(number)
-    assert latency.share.n == known + 29 * 100, "what waited when the p95 was known is not lost"
+    assert latency.share.learned.n == known + 29 * 100, "what waited when the p95 was known is not lost"
 
 
 def test_too_little_latency_is_no_baseline():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -18,6 +17,7 @@ from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from tests.support.alarming import FAULTS, GOLD, GOOD, NOON, REFUSAL, Traffic, World, said, shown
 from tests.support.oracle.draw import drawn
+from tests.support.saved import saved
 
 WRONG = said("quite something else", ["d1"])
 NEWER = GoldSet("gold", tuple(replace(item, question=f"{item.question} Today?") for item in GOLD.items))
@@ -76,7 +76,7 @@ def test_the_first_source_that_ever_had_data_is_looked_at(minutes):
         known[False] |= {*golden, *free}
         orders = {True: GOLD_SOURCES, False: FREE_SOURCES}
         expected = {kind: next(s for s in orders[kind] if s in known[kind]) for kind in orders if known[kind]}
-        assert selector.sources == expected
+        assert selector.state.sources == expected
         assert changed.sources == {kind for kind in before if before[kind] != expected[kind]}
         before = expected
 
@@ -125,7 +125,7 @@ def test_drift_of_another_source_is_drift_of_nothing():
 def upgraded(world, gold):
     """A world that goes on from another one's checkpoint with another gold set."""
     found = World(gold=(gold,), traffic=Traffic(2))
-    found.alarms.load(json.loads(json.dumps(world.alarms.dump())))
+    found.alarms.restore(saved(world.alarms.dump()))
     found.minute = world.minute
     return found
 
@@ -143,7 +143,7 @@ def test_another_version_of_the_gold_set_starts_alarms_on_gold_anew_and_leaves_t
     assert {edge.state for edge in edges} == {"resolved"}
     assert {"compliance", "compliance:look"} <= world.firing
     assert world.state("answer_precision:look").level is None
-    assert not any(world.alarms.of("default").selector.first.values())
+    assert not any(world.alarms.of("default").selector.state.first.values())
     assert world.state("compliance:look").level == old.state("compliance:look").level
     world.run(30, listless=0.5)
     assert world.firing == fired - {edge.alert for edge in edges}
@@ -251,14 +251,14 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
         world.feed([*users(world, *[FAULTS["listless"]] * 60), *asked(world, GOOD)])
     assert "compliance" in world.firing
     selector = world.alarms.of("default").selector
-    assert set(selector.first["answer_precision"]) == {"a0"}
+    assert set(selector.state.first["answer_precision"]) == {"a0"}
     for _ in range(5):
         world.feed([*users(world, *[FAULTS["listless"]] * 60), *asked(world, WRONG, WRONG)])
-    assert set(selector.first["answer_precision"]) == {"a0"}
+    assert set(selector.state.first["answer_precision"]) == {"a0"}
     for _ in range(10):
         world.feed([*users(world, *[GOOD] * 60), *asked(world, GOOD, GOOD)])
     assert world.firing == set()
-    assert selector.first["answer_precision"] == {"a0": 1_000_000, "a1": 1_000_000}
+    assert selector.state.first["answer_precision"] == {"a0": 1_000_000, "a1": 1_000_000}
 
 
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():

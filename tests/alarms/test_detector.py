@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragmon.alarms import AlarmRule
-from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, Detector, evidence
+from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, DetectionState, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.stats import MICRO, micro
+from tests.support.saved import saved
 
 FALLS = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
 LEVELS = st.one_of(st.floats(0.01, 0.999), st.sampled_from([0.0, 0.5, 0.8, 0.95, HIGHEST, 1.0]))
@@ -349,19 +350,19 @@ def test_it_starts_from_nothing_when_it_resolves():
     changes(alarm, [BAD] * 10)
     while alarm.firing is not None:
         alarm.step(10, seen(GOOD), LEVEL)
-    assert alarm.dump() == {**Alarm(WATCH).dump(), "back": alarm.dump()["back"]}
+    assert alarm.state == msgspec.structs.replace(DetectionState(), recovered_level=alarm.state.recovered_level)
 
 
 @pytest.mark.slow
 @given(MINUTES, MINUTES)
 def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(before, after):
-    alarm, restored = Alarm(WATCH), Alarm(WATCH)
+    alarm = Alarm(WATCH)
     changes(alarm, before)
-    restored.restore(json.loads(json.dumps(alarm.dump())))
+    restored = Alarm(WATCH, saved(alarm.state))
     assert restored.evidence == alarm.evidence
     assert restored.firing == alarm.firing
     assert changes(restored, after) == changes(alarm, after)
-    assert restored.dump() == alarm.dump()
+    assert restored.state == alarm.state
 
 
 def test_a_flood_of_failures_fires_once_and_can_still_resolve():
@@ -371,4 +372,4 @@ def test_a_flood_of_failures_fires_once_and_can_still_resolve():
     found += [alarm.step(minute, calm, LEVEL) for minute in range(5, 10)]
     assert [change for change in found if change is not None] == ["firing", "resolved"]
     assert found[0] == "firing"
-    assert math.isfinite(alarm.detector.mean)
+    assert math.isfinite(alarm.state.detector.mean)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -27,6 +26,7 @@ from ragmon.alarms.drift import (
 )
 from ragmon.stats import bucket, buckets
 from ragmon.stats.histograms import decile_edges
+from tests.support.saved import saved
 
 
 @st.composite
@@ -185,11 +185,11 @@ def test_a_reference_takes_three_thousand_observations_and_an_hour():
     for n, minutes in ((50, 60), (10, 300), (600, 60), (7, 429)):
         shape = DistributionMonitor()
         feed(shape, minutes, n=n)
-        assert shape.dump()["edges"] is None, n
+        assert shape.edges is None, n
         feed(shape, 1, n=n, begin=minutes)
-        assert len(shape.dump()["edges"]) == 9, n
-        assert sum(shape.dump()["reference"]) == n * minutes >= REFERENCE
-        assert shape.dump()["block"] == {str(place): k for place, k in minute(1.0, n, minutes).items()}
+        assert len(shape.edges) == 9, n
+        assert sum(shape.reference) == n * minutes >= REFERENCE
+        assert shape.block == minute(1.0, n, minutes)
 
 
 @pytest.mark.parametrize(("n", "minutes"), [(50, PERIOD), (5, PERIOD), (4, 75), (1, BLOCK)])
@@ -205,9 +205,8 @@ def test_values_on_an_edge_count_below_it():
     shape, counts = DistributionMonitor(), {place: 10 * place for place in range(1, 13)}
     for at in range(PERIOD + 1):
         shape.step(at, counts)
-    held = shape.dump()
-    up_to = [PERIOD * sum(n for place, n in counts.items() if place <= edge) for edge in held["edges"]]
-    assert list(accumulate(held["reference"])) == [*up_to, PERIOD * sum(counts.values())]
+    up_to = [PERIOD * sum(n for place, n in counts.items() if place <= edge) for edge in shape.edges]
+    assert list(accumulate(shape.reference)) == [*up_to, PERIOD * sum(counts.values())]
 
 
 def test_minutes_without_traffic_pass_like_others():
@@ -223,7 +222,7 @@ def test_a_property_with_one_value_never_fires():
     shape = DistributionMonitor()
     same = {bucket(250.0): 50}
     assert not any(shape.step(at, same) for at in range(600))
-    assert len(shape.dump()["reference"]) == 1
+    assert len(shape.reference) == 1
 
 
 def test_acknowledged_what_it_is_now_becomes_the_reference():
@@ -240,15 +239,15 @@ def test_acknowledged_what_it_is_now_becomes_the_reference():
     st.lists(st.tuples(st.sampled_from([1.0, 2.0]), st.integers(200, 800)), min_size=1, max_size=30), st.integers(0, 30)
 )
 def test_a_shape_goes_on_from_a_checkpoint(steps, cut):
-    whole, restored = DistributionMonitor(), DistributionMonitor()
+    whole = DistributionMonitor()
     before, after = steps[:cut], steps[cut:]
     for at, (value, n) in enumerate(before):
         whole.step(20 * at, minute(value, n, at))
-    restored.restore(json.loads(json.dumps(whole.dump())))
+    restored = saved(whole)
     for at, (value, n) in enumerate(after, start=cut):
         assert restored.step(20 * at, minute(value, n, at)) == whole.step(20 * at, minute(value, n, at))
         assert restored.firing == whole.firing
-    assert restored.dump() == whole.dump()
+    assert restored == whole
 
 
 # --- indexes ----------------------------------------------------------------------------------------------------------
@@ -316,9 +315,7 @@ def test_it_fires_while_more_than_so_many_answered_within_the_hour(gaps, limit, 
     indexes, found, before = IndexMonitor(limit), [], False
     for place, (now, seen) in enumerate(steps):
         if place == cut:
-            dumped = json.loads(json.dumps(indexes.dump()))
-            indexes = IndexMonitor(limit)
-            indexes.restore(dumped)
+            indexes = saved(indexes)
         assert indexes.step(now, seen) == (indexes.firing != before)
         before = indexes.firing
         found.append(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import msgspec
@@ -17,6 +16,7 @@ from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches, cluster
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import buckets
 from tests.support.random_records import NOON, worlds
+from tests.support.saved import saved
 
 EVER = float("inf")
 ITEM = GoldItem("a", "Is it?", answerable=True, claim_substrings=["it is"], citations=["d1"], tags={"lang": "de"})
@@ -262,10 +262,10 @@ def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
         record = Record(ts=NOON, source="live", session="s", latency_ms=Latency(total=value))
         steps.collect("p", NOON, "live", record, None, (0, 0, 0, 0, 0, 0, ()), {}, ())
         if n == 7_777:
-            steps.restore(json.loads(msgspec.json.encode(steps.dump())))
+            steps.restore(saved(steps.dump()))
     ((_, step),) = steps.close(NOON + 120)
     assert step.shape("live", "latency") == buckets(values)
-    assert len(msgspec.json.encode(step.dump()["shapes"])) < 20_000
+    assert len(msgspec.json.encode(step.dump().shapes)) < 20_000
 
 
 @settings(max_examples=150, deadline=None)

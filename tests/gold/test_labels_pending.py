@@ -11,6 +11,7 @@ from ragmon.gold.labels.ratings import EVICTED, JOINED, SHARE, LabelStore, Pendi
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from tests.support.keepers import Hand
+from tests.support.saved import saved
 from tests.support.serving import asked, replayed, whole
 
 MOST = 80
@@ -26,7 +27,7 @@ def early(most=MOST, largest=10**9):
 
 
 def numbers(room):
-    return [int(told["trace_id"], 16) - 1 for _, told in room.dump()]
+    return [int(label.trace_id, 16) - 1 for _, label in room]
 
 
 def test_whoever_floods_the_room_makes_room_with_their_own():
@@ -73,9 +74,9 @@ def test_nobody_within_their_share_is_driven_out_by_one_who_is_not(steps):
             plain.pop(next(place for place, (_, of) in enumerate(plain) if most in (None, of)))
             assert left == 1
         again = early()
-        assert again.load(list(room.dump())) == 0
+        assert sum(again.put(label, at) for at, label in room) == 0
         room = again if time % 7 == 0 else room
-    assert [(number, told["rater"]) for number, (_, told) in zip(numbers(room), room.dump(), strict=True)] == plain
+    assert [(number, label.rater) for number, (_, label) in zip(numbers(room), room, strict=True)] == plain
 
 
 @pytest.mark.slow
@@ -103,9 +104,9 @@ def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
         for book in (one, other):
             book.keep(label(number // 2, "ab"[number % 2] if number % 5 else f"r{number}"), float(number))
         if number % 10 == 0:
-            saved = other.dump()
+            held = saved(other.dump())
             other = LabelStore()
-            other.load(saved)
+            other.restore(held)
     assert one.dump() == other.dump()
 
 

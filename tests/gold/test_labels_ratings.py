@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from ragmon.gold.labels.ratings import (
     Rating,
     consensus,
 )
+from tests.support.saved import saved
 
 TRACE = "5a" * 16
 LARGE = 100_000
@@ -153,7 +153,7 @@ class TestBook:
         for number in range(n):
             book.keep(large(number), 0.0)
         assert 0 < book.results[EVICTED] == n - book.waiting
-        assert MAX_BYTES / 2 < len(json.dumps(book.dump())) < MAX_BYTES
+        assert MAX_BYTES / 2 < len(msgspec.json.encode(book.dump())) < MAX_BYTES
 
     @pytest.mark.slow
     def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
@@ -161,7 +161,7 @@ class TestBook:
         for number in range(n):
             assert book.hear(large(number), 0.0) is not None
         assert book.results == {JOINED: n}
-        assert len(json.dumps(book.dump())) < MAX_BYTES
+        assert len(msgspec.json.encode(book.dump())) < MAX_BYTES
         book.hear(large(n - 1), 1.0)
         book.hear(large(0), 1.0)
         assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
@@ -188,7 +188,7 @@ class TestBook:
             for number in range(MAX_BYTES // LARGE // 2):
                 assert len(book.take(large(number).trace_id)) == 1
             again = LabelStore(ttl=60.0)
-            again.load(book.dump())
+            again.restore(saved(book.dump()))
             book = again
         assert not book.results[EVICTED]
 
@@ -198,16 +198,16 @@ class TestBook:
         book = LabelStore()
         for number in range(MAX_BYTES // LARGE // 2):
             book.hear(large(number), 0.0)
-        told = book.dump()
-        for answer in told["answers"].values():
-            del answer["size"]
+        told = saved(book.dump())
+        for answer in told.answers.values():
+            answer.size = 0
         again = LabelStore()
-        again.load(told)
+        again.restore(told)
         for number in range(MAX_BYTES // LARGE // 2):
             again.hear(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
         for number in range(MAX_BYTES // LARGE * 21 // 20):
             again.hear(large(-1 - number), 2.0)
-        assert len(json.dumps(again.dump())) < MAX_BYTES
+        assert len(msgspec.json.encode(again.dump())) < MAX_BYTES
 
     def test_what_was_said_long_ago_is_forgotten(self):
         book = LabelStore(ttl=60.0)
@@ -219,10 +219,10 @@ class TestBook:
         book = LabelStore()
         book.hear(label(correct=True, ts=5.0, comment="rude words"), 10.0)
         book.keep(label(trace_id="b" * 32, correct=False, comment="rude words"), 10.0)
-        told = book.dump()
+        told = saved(book.dump())
         assert "rude" not in str(told)
         again = LabelStore()
-        again.load(told)
+        again.restore(told)
         again.hear(label(correct=True, ts=6.0), 20.0)
-        assert again.dump()["results"] == {JOINED: 1, DUPLICATE: 1}
+        assert again.dump().results == {JOINED: 1, DUPLICATE: 1}
         assert again.waiting == 1

@@ -23,6 +23,7 @@ from ragmon.scoring.windows import State
 from ragmon.testing import FakeClock
 from tests.support.oracle.draw import ABSENT, drawn, without_absent
 from tests.support.random_records import NOON, worlds
+from tests.support.saved import saved
 
 GOLD = GoldSet(
     "gold",
@@ -270,4 +271,6 @@ def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     assert scorer.scored + sum(scorer.dropped.values()) == accepted
     snapshot = scorer.snapshot(windows={"5m": 300, "all": None}, gated=["answer_precision"])
     assert all(s.records > 0 for s in snapshot.series)
-    assert State.load(json.loads(json.dumps(scorer.state.dump(), allow_nan=False))).digest() == scorer.state.digest()
+    state = State()
+    state.restore(saved(scorer.state.dump()))
+    assert state.digest() == scorer.state.digest()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
-from ragmon.scoring.calls import CallKey, CallTotals, Count, by_stratum
+from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, by_stratum
+from tests.support.saved import saved
 
 START = 1_763_683_200
 KEY = CallKey("default", "live", "rest")
@@ -95,7 +95,7 @@ def told(calls):
 @given(LINES)
 def test_what_was_dumped_is_loaded_again(lines):
     calls = seen(*lines)
-    assert told(CallTotals.load(json.loads(json.dumps(calls.dump())))) == told(calls)
+    assert told(CallTotals.load(saved(calls.dump(), list[SavedCalls]))) == told(calls)
 
 
 def test_old_counts_are_thinned_out_without_losing_a_call():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from random import Random
 
@@ -17,6 +16,7 @@ from ragmon.gold import GoldSet
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 from tests.support.random_records import NOON, worlds
+from tests.support.saved import saved
 
 DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
@@ -180,7 +180,8 @@ def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times):
 def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, more, timed_items):
     gold, records = world
     scorer = scored(gold, records, retention=DAY, timed_items=timed_items)
-    state = State.load(json.loads(json.dumps(scorer.state.dump())))
+    state = State(retention=DAY, timed_items=timed_items)
+    state.restore(saved(scorer.state.dump()))
     assert (state.dump(), state.digest()) == (scorer.state.dump(), scorer.state.digest())
     restarted = Scorer(gold, rules=RULES, state=state)
     for record in more[1]:
@@ -228,7 +229,9 @@ def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
     rows = [row for series in capped.state.series.values() for row in capped.state.window(series, None, 0)]
     assert all(len(row.cells) <= cells for row in rows if row.spilled)
     merged = scored(gold, [])
-    merged.state.merge(State.load(json.loads(json.dumps(capped.state.dump()))))
+    restored = State()
+    restored.restore(saved(capped.state.dump()))
+    merged.state.merge(restored)
     assert sums(merged) == sums(whole)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.server.journal import erase, open_readonly
@@ -128,7 +130,7 @@ class Hand:
 
 def fingerprint(server_state):
     """What was counted: what came in, what producers said, and every window."""
-    return server_state.counts.dump(), server_state.producers.dump(), server_state.engine.scorer.state.digest()
+    return server_state.counts.dump(), deepcopy(list(server_state.producers)), server_state.engine.scorer.state.digest()
 
 
 def body(*spans):

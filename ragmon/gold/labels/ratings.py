@@ -10,7 +10,7 @@ the least likely to be joined. The choice depends only on the order of the label
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
 from typing import Any, Final, NamedTuple
 
@@ -128,14 +128,9 @@ class PendingLabels:
             expired += 1
         return expired
 
-    def dump(self) -> Iterator[list[Any]]:
-        """Plain JSON data: arrival time and label of each, in the order of arrival."""
-        return ([pending.at, msgspec.to_builtins(pending.label)] for pending in self._by_number.values())
-
-    def load(self, data: Sequence[Any]) -> int:
-        """Load what `dump` wrote into an empty object; returns how many labels were evicted."""
-        arrivals = sorted(msgspec.convert(data, list[tuple[float, Label]]), key=lambda arrival: arrival[0])
-        return sum(self.put(label, at) for at, label in arrivals)
+    def __iter__(self) -> Iterator[tuple[float, Label]]:
+        """Arrival time and label of each, in the order of arrival."""
+        return ((pending.at, pending.label) for pending in self._by_number.values())
 
 
 # Results: what became of a label.
@@ -277,7 +272,7 @@ _NAME_BYTES: Final = 60
 """Bytes of a rating without its names, and of a name without its characters."""
 
 
-class _RatedAnswer(msgspec.Struct):
+class RatedAnswer(msgspec.Struct):
     """The ratings of one answer.
 
     Attributes:
@@ -289,6 +284,20 @@ class _RatedAnswer(msgspec.Struct):
     since: float
     size: int = 0
     raters: dict[str, Rating] = {}
+
+
+class LabelState(msgspec.Struct):
+    """The saved form of a `LabelStore`; it holds no comments.
+
+    Attributes:
+        results: Number of labels by result.
+        answers: The ratings by trace, the oldest first.
+        pending: Arrival time and label of those that wait, in the order of arrival.
+    """
+
+    results: dict[str, int]
+    answers: dict[str, RatedAnswer]
+    pending: list[tuple[float, Label]]
 
 
 class LabelStore:
@@ -304,7 +313,7 @@ class LabelStore:
     def __init__(self, ttl: float = TTL) -> None:
         self.results: Counter[str] = Counter()
         self._ttl = ttl
-        self._answers: dict[str, _RatedAnswer] = {}
+        self._answers: dict[str, RatedAnswer] = {}
         self._bytes = 0
         self._pending = self._new_pending()
 
@@ -324,7 +333,7 @@ class LabelStore:
         """
         answer = self._answers.get(label.trace_id)
         is_first = answer is None
-        answer = answer or _RatedAnswer(now)
+        answer = answer or RatedAnswer(now)
         previous = answer.raters.get(label.rater)
         rating = Rating() if previous is None else copy(previous)
         given = given_at(label, now)
@@ -341,7 +350,7 @@ class LabelStore:
         self.results[result] += 1
         return consensus(answer.raters.values()) if is_first else None
 
-    def _store(self, trace_id: str, answer: _RatedAnswer, size: int) -> None:
+    def _store(self, trace_id: str, answer: RatedAnswer, size: int) -> None:
         """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""
         self._answers[trace_id] = answer
         self._bytes += size - answer.size
@@ -395,23 +404,20 @@ class LabelStore:
         if n:
             self.results[result] += n
 
-    def dump(self) -> dict[str, Any]:
-        """Plain JSON data; comments are not kept."""
-        return {
-            "results": dict(self.results),
-            "answers": {trace_id: msgspec.to_builtins(answer) for trace_id, answer in self._answers.items()},
-            "early": list(self._pending.dump()),
-        }
+    def dump(self) -> LabelState:
+        """The ratings and labels in their saved form; they are not copied."""
+        return LabelState(self.results, self._answers, list(self._pending))
 
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Restore what `dump` wrote."""
-        self.results = Counter(data["results"])
-        self._answers = msgspec.convert(data["answers"], dict[str, _RatedAnswer])
-        for answer in self._answers.values():  # older versions wrote no sizes
+    def restore(self, state: LabelState) -> None:
+        """Replace everything by a saved state."""
+        self.results = Counter(state.results)
+        self._answers = state.answers
+        for answer in self._answers.values():  # the estimate of a size may differ between versions
             answer.size = sum(_size(rater, rating) for rater, rating in answer.raters.items())
         self._bytes = sum(answer.size for answer in self._answers.values())
         self._pending = self._new_pending()
-        self._count(EVICTED, self._pending.load(data["early"]))
+        arrivals = sorted(state.pending, key=lambda arrival: arrival[0])
+        self._count(EVICTED, sum(self._pending.put(label, at) for at, label in arrivals))
 
 
 def _size(rater: str, judgement: Rating | Label) -> int:

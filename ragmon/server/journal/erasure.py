@@ -22,12 +22,12 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.gold.labels.ratings import LabelStore
+from ragmon.gold.labels.ratings import LabelState, LabelStore
 from ragmon.server.journal import failures, files, store
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.journal.retention import LEVEL
-from ragmon.server.journal.schema import checksum
+from ragmon.server.journal.schema import checksum, upgrade_checkpoint
 from ragmon.server.journal.store import translate_read_errors
 
 PROTOBUF: Final = "protobuf"
@@ -169,7 +169,8 @@ _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_LIVE, _LABELS = "live", "labels"
+_ENGINE, _LABELS = "engine", "labels"
+"""Where a checkpoint holds labels (`ragmon.monitor.engine.EngineState`)."""
 
 
 def checkpoint_seqs(connection: sqlite3.Connection) -> list[int]:
@@ -195,7 +196,7 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
         return False
     try:
         remaining = _without(zlib.decompress(row[0]), trace_ids)
-    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
         return connection.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,)).rowcount > 0
     if remaining is None:
         return False
@@ -205,16 +206,14 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
 
 def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
     """The data of a checkpoint without the labels of traces; None if it holds no such label."""
-    state = _parts(data)
-    live = _parts(state[_LIVE])
-    if _LABELS not in live:
-        return None
+    state = _parts(upgrade_checkpoint(data))
+    engine = _parts(state[_ENGINE])
     label_store = LabelStore()
-    label_store.load(msgspec.json.decode(live[_LABELS]))
+    label_store.restore(msgspec.json.decode(engine[_LABELS], type=LabelState))
     if not label_store.erase(trace_ids):
         return None
-    live[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
-    state[_LIVE] = msgspec.Raw(msgspec.json.encode(live))
+    engine[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
+    state[_ENGINE] = msgspec.Raw(msgspec.json.encode(engine))
     return msgspec.json.encode(state)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,13 +24,14 @@ from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import Key
-from ragmon.monitor.engine import MAX_TRANSITIONS, Engine
+from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
+from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
 from ragmon.server.pipeline.clock import SLICE, Deadline
 from ragmon.server.pipeline.decode import ERASED, BatchCounts, count
 
@@ -162,10 +163,14 @@ class LastTotals(msgspec.Struct):
 
 
 class ProducerTotals:
-    """The latest totals of every producer."""
+    """The latest totals of every producer.
 
-    def __init__(self) -> None:
-        self._last: dict[ProducerSeries, LastTotals] = {}
+    Args:
+        saved: The totals to start from, as iteration gives them.
+    """
+
+    def __init__(self, saved: Iterable[tuple[ProducerSeries, LastTotals]] = ()) -> None:
+        self._last = dict(saved)
         self._due = 0.0
 
     def see(self, line: Totals, now: float) -> None:
@@ -227,15 +232,6 @@ class ProducerTotals:
     def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
         return iter(self._last.items())
 
-    def dump(self) -> list[Any]:
-        """The totals as plain data."""
-        return [[list(key), last] for key, last in self._last.items()]
-
-    def load(self, data: Any) -> None:
-        """Restore what `dump` wrote."""
-        totals = msgspec.convert(data, list[tuple[ProducerSeries, LastTotals]], strict=False)
-        self._last = dict(totals)
-
 
 def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
     """Losses by known reasons; unknown ones are summed under `other`."""
@@ -249,8 +245,28 @@ def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
 TRAITS: Final = "traits"
 """The key of the traits of a failing request, in the terms of a diagnosis."""
 STAGE: Final = "ingest"
-VERSION: Final = 1
-"""The version of the checkpoint format."""
+
+
+class SavedServerState(msgspec.Struct):
+    """A checkpoint; `v` is the version of its format.
+
+    Attributes:
+        engine: Scores and alarms.
+        counts: What arrived and what became of it.
+        seq: The last journal row that was counted.
+        producers: The latest totals of every producer.
+        v: The version.
+    """
+
+    v: int
+    engine: EngineState
+    counts: BatchCounts
+    seq: int
+    producers: list[tuple[ProducerSeries, LastTotals]]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(SavedServerState).decode
 
 
 class ServerState:
@@ -407,9 +423,7 @@ class ServerState:
 
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
-        data = {"v": VERSION, "live": self.engine.dump(), "counts": self.counts, "seq": self.seq}
-        data["producers"] = self.producers.dump()
-        return msgspec.json.encode(data)
+        return _encode(SavedServerState(CHECKPOINT, self.engine.dump(), self.counts, self.seq, list(self.producers)))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
@@ -422,18 +436,16 @@ class ServerState:
         self.failures, self._attempts = previous.failures, previous._attempts
 
     def load(self, data: bytes) -> None:
-        """Restore a checkpoint.
+        """Restore a checkpoint of any version up to this one's.
 
         Raises:
-            ValueError: The checkpoint has another version.
+            ValueError: The checkpoint is damaged, or has a later version.
         """
-        checkpoint: dict[str, Any] = msgspec.json.decode(data)
-        if checkpoint["v"] != VERSION:
-            raise ValueError(f"a checkpoint of version {checkpoint['v']}")
-        self.engine.load(checkpoint["live"])
-        self.counts = msgspec.convert(checkpoint["counts"], BatchCounts)
-        self.producers.load(checkpoint["producers"])
-        self.seq = checkpoint["seq"]
+        checkpoint = _decode(upgrade_checkpoint(data))
+        self.engine.restore(checkpoint.engine)
+        self.counts = checkpoint.counts
+        self.producers = ProducerTotals(checkpoint.producers)
+        self.seq = checkpoint.seq
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:

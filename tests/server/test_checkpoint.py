@@ -1,0 +1,160 @@
+"""A saved state is a shortcut: whoever goes on from it comes to what was counted without it.
+
+`tests/data/checkpoints` holds a state of version 1, and what the ragmon that wrote it came to; `write.py` made them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import lzma
+import zlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.alarms.baselines import BaselineState
+from ragmon.alarms.detector import Detector
+from ragmon.config.load import load
+from ragmon.server.journal import erase
+from ragmon.server.journal.schema import upgrade_checkpoint
+from ragmon.server.pipeline.state import ServerState
+from tests.cli.test_verify import database
+from tests.support.alarming import write_config
+from tests.support.keepers import Hand
+from tests.support.saved import SAVED_AFTER, account, batches, saved
+from tests.support.serving import asked, whole
+
+
+@pytest.fixture(scope="module")
+def checkpoints(request):
+    return request.path.parents[1] / "data" / "checkpoints"
+
+
+@pytest.fixture(scope="module")
+def version_1(checkpoints):
+    return lzma.decompress((checkpoints / "version-1.json.xz").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return load(write_config(tmp_path_factory.mktemp("configuration")), environ={})
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return list(batches())
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoints):
+    """What the ragmon of version 1 came to, without any interruption."""
+    return json.loads((checkpoints / "version-1-then.json").read_bytes())
+
+
+def restored(settings, data):
+    server_state = ServerState(settings)
+    server_state.load(data)
+    return server_state
+
+
+def fed(server_state, entries):
+    for seq, arrival, counts, lines in entries:
+        server_state.take(seq, arrival, counts, lines)
+    return server_state
+
+
+@pytest.fixture(scope="module")
+def version_2(settings, entries):
+    """The same state, as it is written today."""
+    return fed(ServerState(settings), entries[:SAVED_AFTER]).dump()
+
+
+@pytest.mark.slow
+def test_it_goes_on_from_version_1_as_the_ragmon_that_wrote_it_went_on(settings, version_1, entries, expected):
+    assert json.loads(json.dumps(account(fed(restored(settings, version_1), entries[SAVED_AFTER:])))) == expected
+
+
+@pytest.mark.slow
+def test_it_goes_on_from_its_own_as_if_nothing_had_happened(settings, version_2, entries, expected):
+    assert json.loads(json.dumps(account(fed(restored(settings, version_2), entries[SAVED_AFTER:])))) == expected
+
+
+@pytest.mark.slow
+def test_version_1_that_is_written_again_is_what_is_written_today(settings, version_1, version_2):
+    """Only where whole numbers stood for sums and sources were sorted it is spelled otherwise."""
+    mine = msgspec.json.decode(restored(settings, version_1).dump())
+    today = msgspec.json.decode(version_2)
+    for pipelines in (mine["engine"]["limiter"]["pipelines"], today["engine"]["limiter"]["pipelines"]):
+        for pipeline in pipelines.values():
+            pipeline["sources"].sort()
+    assert mine == today
+    assert mine["v"] == 2
+
+
+@pytest.mark.slow
+def test_what_is_written_does_not_depend_on_whether_it_was_read_before(settings, version_2):
+    assert restored(settings, version_2).dump() == version_2
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_every_float_comes_back_to_the_last_bit(values):
+    assert [value.hex() for value in saved(Detector(values)).wealth] == [value.hex() for value in values]
+    assert saved(BaselineState(total=values[0])).total.hex() == values[0].hex()
+
+
+DAMAGE = {
+    "another type": (lambda state: state.update(seq="12"), "Expected `int`, got `str` - at `$.seq`"),
+    "a missing part": (lambda state: state["engine"].pop("alarms"), "missing required field `alarms` - at `$.engine`"),
+    "a type deep inside": (
+        lambda state: state["engine"]["alarms"]["pipelines"]["support"]["baselines"]["compliance"].update(n=None),
+        "Expected `int`, got `null`",
+    ),
+    "facts that are none": (
+        lambda state: state["engine"]["scorer"]["windows"]["series"][0][1]["past"].update(cells={"x": 1}),
+        "not enough values to unpack",
+    ),
+    "a later version": (lambda state: state.update(v=3), "a checkpoint of version 3"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_noticed(settings, version_2, damage):
+    change, message = DAMAGE[damage]
+    state = msgspec.json.decode(version_2)
+    change(state)
+    with pytest.raises(ValueError, match=message.replace("$", r"\$").replace(".", r"\.")):
+        restored(settings, msgspec.json.encode(state))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"v":1}', b'{"v":1,"live":[]}', b'{"v":"2"}', b"\xff"])
+def test_what_is_no_checkpoint_is_no_version_of_one(data):
+    with pytest.raises(ValueError):
+        upgrade_checkpoint(data)
+
+
+def test_a_server_that_cannot_read_one_says_so_and_counts_the_rows(tmp_path, caplog):
+    with Hand(tmp_path) as hand, caplog.at_level(logging.ERROR):
+        hand.send(whole([asked(n, ts=hand.time.now) for n in range(2)]))
+        hand.save()
+        with database(tmp_path) as connection, connection:
+            connection.execute("UPDATE checkpoints SET data = ?", (zlib.compress(b'{"v":3,"engine":{}}'),))
+        hand.again()
+        assert (hand.books.scored, hand.agrees()) == (2, True)
+    assert "a checkpoint cannot be read and is passed over" in caplog.text
+
+
+def test_a_label_is_erased_from_a_state_of_version_1_which_is_version_2_then(tmp_path, data):
+    rated = f"{1:032x}"
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal.db").write_bytes(lzma.decompress((data / "journals" / "7884c22.db.xz").read_bytes()))
+    assert erase(tmp_path / "state", trace=rated).states == 1
+    with database(tmp_path) as connection:
+        (state,) = (
+            msgspec.json.decode(zlib.decompress(d)) for (d,) in connection.execute("SELECT data FROM checkpoints")
+        )
+    assert state["v"] == 2
+    assert list(state["engine"]["labels"]["answers"]) == [f"{2:032x}"]
