@@ -14,6 +14,9 @@ import termios
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import fork_server
+from tests.support.fork_server import LIMIT
+
 SCRIPT = Path(sys.executable).with_name("ragmon")
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "ragmon"]
 SMALL = Path(__file__).parents[1] / "data" / "squad2" / "small"
@@ -68,11 +71,14 @@ def ragmon(*arguments, say=None, **options):
     Args:
         arguments: What stands after `ragmon`.
         say: What is typed into it.
-        options: Of `start`.
+        options: Of `start`; with others than `cwd` and `env` the interpreter is started anew, and not forked.
     """
+    everything = environment(**options.get("env") or {})
+    if options.keys() <= {"cwd", "env", "preexec_fn"} and fork_server.can_run(everything):
+        return Done(*fork_server.run(arguments, env=everything, cwd=options.get("cwd"), say=say))
     stdin = subprocess.DEVNULL if say is None else subprocess.PIPE
     with start(*arguments, stdin=stdin, **options) as process:
-        out, err = process.communicate(say, timeout=60)
+        out, err = process.communicate(say, timeout=LIMIT)
     return Done(process.returncode, out or "", err or "")
 
 
@@ -93,7 +99,7 @@ def on_terminal(stream, *arguments, columns=80, env=None):
     while chunk := _drawn(screen):
         drawn += chunk
     os.close(screen)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     seen = {"out": out or "", "err": err or "", stream.removeprefix("std"): drawn.decode()}
     return Done(process.returncode, **seen)
 
