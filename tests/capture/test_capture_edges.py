@@ -23,6 +23,7 @@ from ragmon.config.load import defaults
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, capturing, pipeline
+from tests.support.waiting import TIMEOUT
 
 traced = ragmon.trace(pipeline)
 
@@ -243,8 +244,8 @@ def test_after_the_end_there_is_nothing_to_wait_for():
     before = installation.start()
     assert installation.shutdown()
     runtime.install_runtime(before)
-    assert installation.flush(timeout=30)
-    assert installation._worker.flush(timeout=30)
+    assert installation.flush(timeout=TIMEOUT)
+    assert installation._worker.flush(timeout=TIMEOUT)
 
 
 class Empty(Collected):
@@ -309,7 +310,7 @@ assert all(record.retrieved_ids == [record.answer_json.claim] for record in sink
 
 @pytest.mark.slow
 def test_under_gevent_a_thousand_greenlets_keep_their_calls_apart():
-    done = subprocess.run([sys.executable, "-c", GEVENT], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", GEVENT], capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -317,6 +318,6 @@ def test_switched_off_by_the_environment_a_decorated_function_is_the_function_it
     script = "import ragmon\ndef f(question): ...\nprint(ragmon.trace(f) is f, ragmon.trace(name='a')(f) is f)"
     environment = {**os.environ, "RAGMON_DISABLED": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=True
     )
     assert done.stdout.split() == ["True", "True"]

@@ -15,6 +15,7 @@ from collections import Counter
 import pytest
 
 from ragmon.capture.counters import read
+from tests.support.waiting import TIMEOUT
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -64,7 +65,7 @@ def start(tmp_path):
 
 def ended(process):
     """What a program printed, once it has ended well."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, err) == (0, "")
     return out.split()
 
@@ -205,7 +206,7 @@ def test_sigterm_under_load_drains_and_then_ends_the_process_by_that_signal(star
     process = start(LOAD)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=TIMEOUT)
     assert process.returncode == -signal.SIGTERM
     page = read(next(tmp_path.rglob("*.page")))
     delivered, _ = account(tmp_path)
@@ -227,7 +228,7 @@ signal.pause()
     )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out, err) == (0, "mine\n", "")
     assert account(tmp_path) == (50, Counter())
 
@@ -294,7 +295,7 @@ books = installation.books()
 told(books.received, books.scored, dict(books.dropped), books.residual)
 """
     )
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0
     assert out == "12 5 {'forked': 7} 0\n"
     assert "name a server in [export] endpoint" in err

@@ -19,6 +19,7 @@ from ragmon.config.load import defaults
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, Gate, capturing, raises, returns
+from tests.support.waiting import TIMEOUT
 
 
 class Bomb:
@@ -137,7 +138,7 @@ def test_sixty_four_threads_lose_nothing():
         return question
 
     def ask(name):
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=TIMEOUT)
         for n in range(50):
             answer(f"{name} {n}")
 
@@ -225,7 +226,7 @@ ragmon.install(sink=Collected())
 atexit.register(lambda: print(answer("before")))
 print(answer("in time"))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stdout.split("\n"), done.stderr) == (
         0,
         ["in time", "before", "late", "very late", ""],

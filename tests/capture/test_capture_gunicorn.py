@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.support.waiting import TIMEOUT
+
 APP = """
 import os
 import ragmon
@@ -51,7 +53,7 @@ class Server:
         environment = {**os.environ, "TMPDIR": str(folder)}
         with (folder / "gunicorn.log").open("w") as log:
             self.process = subprocess.Popen([*command, "service:app"], cwd=folder, env=environment, stderr=log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + TIMEOUT
         while not self._listens():
             assert time.monotonic() < deadline, (folder / "gunicorn.log").read_text()
             assert self.process.poll() is None, (folder / "gunicorn.log").read_text()
@@ -66,7 +68,7 @@ class Server:
     def ask(self, path):
         """The worker that answered; None where the connection broke."""
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
             connection.request("GET", path)
             answer = connection.getresponse().read().decode()
         except (OSError, http.client.HTTPException):
@@ -77,7 +79,7 @@ class Server:
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=60) == 0
+        assert self.process.wait(timeout=TIMEOUT) == 0
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_workers_that_leave_by_os_exit_lose_nothing_uncounted(serve, tmp_path):
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         check=True,
-        timeout=60,
+        timeout=TIMEOUT,
     )
     delivered, lost, _ = account(tmp_path)
     assert delivered.total() + lost.total() == asked(tmp_path) == 40

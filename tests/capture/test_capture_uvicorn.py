@@ -14,6 +14,7 @@ import pytest
 
 from ragmon.capture.counters import read
 from tests.capture.test_capture_ends import CONFIG
+from tests.support.waiting import TIMEOUT
 
 DOCS = Path(__file__).parents[2] / "docs" / "capture.md"
 ASKED = 60
@@ -61,10 +62,10 @@ def asked_and_told_to_end(folder, program):
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as process:
         place = next(found[1] for line in process.stderr if (found := re.search(r"running on (http://[\d.:]+)", line)))
         for number in range(ASKED):
-            with urllib.request.urlopen(f"{place}/ask?question={number}", timeout=60) as answer:
+            with urllib.request.urlopen(f"{place}/ask?question={number}", timeout=TIMEOUT) as answer:
                 answer.read()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=TIMEOUT)
     return process.returncode
 
 

@@ -12,6 +12,7 @@ from ragmon.capture import counters
 from ragmon.capture.counters import KEPT, CounterFile, read, reap
 from ragmon.core import private_files
 from ragmon.core.private_files import default_folder
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ os._exit(0)
 
 
 def leave(folder):
-    subprocess.run([sys.executable, "-c", LEAVE, str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", LEAVE, str(folder)], check=True, timeout=TIMEOUT)
 
 
 def test_what_a_process_counted_is_there_after_it_left(folder):
@@ -154,7 +155,7 @@ def test_a_full_temporary_folder_kills_no_process(tmp_path):
         ["/bin/sh", "-c", FULL, "sh", str(tmp_path), sys.executable],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT,
         check=False,
     )
     if done.returncode == 77:

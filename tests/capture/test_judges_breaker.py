@@ -15,6 +15,7 @@ from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 from tests.support.chat_model import serving, status
 from tests.support.model_judges import ITEM, judged, record, short_pauses  # noqa: F401 - a fixture
+from tests.support.waiting import TIMEOUT
 
 PER_DAY = 500
 
@@ -109,7 +110,7 @@ def test_a_server_that_is_gone_costs_no_quota():
 @pytest.mark.slow
 def test_a_server_that_never_answers_in_time_is_left_alone_as_well(model):
     over = threading.Event()
-    model.script = [lambda handler, _: over.wait(30)] * 100
+    model.script = [lambda handler, _: over.wait(TIMEOUT)] * 100
     case = Case(model.url, timeout=0.2)
     try:
         assert case.results(FAILURES + 3) == [constants.TIMEOUT] * FAILURES + [constants.JUDGE_ERROR] * 3

@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import constants, log
 from tests.support.chat_model import serving, status
-from tests.support.front_desk import certificate
+from tests.support.fake_consumer import certificate
 from tests.support.model_judges import judged, precision, short_pauses  # noqa: F401 - a fixture
 
 

@@ -17,7 +17,8 @@ from opentelemetry import context
 from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
-from tests.support.otlp_receiver import PATIENCE, Answer, receiving
+from tests.support.otlp_receiver import Answer, receiving
+from tests.support.waiting import TIMEOUT
 
 TOTALS = Totals(ts=2.0, instance="i-1", started=1.0, pipeline="p", source="live", calls=1)
 RECORD = Record(trace_id="1" * 32, q="x" * 200, retrieved_ids=[f"d{n}" for n in range(200)])
@@ -180,7 +181,7 @@ print(status)
     command = [sys.executable, "-c", script, receiver.endpoint]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         receiver.wait_for(lambda: len(receiver.requests) == 2)
-        assert process.communicate("\n", timeout=PATIENCE)[0] == "0\n"
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == "0\n"
     assert [record.qid for record in receiver.records()] == ["before", "hanging", "child"]
 
 

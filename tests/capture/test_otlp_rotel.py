@@ -10,8 +10,9 @@ from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
 from ragmon.core.record import Totals
 from ragmon.stats import bucket
 from ragmon.testing import make_record
-from tests.support.otlp_receiver import PATIENCE, attributes, receiving
-from tests.support.through_collector import collector
+from tests.support.collectors import collector
+from tests.support.otlp_receiver import attributes, receiving
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_records_totals_and_scores_pass_a_collector_unchanged(behind):
     totals = Totals(
         ts=2.0, instance="i-1", started=1.0, pipeline="p", source="live", calls=9, kept=4, latency_ms={bucket(250.0): 9}
     )
-    with closing(OtlpExporter(endpoint, resource={"service.name": "shop"}, timeout=PATIENCE)) as sink:
+    with closing(OtlpExporter(endpoint, resource={"service.name": "shop"}, timeout=TIMEOUT)) as sink:
         assert sink.deliver(sent) == {}
         assert sink.report([totals]) is True
     with closing(ScoreExporter(endpoint, resource={}, carriers=True)) as scores:

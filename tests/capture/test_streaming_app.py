@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import TIMEOUT
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,7 +21,7 @@ def told():
         [sys.executable, "-W", "ignore", "-m", "tests.support.streaming_app"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
         check=False,
         cwd=ROOT,
     )

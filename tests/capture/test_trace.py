@@ -19,6 +19,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, capturing, pipeline, raises, returns
+from tests.support.waiting import TIMEOUT
 
 traced = ragmon.trace(pipeline)
 kept_or_not = pytest.mark.parametrize("rate", [0.0, 1.0])
@@ -237,7 +238,7 @@ ASK = "print([answer('?') for _ in range(3)])"
 def run(*lines, **environment):
     """What a program prints and what it logs."""
     command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=TIMEOUT)
     return done.stdout.splitlines(), done.stderr.splitlines()
 
 

@@ -12,6 +12,7 @@ import ragmon
 from ragmon.capture import runtime
 from ragmon.testing import capture_traces
 from tests.support.capturing import capturing, pipeline
+from tests.support.waiting import TIMEOUT
 
 traced = ragmon.trace(pipeline)
 
@@ -76,7 +77,7 @@ def test_threads_keep_their_calls_apart():
     @ragmon.trace
     def answer(question):
         ragmon.record(retrieved=[f"document {question}"])
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=TIMEOUT)
         ragmon.record(citations=[f"citation {question}"])
         return question
 
@@ -159,7 +160,7 @@ def test_carried_into_work_that_outlives_it_a_call_is_over():
         return threading.Thread(target=ragmon.propagate(later))
 
     def later():
-        started.wait(timeout=30)
+        started.wait(timeout=TIMEOUT)
         traced("background")
 
     with capture_traces() as records:

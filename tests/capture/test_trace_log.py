@@ -12,6 +12,7 @@ from ragmon.capture.exporters import jsonl
 from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import ReadSummary, read_files
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ for n in range(500):
 
 def test_processes_share_a_log_and_put_it_aside_without_losing_a_line(tmp_path):
     started = [subprocess.Popen([sys.executable, "-c", PROGRAM, name], cwd=tmp_path) for name in "abcd"]
-    assert [process.wait(timeout=60) for process in started] == [0] * 4
+    assert [process.wait(timeout=TIMEOUT) for process in started] == [0] * 4
     found = [json.loads(line) for line in lines(tmp_path)]
     assert len(found) == 2000
     for name in "abcd":

@@ -14,6 +14,7 @@ from ragmon.capture.convert import to_record
 from ragmon.capture.worker import Worker
 from ragmon.testing import Collected
 from tests.support.capturing import Gate, capturing, pipeline
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def worker():
 
     yield make
     for one in made:
-        one.stop(timeout=30)
+        one.stop(timeout=TIMEOUT)
         assert residual(one) == 0
 
 
@@ -56,7 +57,7 @@ def test_everything_arrives_in_order(worker, calls):
     one = worker(sink)
     for call in calls(*"abcdef"):
         one.submit(call)
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert [record.q for record in sink.records] == list("abcdef")
     assert one.counts() == (6, 6, {}, 0)
 
@@ -67,7 +68,7 @@ def test_a_second_start_changes_nothing(worker, calls):
     one.start()
     for call in calls(*"abc"):
         one.submit(call)
-    assert one.stop(timeout=30)
+    assert one.stop(timeout=TIMEOUT)
     assert len(sink.records) == 3
 
 
@@ -77,13 +78,13 @@ def test_a_full_queue_drops_the_new_call_and_counts_it(worker, calls):
     one = worker(gate, capacity=3)
     first, *others = calls(*"abcdefg")
     one.submit(first)
-    assert gate.entered.wait(timeout=30)
+    assert gate.entered.wait(timeout=TIMEOUT)
     for call in others:
         one.submit(call)
     assert one.counts() == (7, 0, {"queue_full": 3}, 4)
     assert residual(one) == 0
     gate.opened.set()
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert [record.q for record in gate.records] == list("abcd")
     assert one.counts() == (7, 4, {"queue_full": 3}, 0)
 
@@ -93,10 +94,10 @@ def test_flush_gives_up_when_its_time_is_up(worker, calls):
     one = worker(gate)
     (call,) = calls("a")
     one.submit(call)
-    assert gate.entered.wait(timeout=30)
+    assert gate.entered.wait(timeout=TIMEOUT)
     assert not one.flush(timeout=0.01)
     gate.opened.set()
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
 
 
 def test_flush_waits_for_what_came_before_it_only(worker, calls):
@@ -114,15 +115,15 @@ def test_flush_waits_for_what_came_before_it_only(worker, calls):
     one.submit(first)
     one.submit(second)
     one.start()
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert one.counts().sent >= 2
 
 
 def test_without_a_thread_flush_does_not_wait(worker, calls):
     one = worker(Collected(), start=False)
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     one.submit(calls("a")[0])
-    assert not one.flush(timeout=30)
+    assert not one.flush(timeout=TIMEOUT)
 
 
 def test_stop_delivers_what_waits_and_refuses_what_comes_later(worker, calls):
@@ -131,7 +132,7 @@ def test_stop_delivers_what_waits_and_refuses_what_comes_later(worker, calls):
     *others, late = calls(*"abcd")
     for call in others:
         one.submit(call)
-    assert one.stop(timeout=30)
+    assert one.stop(timeout=TIMEOUT)
     one.submit(late)
     assert [record.q for record in sink.records] == list("abc")
     assert one.counts() == (4, 3, {"shutdown_timeout": 1}, 0)
@@ -142,14 +143,14 @@ def test_stop_gives_up_when_its_time_is_up_and_counts_what_is_lost(worker, calls
     one = worker(gate)
     first, *others = calls(*"abcd")
     one.submit(first)
-    assert gate.entered.wait(timeout=30)
+    assert gate.entered.wait(timeout=TIMEOUT)
     for call in others:
         one.submit(call)
     assert not one.stop(timeout=0.01)
     counted = (4, 0, {"shutdown_timeout": 3, "unconfirmed": 1}, 0)
     assert one.counts() == counted, "one of them was given to the sink, and nobody knows"
     gate.opened.set()
-    assert one.stop(timeout=30)
+    assert one.stop(timeout=TIMEOUT)
     assert one.counts() == counted, "what was told at the end stands"
 
 
@@ -166,7 +167,7 @@ def test_nothing_ends_the_thread(worker, calls, error):
     one = worker(sink, convert=convert)
     for call in calls("a", "poison", "b"):
         one.submit(call)
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert [record.q for record in sink.records] == ["a", "b"]
     assert one.counts() == (3, 2, {"invalid_schema": 1}, 0)
 
@@ -177,7 +178,7 @@ def test_a_sink_that_fails_loses_that_record_alone(worker, calls):
     one = worker(gate)
     for call in calls("a", "poison", "b"):
         one.submit(call)
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert [record.q for record in gate.records] == ["a", "b"]
     assert one.counts() == (3, 2, {"export_failed": 1}, 0)
 
@@ -192,7 +193,7 @@ def test_the_worker_lets_go_of_what_it_has_delivered(worker):
     with capturing() as (_, kept):
         alive = weakref.ref(ragmon.trace(lambda question: Result() if question else None)("q"))
     one.submit(kept.pop())
-    assert one.flush(timeout=30)
+    assert one.flush(timeout=TIMEOUT)
     assert alive() is None
 
 
@@ -220,7 +221,7 @@ def test_the_books_close_at_every_moment(calls):
         list(pool.map(send, [made[n::8] for n in range(8)]))
         done.set()
         watching.result()
-    assert one.stop(timeout=30)
+    assert one.stop(timeout=TIMEOUT)
     received, sent, dropped, pending = one.counts()
     assert (received, pending) == (len(made) * 20, 0)
     assert sent == len(gate.records)

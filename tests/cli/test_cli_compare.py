@@ -7,7 +7,6 @@ import pytest
 from ragmon.core.record import encode_entry
 from tests.cli.test_cli_why import serving as answering
 from tests.support.command_line import gold, lines, ragmon, traces
-from tests.support.guarded import beside
 from tests.support.serving import accounted, asked, send_body, serving, whole
 
 CONFIG = "[gates]\nanswer_precision.at_least = 0.8\nunder_refusal_rate.at_most = 0.05\n"
@@ -302,8 +301,8 @@ def both(monitor):
     def go(*options):
         running, folder = monitor
         named = "--baseline", "a", "--by", "build", *options
-        of_file = beside("compare", "traces.jsonl", *named, cwd=folder)
-        return of_file, beside("compare", *named, "--url", running.admin, cwd=folder)
+        of_file = ragmon("compare", "traces.jsonl", *named, cwd=folder)
+        return of_file, ragmon("compare", *named, "--url", running.admin, cwd=folder)
 
     return go
 
@@ -332,7 +331,7 @@ class TestOfAMonitor:
             send_body(running, whole(requests))
             accounted(running)
             named = "--by", "build", "--baseline", "a", "--candidate", "b", "--pipeline", "support", "--max-drop", "0.1"
-            done = beside("compare", *named, "--url", running.admin, "--output", tmp_path / "verdict.txt")
+            done = ragmon("compare", *named, "--url", running.admin, "--output", tmp_path / "verdict.txt")
         assert (done.code, done.out, done.err) == (0, "", "")
         assert (tmp_path / "verdict.txt").read_text(encoding="utf-8").endswith("\nverdict: not worse\n")
 
@@ -348,7 +347,7 @@ class TestOfAMonitor:
     )
     def test_what_it_does_not_know_is_refused(self, monitor, options, error, hint):
         running, folder = monitor
-        done = beside("compare", "--by", "build", "--baseline", "a", *options, "--url", running.admin, cwd=folder)
+        done = ragmon("compare", "--by", "build", "--baseline", "a", *options, "--url", running.admin, cwd=folder)
         assert done.error[0].startswith(error)
         assert done.error[1].endswith(hint)
 
@@ -364,16 +363,16 @@ class TestOfAMonitor:
     def test_what_answers_and_is_no_monitor_is_refused(self, answer, error):
         with answering(lambda *_: (200, answer)) as (address, questions):
             named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", f"http://{address}"
-            assert error in beside("compare", *named).error[0]
+            assert error in ragmon("compare", *named).error[0]
         told = {"pipeline": "default", "by": "build", "baseline": "a", "candidate": "b", "max_drop": "0.02"}
         assert questions == [("/api/compare", told)]
 
     @pytest.mark.slow
     def test_without_a_monitor_it_says_where_it_asked(self):
         named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
-        assert beside("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")
+        assert ragmon("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")
 
     @pytest.mark.slow
     def test_there_must_be_something_to_compare(self):
-        done = beside("compare", "--by", "build", "--baseline", "a", "--candidate", "b")
+        done = ragmon("compare", "--by", "build", "--baseline", "a", "--candidate", "b")
         assert done.error == ("Missing argument 'TRACES...', or a monitor: --url URL", "ragmon compare --help")

@@ -11,6 +11,7 @@ import pytest
 
 from ragmon.cli import COMMANDS
 from tests.support.command_line import COMMAND, SMALL, environment, gold, lines, on_terminal, ragmon, start, traces
+from tests.support.waiting import TIMEOUT
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 FULL = Path("/dev/full")
@@ -180,7 +181,7 @@ class TestInterrupt:
         with start("replay", *pipes, "--jobs", jobs, start_new_session=True, stdin=subprocess.DEVNULL) as process:
             writers = [pipe.open("w") for pipe in pipes]  # opens when ragmon reads it
             os.killpg(process.pid, signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=TIMEOUT)
             for writer in writers:
                 writer.close()
         assert (process.returncode, out, err.strip()) == (130, "", "")

@@ -23,7 +23,8 @@ from ragmon.ingest.decode import decode
 from ragmon.monitor.install import Installation
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
-from tests.support.serving import asked, configuration, post, send_body, serving, wait_for, whole
+from tests.support.serving import asked, configuration, post, send_body, serving, whole
+from tests.support.waiting import wait_for
 
 NOW = 1_763_683_200.0
 

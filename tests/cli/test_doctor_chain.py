@@ -21,11 +21,11 @@ from ragmon.export.state import StageCounters
 from ragmon.scoring import cardinality
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
+from tests.support.collectors import collector, free_port
 from tests.support.command_line import ragmon
-from tests.support.front_desk import certificate
+from tests.support.fake_consumer import certificate
 from tests.support.otlp_receiver import Answer, receiving
 from tests.support.serving import PORTS, configuration, journalled, process, serving
-from tests.support.through_collector import collector, free_port
 
 GATES = '[gates.compliance]\nat_least = 0.9\nsource = "probe"\n[gates.answer_precision]\nat_least = 0.8\n'
 TOKEN = "open-sesame-1234"

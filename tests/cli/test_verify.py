@@ -26,10 +26,11 @@ from ragmon.server.journal.schema import checksum
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message
+from tests.support.collectors import free_port
 from tests.support.command_line import ragmon
 from tests.support.recorded_spans import recorded
-from tests.support.serving import PATIENCE, configuration, post, process, serving
-from tests.support.through_collector import free_port
+from tests.support.serving import configuration, post, process, serving
+from tests.support.waiting import TIMEOUT
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
@@ -38,7 +39,7 @@ FULL = '[capture]\ncontent = "full"\n'
 def save(running):
     """Have a running server write a checkpoint."""
     writer = running.server.writer
-    writer.errand(lambda: writer._housekeeping.save(writer.server_state)).result(PATIENCE)
+    writer.errand(lambda: writer._housekeeping.save(writer.server_state)).result(TIMEOUT)
 
 
 def rows(running, count, each=30, first=0):
@@ -292,7 +293,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         writer = running.server.writer
-        writer.errand(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(PATIENCE)
+        writer.errand(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(TIMEOUT)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)

@@ -23,8 +23,9 @@ from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.decode import QueuedRequest
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
-from tests.support.keepers import Hand
-from tests.support.serving import configuration, post, process, send_body, serving, wait_for, whole
+from tests.support.manual_writer import ManualWriter
+from tests.support.serving import configuration, post, process, send_body, serving, whole
+from tests.support.waiting import wait_for
 
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What no sink may let through: controls, line breaks, marks of direction, half surrogate pairs."""
@@ -161,7 +162,7 @@ def test_a_reason_forges_no_line_of_the_servers_log(tmp_path):
 
 def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tmp_path, caplog):
     caplog.set_level(logging.INFO, constants.ALARM_LOG)
-    with Hand(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n") as writer:
+    with ManualWriter(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n") as writer:
         at = writer.time.now
         writer.send(whole([make_record("q", v=1, ts=at, trace_id="1" * 32, source="live", pipeline="support")]))
         writer.tick(120)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ragmon.core.pacing import DAY, MAX_RETRY_AFTER, BackOff, DailyQuota
 from ragmon.testing import FakeClock
+from tests.support.waiting import TIMEOUT
 
 NOON = 20_000.5 * DAY
 
@@ -42,7 +43,7 @@ def test_processes_share_it(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a")]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert sum(int(process.communicate(timeout=60)[0]) for process in running) == 50
+    assert sum(int(process.communicate(timeout=TIMEOUT)[0]) for process in running) == 50
 
 
 @pytest.mark.parametrize("shared", [True, False])

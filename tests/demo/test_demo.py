@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("bm25s")
 
 from tests.support.command_line import environment, on_terminal, ragmon, start
+from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +54,13 @@ class Show:
             if line.startswith("-- "):
                 self.shown.set()
             if " RED " in line:
-                with urlopen(self.text_after("Metrics: "), timeout=10) as reply:
+                with urlopen(self.text_after("Metrics: "), timeout=TIMEOUT) as reply:
                     self.failing |= set(FAILS.findall(reply.read().decode()))
 
     def end(self):
         """Wait for the end; stderr must have stayed empty."""
         if self.process.returncode is None:
-            self.reader.join(timeout=120)
+            self.reader.join(timeout=TIMEOUT)
             with self.process:
                 assert self.process.stderr.read() == ""
         return self
@@ -130,7 +131,7 @@ def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
 @pytest.mark.usefixtures("shows")
 def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
     stopped = show(tmp_path, "--seconds", 600)
-    assert stopped.shown.wait(timeout=60)
+    assert stopped.shown.wait(timeout=TIMEOUT)
     os.killpg(stopped.process.pid, signal.SIGINT)
     stopped.end()
     assert stopped.process.returncode == 130

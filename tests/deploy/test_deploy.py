@@ -50,11 +50,11 @@ from tests.support.deployed import (
     installed,
     run,
     stages,
-    wait_for,
 )
 from tests.support.otlp_receiver import attributes as held_by
 from tests.support.otlp_receiver import receiving
 from tests.support.recorded_spans import made, recorded
+from tests.support.waiting import TIMEOUT, wait_for
 
 YAML = sorted(path for path in DEPLOY.rglob("*.y*ml"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
@@ -297,7 +297,7 @@ def demo(mounted, tmp_path):
     yield start
     for process in started:
         process.send_signal(signal.SIGTERM)
-    assert [process.wait(timeout=60) for process in started] == [0]
+    assert [process.wait(timeout=TIMEOUT) for process in started] == [0]
 
 
 @pytest.mark.slow
@@ -329,7 +329,7 @@ def serving(mounted, tmp_path):
         yield dict(re.findall(r"^(\w+): ([\d.]+:\d+)$", log.read_text(), re.MULTILINE))
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0, log.read_text()
+        assert process.wait(timeout=TIMEOUT) == 0, log.read_text()
 
 
 @pytest.mark.slow
@@ -339,7 +339,7 @@ def test_what_the_application_sends_is_scored_by_the_server_and_the_image_says_i
     demo(f"http://{serving['otlp']}")
 
     def scored():
-        with urllib.request.urlopen(f"http://{serving['admin']}/metrics", timeout=30) as response:
+        with urllib.request.urlopen(f"http://{serving['admin']}/metrics", timeout=TIMEOUT) as response:
             text = response.read().decode()
         return re.search(r"^ragmon_records_scored_total\{.*\} [1-9]", text, re.MULTILINE)
 

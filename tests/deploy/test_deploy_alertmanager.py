@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tests.support.alertmanagers import alertmanager_in, listening
-from tests.support.deployed import DEPLOY, document, installed, run, uncommented, wait_for
+from tests.support.deployed import DEPLOY, document, installed, run, uncommented
+from tests.support.waiting import TIMEOUT, wait_for
 
 CONFIG = document("alertmanager.yml")
 ROUTES = {route["receiver"]: route for route in CONFIG["route"]["routes"]}
@@ -37,11 +38,11 @@ class Alertmanager:
         """Alerts that fire."""
         body = json.dumps([{"labels": labels} for labels in alerts]).encode()
         request = urllib.request.Request(self._alerts, body, {"Content-Type": "application/json"})
-        urllib.request.urlopen(request, timeout=30).close()
+        urllib.request.urlopen(request, timeout=TIMEOUT).close()
 
     def seen(self):
         """Every alert it knows, by name, pipeline and gate."""
-        with urllib.request.urlopen(self._alerts, timeout=30) as response:
+        with urllib.request.urlopen(self._alerts, timeout=TIMEOUT) as response:
             return {key(one["labels"]): one for one in json.load(response)}
 
     def heard(self):

@@ -24,6 +24,7 @@ pytest.importorskip("bm25s")
 
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS
+from tests.support.waiting import TIMEOUT
 
 FILE = DEPLOY / "github-actions" / "rag-quality.yml"
 WORKFLOW = yaml.load(FILE.read_text(encoding="utf-8"), Strict)
@@ -83,7 +84,9 @@ class Ran:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         env = environment(PATH=path, GITHUB_STEP_SUMMARY=str(self.summary), **own)
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
-        done = subprocess.run(shell, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            shell, cwd=self.folder, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
         assert KEY not in done.stdout + done.stderr
         return done.returncode
 

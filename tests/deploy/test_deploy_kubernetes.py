@@ -28,7 +28,8 @@ from tests.support.deployed import (
     installed,
     uncommented,
 )
-from tests.support.serving import asked, get, send_body, serving, wait_for, whole
+from tests.support.serving import asked, get, send_body, serving, whole
+from tests.support.waiting import TIMEOUT, wait_for
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = document("kubernetes/kustomization.yaml")
@@ -61,7 +62,7 @@ def test_kustomize_puts_everything_into_one_namespace_with_the_image_of_this_ver
     shutil.copytree(FOLDER, tmp_path / "kubernetes")
     alone = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": os.devnull}
     command = [installed("kubectl"), "kustomize", str(tmp_path / "kubernetes")]
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 0, done.stderr
     made = list(yaml.load_all(done.stdout, Strict))
     assert {one["metadata"]["namespace"] for one in made} == {KUSTOMIZATION["namespace"]}

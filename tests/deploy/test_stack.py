@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.command_line import environment
 from tests.support.deployed import DEPLOY
-from tests.support.serving import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 SCRIPT = DEPLOY / "stack.py"
 
@@ -31,11 +31,11 @@ def stack(real, tmp_path):
     finally:
         if process.poll() is None:
             process.terminate()
-        process.communicate(timeout=120)
+        process.communicate(timeout=TIMEOUT)
 
 
 def asked(place, path):
-    with urllib.request.urlopen(f"http://{place}{path}", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{place}{path}", timeout=TIMEOUT) as response:
         return response.read().decode()
 
 
@@ -63,7 +63,7 @@ def test_it_says_where_everything_is_and_the_chain_is_closed_and_ends_without_a_
     began = children(process.pid)
     assert len(began) == 4
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=TIMEOUT) == 0
     assert [pid for pid in began if Path(f"/proc/{pid}").exists()] == []
     assert not folder.exists()
 
@@ -79,7 +79,7 @@ def test_what_cannot_start_is_named_with_its_last_words_and_the_rest_is_ended(re
     (tmp_path / "prometheus").chmod(0o755)
     env = environment(TMPDIR=str(tmp_path), PATH=f"{tmp_path}:{environment()['PATH']}")
     command = [sys.executable, SCRIPT, "--free-ports"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=TIMEOUT, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: prometheus does not become ready:\nno such flag\n"
     assert list(tmp_path.glob("ragmon-stack-*")) == []

@@ -16,6 +16,7 @@ from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.support.servers import prometheus
+from tests.support.waiting import TIMEOUT
 
 GOLD = [
     {"qid": f"q{n}", "question": f"Question {n}?", "answerable": True, "gold_citations": [f"d{n}", "d9"]}
@@ -180,7 +181,7 @@ def test_counters_go_on_from_where_they_were(server, replicas):
 
 @pytest.mark.slow
 def test_promtool_finds_nothing_to_say(real, replicas):
-    with urllib.request.urlopen(f"http://{replicas[1].address}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{replicas[1].address}/metrics", timeout=TIMEOUT) as response:
         text = response.read()
     done = subprocess.run([real("promtool"), "check", "metrics"], input=text, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -20,7 +20,8 @@ from tests.support.alertmanagers import alertmanager_in
 from tests.support.command_line import environment, ragmon
 from tests.support.deployed import DEPLOY, ROOT, document
 from tests.support.servers import prometheus
-from tests.support.serving import PORTS, asked, process, send_body, wait_for, whole
+from tests.support.serving import PORTS, asked, process, send_body, whole
+from tests.support.waiting import TIMEOUT, wait_for
 
 TEXT = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 HEAD, *PARTS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
@@ -148,7 +149,7 @@ def chain(tmp_path_factory, real):
 @pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(COMMANDS)])
 def test_a_command_runs(chain, name, command):
     shell = ["bash", "--noprofile", "--norc", "-euo", "pipefail", "-c", command]
-    done = subprocess.run(shell, env=chain, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(shell, env=chain, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
 
@@ -165,5 +166,7 @@ def test_every_series_that_is_asked_for_is_called_as_ragmon_calls_it():
 
 def test_the_watchdog_is_routed_where_the_runbook_says(chain):
     (command,) = [command for _, command in COMMANDS if "routes test" in command]
-    done = subprocess.run(["bash", "-c", command], env=chain, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["bash", "-c", command], env=chain, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
     assert done.stdout.strip() == "watchdog"

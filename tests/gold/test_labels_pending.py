@@ -10,7 +10,7 @@ from ragmon.core.record import Label
 from ragmon.gold.labels.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.saved import saved
 from tests.support.serving import asked, replayed, whole
 
@@ -83,7 +83,7 @@ def test_nobody_within_their_share_is_driven_out_by_one_who_is_not(steps):
 def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_that_comes(tmp_path):
     """Live, and in a replay of the journal."""
     meant = {"trace_id": f"{1:032x}", "rater": "ada", "correct": True}
-    with Hand(tmp_path) as writer:
+    with ManualWriter(tmp_path) as writer:
         writer.take(decode_labels([meant]))
         for start in range(2, 140_002, 10_000):
             told = [{"trace_id": f"{n:032x}", "rater": "flood", "correct": False} for n in range(start, start + 10_000)]

@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from ragmon.core.record import Label
 from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.fields import evaluations, judge_scores
-from tests.support.serving import journalled, serving, wait_for
+from tests.support.serving import journalled, serving
+from tests.support.waiting import wait_for
 
 TRACE, OTHER = "5a" * 16, "6b" * 16
 JUDGED = '[pipeline]\nname = "support"\n[judges.faithfulness]\n'

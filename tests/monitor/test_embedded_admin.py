@@ -27,7 +27,8 @@ from ragmon.monitor.http.requests import LONGEST_ACK
 from ragmon.server.pipeline.clock import Clock
 from ragmon.testing import FakeClock
 from tests.support.command_line import ragmon
-from tests.support.serving import PATIENCE, accounted, asked, send_body, serving, whole
+from tests.support.serving import accounted, asked, send_body, serving, whole
+from tests.support.waiting import TIMEOUT
 
 GATES = """
 [pipelines.support]
@@ -60,7 +61,7 @@ def monitor(tmp_path_factory):
 
 def exchange(monitor, method, path, body=None, **headers):
     """Status, headers and body of an answer."""
-    with closing(http.client.HTTPConnection(monitor.address, timeout=PATIENCE)) as connection:
+    with closing(http.client.HTTPConnection(monitor.address, timeout=TIMEOUT)) as connection:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
@@ -176,7 +177,7 @@ def test_a_configured_name_and_a_health_check_without_one_are_answered(configure
     with Monitor(configured('[serve]\nadmin = "127.0.0.1:0"\nhosts = ["app.example"]')) as named:
         assert exchange(named, "GET", "/metrics", Host="app.example:9464")[0] == 200
         host, _, port = named.address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT) as sock:
             sock.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
 
@@ -316,21 +317,21 @@ def test_the_loggers_of_an_application_that_runs_under_uvicorn_stay_as_they_are(
 def test_a_client_that_keeps_its_connection_or_sends_half_a_request_does_not_hold_up_the_end():
     monitor = Monitor(defaults()).start("127.0.0.1:0")
     host, _, port = monitor.address.rpartition(":")
-    with closing(http.client.HTTPConnection(monitor.address, timeout=PATIENCE)) as idle:
+    with closing(http.client.HTTPConnection(monitor.address, timeout=TIMEOUT)) as idle:
         idle.request("GET", "/healthz")
         assert idle.getresponse().read() == b"ok\n"
-        with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT) as slow:
             slow.sendall(b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\n")
             monitor.stop()
             assert slow.recv(100) == b""
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)), timeout=PATIENCE)
+        socket.create_connection((host, int(port)), timeout=TIMEOUT)
 
 
 def program(code):
     """Runs a program to its end; its output."""
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -23,6 +23,7 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, pipeline
+from tests.support.waiting import TIMEOUT
 
 traced = ragmon.trace(sample=1.0)(pipeline)
 
@@ -54,7 +55,7 @@ def test_of_many_threads_that_install_one_does():
     barrier = threading.Barrier(8)
 
     def install(_):
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=TIMEOUT)
         return ragmon.install(defaults(), sink=Collected())
 
     with ThreadPoolExecutor(8) as pool:
@@ -163,16 +164,16 @@ def test_calls_under_way_at_shutdown_are_counted():
     @ragmon.trace(sample=1.0)
     def slow(question):
         entered.set()
-        assert leave.wait(timeout=30)
+        assert leave.wait(timeout=TIMEOUT)
         return question
 
     installed = ragmon.install(defaults(), sink=Collected())
     thread = threading.Thread(target=slow, args=("q",))
     thread.start()
-    assert entered.wait(timeout=30)
+    assert entered.wait(timeout=TIMEOUT)
     assert installed.shutdown()
     leave.set()
-    thread.join(timeout=30)
+    thread.join(timeout=TIMEOUT)
     assert installed.books().dropped == {"shutdown_timeout": 1}
     assert installed.books().residual == 0
 
@@ -193,7 +194,9 @@ def lines_of(folder, program):
     (folder / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"\n[export]\njsonl = "trace.jsonl"')
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
     environment = {**os.environ, "TMPDIR": str(folder)}  # where counters lie
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     found = map(json.loads, (folder / "trace.jsonl").read_text().splitlines())
     return [line for line in found if line.get("kind") != "totals"]

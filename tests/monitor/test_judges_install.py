@@ -24,6 +24,7 @@ from ragmon.monitor.install import Installation
 from ragmon.monitor.judges import Panel
 from ragmon.testing import Collected
 from tests.support.chat_model import TABLE
+from tests.support.waiting import TIMEOUT
 
 ALL = '[sampling]\nrate = 1.0\n[serve]\nadmin = "127.0.0.1:0"\n'
 
@@ -50,7 +51,7 @@ def answer(question):
 
 
 def scraped(monitor):
-    with urllib.request.urlopen(f"http://{monitor.address}/metrics", timeout=30) as page:
+    with urllib.request.urlopen(f"http://{monitor.address}/metrics", timeout=TIMEOUT) as page:
         return page.read().decode()
 
 
@@ -170,7 +171,7 @@ class TestTheEnd:
     @pytest.mark.parametrize("end", ["flush", "shutdown"])
     def test_records_before_a_judge_that_hangs_are_handed_on_in_time(self, configured, judge, start, end):
         opened = threading.Event()
-        judge("hung")(lambda _: opened.wait(60) and 1.0)
+        judge("hung")(lambda _: opened.wait(TIMEOUT) and 1.0)
         sink = Collected()
         installed = start(configured(ALL + "[judges.hung]\nsample = 1.0"), sink=sink)
         for n in range(5):
@@ -201,7 +202,7 @@ class TestTheEnd:
     @pytest.mark.slow
     def test_a_model_that_hangs_keeps_no_program_from_ending(self, model, tmp_path):
         over = threading.Event()
-        model.script = [lambda *_: over.wait(60)] * 100
+        model.script = [lambda *_: over.wait(TIMEOUT)] * 100
         lines, done = ended(tmp_path, model, PROGRAM)
         over.set()
         assert (done.returncode, done.stderr) == (0, "")
@@ -210,7 +211,7 @@ class TestTheEnd:
     @pytest.mark.slow
     def test_a_signal_delivers_what_a_model_holds_up(self, model, tmp_path):
         over = threading.Event()
-        model.script = [lambda *_: over.wait(60)] * 100
+        model.script = [lambda *_: over.wait(TIMEOUT)] * 100
         killing = (
             f"import signal\nragmon.install_signal_handlers()\nos.kill(os.getpid(), {signal.SIGTERM:d})\nsignal.pause()"
         )
@@ -254,7 +255,9 @@ def ended(folder, model, program):
     (folder / "ragmon.toml").write_text(log + TABLE.format(url=model.url))
     environment = {**os.environ, "TMPDIR": str(folder)}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
     found = map(json.loads, (folder / "trace.jsonl").read_text().splitlines())
     return [line for line in found if line.get("kind") != "totals"], done
 

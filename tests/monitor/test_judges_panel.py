@@ -20,6 +20,7 @@ from ragmon.metrics.facts import FactReader
 from ragmon.monitor.judges import Panel
 from ragmon.testing import FakeClock
 from tests.support.chat_model import TABLE, status
+from tests.support.waiting import TIMEOUT
 
 FOREVER = float("inf")
 
@@ -35,7 +36,7 @@ def record(n=0, claim="good.", contexts=("c",), **fields):
     )
 
 
-def returned(panel, given, until=FOREVER, timeout=30):
+def returned(panel, given, until=FOREVER, timeout=TIMEOUT):
     """What comes back of records, all of them."""
     back, end = panel.take(given, until), monotonic() + timeout
     while panel.holds and monotonic() < end:
@@ -185,7 +186,7 @@ class TestLimits:
             with lock:
                 most[0] += 1
                 most[1] = max(most)
-            full.wait(timeout=30)  # three at a time, so four would leave one behind
+            full.wait(timeout=TIMEOUT)  # three at a time, so four would leave one behind
             with lock:
                 most[0] -= 1
             return 1.0
@@ -202,7 +203,7 @@ class TestLimits:
 
     def test_what_finds_no_room_goes_on_unjudged(self, configured, judge):
         opened = threading.Event()
-        judge("slow")(lambda _: opened.wait(30) and 1.0)
+        judge("slow")(lambda _: opened.wait(TIMEOUT) and 1.0)
         with Panel(configured("[judges.slow]\nsample = 1.0\nconcurrency = 1")) as panel:
             given = [record(n) for n in range(WAITING + 10)]
             back = panel.take(given, FOREVER)
@@ -243,7 +244,7 @@ class TestLimits:
 class TestNobodyIsLost:
     def test_a_judge_that_hangs_costs_its_scores_and_no_record(self, configured, judge):
         opened = threading.Event()
-        judge("hung")(lambda _: opened.wait(60) and 1.0)
+        judge("hung")(lambda _: opened.wait(TIMEOUT) and 1.0)
         judge("quick")(lambda _: 0.5)
         settings = configured('[judges.hung]\nsample = 1.0\ntimeout = "100ms"\n[judges.quick]\nsample = 1.0\n')
         with Panel(settings) as panel:
@@ -266,7 +267,7 @@ class TestNobodyIsLost:
 
     def test_nobody_waits_longer_than_twice_the_time_limit(self, configured, judge):
         opened = threading.Event()
-        judge("hung")(lambda _: opened.wait(60) and 1.0)
+        judge("hung")(lambda _: opened.wait(TIMEOUT) and 1.0)
         with Panel(configured('[judges.hung]\nsample = 1.0\ntimeout = "100ms"\nconcurrency = 1')) as panel:
             assert len(returned(panel, [record(n) for n in range(5)])) == 5
             assert panel.calls() == {("hung", "timeout"): 5}
@@ -289,7 +290,7 @@ class TestAnyThread:
 
     def test_it_waits_no_longer_than_it_says(self, configured, judge):
         opened = threading.Event()
-        judge("hung")(lambda _: opened.wait(60) and 1.0)
+        judge("hung")(lambda _: opened.wait(TIMEOUT) and 1.0)
         with Panel(configured("[judges.hung]")) as panel:
             assert panel.judge(record(), timeout=0.05) == (record(), [])
             assert panel.calls() == {("hung", "timeout"): 1}

@@ -21,6 +21,7 @@ from ragmon.metrics import Metric, base
 from ragmon.monitor.embedded import Monitor
 from ragmon.scoring.cardinality import BUILDS
 from ragmon.testing import FakeClock, make_record
+from tests.support.waiting import TIMEOUT
 
 HOUR = 3600
 
@@ -210,7 +211,7 @@ def test_two_monitors_share_nothing(clock):
 
 def scrape(monitor):
     """What Prometheus would read over HTTP."""
-    with urllib.request.urlopen(f"http://{monitor.address}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{monitor.address}/metrics", timeout=TIMEOUT) as response:
         text = response.read().decode()
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value

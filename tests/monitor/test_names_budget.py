@@ -20,9 +20,10 @@ from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.pipeline.decode import decode_labels
 from ragmon.testing import make_record
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.process_usage import cpu_seconds
-from tests.support.serving import configuration, get, process, send_body, values, wait_for, whole
+from tests.support.serving import configuration, get, process, send_body, values, whole
+from tests.support.waiting import wait_for
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
 MOST = 10_000
@@ -244,7 +245,7 @@ def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live,
 @pytest.mark.slow
 def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clock(tmp_path):
     """Only what comes lets a pipeline go: how often the server looked at its clock, or began anew, changes nothing."""
-    with Hand(tmp_path, CONFIG) as writer:
+    with ManualWriter(tmp_path, CONFIG) as writer:
         for day in range(4):
             for n in range(60):
                 fields = {"pipeline": f"pod-{day}-{n}", "error": f"E{n}" if n % 3 else None}
@@ -268,7 +269,7 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
 
 def test_totals_with_names_of_their_own_make_no_series(tmp_path):
     """Sources, strata and reasons are what they are; what a producer calls otherwise is not taken, or another."""
-    with Hand(tmp_path, CONFIG) as writer:
+    with ManualWriter(tmp_path, CONFIG) as writer:
 
         def tell(n, **fields):
             told = {"pipeline": "support", "source": "live", "stratum": "rest", "calls": 1, "kept": 1}
@@ -292,7 +293,7 @@ def test_what_the_budget_leaves_is_what_configured_pipelines_do_not_need(tmp_pat
 
 
 def test_a_producer_that_is_given_up_is_shown_no_longer_and_still_accounted_for(tmp_path):
-    with Hand(tmp_path, CONFIG) as writer:
+    with ManualWriter(tmp_path, CONFIG) as writer:
         told = {"source": "live", "calls": 7, "kept": 7}
         line = Totals(ts=NOW, instance="i", started=NOW - 9, pipeline="pod", **told)
         writer.server_state.engine.report(line, NOW)

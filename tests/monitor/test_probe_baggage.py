@@ -29,7 +29,8 @@ from tests.server.test_serve_reload import put, shown
 from tests.support.capturing import capturing, pipeline
 from tests.support.command_line import gold, lines, ragmon
 from tests.support.probed import web
-from tests.support.serving import PORTS, post, process, wait_for
+from tests.support.serving import PORTS, post, process
+from tests.support.waiting import wait_for
 
 KEY = b"k" * 32
 traced = library.trace(pipeline)

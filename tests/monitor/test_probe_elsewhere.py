@@ -13,7 +13,8 @@ from tests.server.test_serve_probe import CONFIG, config, right
 from tests.server.test_serve_reload import shown
 from tests.support.command_line import environment, ragmon, start
 from tests.support.probed import web
-from tests.support.serving import PORTS, accounted, process, replayed, wait_for
+from tests.support.serving import PORTS, accounted, process, replayed
+from tests.support.waiting import TIMEOUT, wait_for
 
 PRECISION = 'rag_answer_precision{gold="support",pipeline="support",source="probe",window="5m"}'
 
@@ -30,7 +31,7 @@ def test_a_prober_in_a_process_of_its_own_sends_its_records_to_the_server(tmp_pa
         with start("probe", cwd=here) as prober:
             wait_for(lambda: len(there.asked), lambda n: n >= 12)
             prober.terminate()
-            _, err = prober.communicate(timeout=60)
+            _, err = prober.communicate(timeout=TIMEOUT)
         assert prober.returncode == 0, err
         books = wait_for(running.books, lambda found: found["scored"] >= 11)
         assert accounted(running)["scored"] == books["scored"]
@@ -83,7 +84,7 @@ def test_the_documentation_can_be_typed_line_by_line(path, tmp_path):
     script = "\n".join(blocks(path, "bash")).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     command = ["/bin/bash", "-eo", "pipefail", "-c", script]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("verdict: pass") == 2

@@ -13,8 +13,9 @@ import pytest
 from ragmon.capture.parent import is_proved
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.probes.targets import HttpTarget
-from tests.support.front_desk import certificate
+from tests.support.fake_consumer import certificate
 from tests.support.probed import QUESTION, REFUSED, ask, web
+from tests.support.waiting import TIMEOUT
 
 ANSWER = {"answer": "At nine.", "citations": ["d1"], "sources": [{"id": "d1", "text": "It leaves at nine."}]}
 
@@ -161,7 +162,7 @@ class TestNoAnswer:
 
     def test_one_that_says_nothing_is_given_up_in_time(self):
         done = threading.Event()
-        with web(lambda _: done.wait(60) and None) as there:
+        with web(lambda _: done.wait(TIMEOUT) and None) as there:
             found = ask(there.url, timeout="200ms")
             done.set()
         assert (found.result, found.record.error, found.overloaded) == ("timeout", "TimeoutError", True)

@@ -14,6 +14,7 @@ from ragmon.monitor import install
 from ragmon.monitor.probes.runner import ProbeWorkers
 from tests.support import probed_functions
 from tests.support.probed import QUESTION, ask, asking
+from tests.support.waiting import TIMEOUT
 
 KINDS = ("plain", "later", "instance", "instance.method")
 
@@ -74,8 +75,8 @@ def test_a_function_that_does_not_return_is_left_behind_and_keeps_its_place():
     with asking("tests.support.probed_functions:holds", timeout="100ms") as client:
         workers = ProbeWorkers(client, 1, grace=0.05)
         workers.send(QUESTION)
-        assert probed_functions.HELD.wait(30)
-        (found,) = workers.wait(30)
+        assert probed_functions.HELD.wait(TIMEOUT)
+        (found,) = workers.wait(TIMEOUT)
         assert (found.result, found.record.error, found.record.latency_ms.total) == ("timeout", "TimeoutError", 100.0)
         assert len(found.record.trace_id) == 32
         assert not workers.free
@@ -124,7 +125,7 @@ def test_whatever_a_function_raises_its_place_is_free_again(capfd):
     with asking("tests.support.probed_functions:panics", concurrency=1, timeout="60s") as client:
         workers = ProbeWorkers(client, 1)
         workers.send(QUESTION)
-        (found,) = workers.wait(30.0)
+        (found,) = workers.wait(TIMEOUT)
         assert (found.result, found.record.error, workers.free) == ("error", "PanicException", True)
     assert QUESTION.text not in capfd.readouterr().err
 
@@ -145,12 +146,12 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
 @pytest.mark.slow
 def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
     let_go = threading.Event()
-    judge("hangs")(lambda _: let_go.wait(60) and None)
+    judge("hangs")(lambda _: let_go.wait(TIMEOUT) and None)
     settings = configured("[judges.hangs]\nsample = 1.0")
     with asking("tests.support.probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as client:
         workers = ProbeWorkers(client, 1, grace=0.0)
         workers.send(QUESTION)
-        (found,) = workers.wait(30.0)
+        (found,) = workers.wait(TIMEOUT)
         let_go.set()
     assert (found.result, found.record.error, found.overloaded) == ("ok", None, False)
 
@@ -162,10 +163,10 @@ def test_a_question_under_way_comes_back_under_another_configuration():
         before = client.capture._installation
         workers = ProbeWorkers(client, 1)
         workers.send(QUESTION)
-        assert probed_functions.HELD.wait(30)
+        assert probed_functions.HELD.wait(TIMEOUT)
         client.capture.go_on_with(defaults())
         probed_functions.LET_GO.set()
-        (found,) = workers.wait(30.0)
+        (found,) = workers.wait(TIMEOUT)
         assert (found.result, found.record.answer_json.claim) == ("ok", "too late")
         assert not before._worker._thread.is_alive()
         assert client.ask(QUESTION, client.sending(QUESTION)).result == "ok"

@@ -19,6 +19,7 @@ from ragmon.core.record import encode
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, gold_questions
 from ragmon.testing import capture_traces
+from tests.support.waiting import TIMEOUT
 
 DEMO = Path(str(resources.files("ragmon.demo")))
 CONFIG = """
@@ -261,7 +262,7 @@ def test_for_ever_it_appends_to_a_file_until_a_signal_ends_it(tmp_path):
             while not (tmp_path / "t.jsonl").exists() or not (tmp_path / "t.jsonl").stat().st_size:
                 assert process.poll() is None
             process.terminate()
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0
     records = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     assert {record["source"] for record in records} == {"probe"}

@@ -15,8 +15,8 @@ from ragmon.core.pacing import DailyQuota
 from ragmon.monitor.probes.prober import Prober, SweepTrigger
 from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
 from tests.support.probed import asking, web
+from tests.support.waiting import TIMEOUT, wait_for
 
-PATIENCE = 30.0
 QUESTIONS = [GoldQuestion(place, f"q{place}", f"What is {place}?") for place in range(12)]
 FAST = {"every": "50ms", "max_per_day": 10**9}
 """A question every 4 ms."""
@@ -38,7 +38,7 @@ class Inbox:
     def wait(self, n):
         """Wait for so many records."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.records) >= n, PATIENCE), self.records
+            assert self._changed.wait_for(lambda: len(self.records) >= n, TIMEOUT), self.records
             return self.records[:n]
 
 
@@ -60,14 +60,6 @@ def results(counts):
     return {result: n for (_, result), n in counts.read().items()}
 
 
-def until(condition):
-    """Wait until something is as it should be."""
-    deadline, tick = monotonic() + PATIENCE, threading.Event()
-    while not condition():
-        assert monotonic() < deadline
-        tick.wait(0.005)
-
-
 def yes(_):
     return {"answer": "yes", "citations": []}
 
@@ -81,7 +73,7 @@ def test_every_round_asks_every_question_once_in_an_order_of_its_own():
 
 
 def test_no_more_questions_are_under_way_than_may_be():
-    together = threading.Barrier(3, timeout=PATIENCE)
+    together = threading.Barrier(3, timeout=TIMEOUT)
 
     def answer(_):
         together.wait()  # breaks unless three are here at once
@@ -99,9 +91,9 @@ def test_the_days_budget_is_kept_and_the_next_day_it_goes_on():
         prober, inbox, counts = found
         prober.sweep()
         inbox.wait(10)
-        until(lambda: results(counts).get("skipped") == 2)
+        wait_for(lambda: results(counts).get("skipped") == 2)
         prober.sweep()
-        until(lambda: results(counts).get("skipped") == 14)
+        wait_for(lambda: results(counts).get("skipped") == 14)
         assert len(there.asked) == 10
         now[0] += 86_400
         prober.sweep()
@@ -120,14 +112,14 @@ def test_a_sweep_sends_the_whole_set_at_once_and_is_not_begun_twice():
 def test_a_sweep_that_is_under_way_is_not_begun_again():
     opened = threading.Event()
     with (
-        web(lambda asked: opened.wait(PATIENCE) and yes(asked)) as there,
+        web(lambda asked: opened.wait(TIMEOUT) and yes(asked)) as there,
         probing(there.url, every="365d", concurrency=1) as (prober, inbox, _),
     ):
         assert prober.sweep()
         assert not prober.sweep()
         opened.set()
         inbox.wait(12)
-        until(prober.sweep)
+        wait_for(prober.sweep)
         inbox.wait(24)
 
 
@@ -139,11 +131,11 @@ def test_an_application_that_is_down_is_left_alone_and_its_errors_are_records():
         probing(there.url) as (prober, inbox, counts),
     ):
         assert inbox.wait(1)[0].error == "Http503Error"
-        until(lambda: prober._paused_until > monotonic())
+        wait_for(lambda: prober._paused_until > monotonic())
         status[0] = 200
-        until(lambda: results(counts).get("ok"))
+        wait_for(lambda: results(counts).get("ok"))
         assert len([record for record in inbox.records if record.error]) < 20
-        until(lambda: results(counts).get("skipped"))
+        wait_for(lambda: results(counts).get("skipped"))
 
 
 @pytest.mark.slow
@@ -172,7 +164,7 @@ def test_answers_a_cache_keeps_are_counted_and_are_no_records():
         return kept[asked.question]
 
     with web(answer) as there, probing(there.url, every="1ms", concurrency=4) as (_, inbox, counts):
-        until(lambda: results(counts).get("cached", 0) >= 24)
+        wait_for(lambda: results(counts).get("cached", 0) >= 24)
         made = len(inbox.records)
         ok = results(counts)["ok"]
     assert made >= 12
@@ -181,11 +173,11 @@ def test_answers_a_cache_keeps_are_counted_and_are_no_records():
 
 def test_stopping_waits_for_nobody():
     held = threading.Event()
-    with web(lambda asked: held.wait(PATIENCE) and yes(asked)) as there:
+    with web(lambda asked: held.wait(TIMEOUT) and yes(asked)) as there:
         with probing(there.url, concurrency=2, timeout="60s") as (_, inbox, counts):
-            until(lambda: len(there.asked) == 2)
+            wait_for(lambda: len(there.asked) == 2)
             started = monotonic()
-        assert monotonic() - started < PATIENCE / 3
+        assert monotonic() - started < TIMEOUT / 3
         held.set()
     assert (inbox.records, results(counts)["lost"], "ok" in results(counts)) == ([], 2, False)
 
@@ -201,7 +193,7 @@ def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
         counts = ProbeCounts()
         prober = Prober(client.spec, QUESTIONS, client, take, counts=counts)
         prober.start()
-        until(lambda: len(broken) >= 2)
+        wait_for(lambda: len(broken) >= 2)
         prober.stop()
     assert counts.read().keys() <= {("support", "lost"), ("support", "skipped")}
 

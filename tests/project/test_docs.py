@@ -15,6 +15,7 @@ import pytest
 
 import ragmon
 from ragmon.metrics import families
+from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 DOCS = [
@@ -42,7 +43,7 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -66,7 +67,7 @@ def test_judges_can_be_typed_line_by_line(tmp_path):
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

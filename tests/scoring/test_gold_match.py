@@ -21,7 +21,7 @@ from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files
 from ragmon.scoring.scorer import Scorer
 from tests.support.command_line import lines, ragmon
-from tests.support.keepers import Hand, fingerprint
+from tests.support.manual_writer import ManualWriter, fingerprint
 from tests.support.serving import accounted, asked, get, replayed, send_body, serving, whole
 
 KEY = b"sixteen bytes of a secret"
@@ -215,18 +215,18 @@ def test_a_server_counts_shows_and_replays_how_it_matched(folder):
 
 
 def test_what_was_matched_survives_a_crash_and_checkpoints(folder):
-    with Hand(folder, CONFIG) as hand:
+    with ManualWriter(folder, CONFIG) as manual:
         for turn in range(3):
             records, _ = users(40, seed=turn)
             for place, record in enumerate(records):
-                record.ts, record.trace_id = hand.time.now, f"{1 + 40 * turn + place:032x}"
-            hand.send(whole(records))
+                record.ts, record.trace_id = manual.time.now, f"{1 + 40 * turn + place:032x}"
+            manual.send(whole(records))
             if turn == 1:
-                hand.save()
-        before = fingerprint(hand.server_state), dict(hand.server_state.engine.scorer.state.matched)
-        hand.again()
-        assert (fingerprint(hand.server_state), dict(hand.server_state.engine.scorer.state.matched)) == before
-        assert hand.agrees()
+                manual.save()
+        before = fingerprint(manual.server_state), dict(manual.server_state.engine.scorer.state.matched)
+        manual.again()
+        assert (fingerprint(manual.server_state), dict(manual.server_state.engine.scorer.state.matched)) == before
+        assert manual.agrees()
         assert sum(before[1].values()) > 60
 
 

@@ -22,7 +22,7 @@ from ragmon.server.pipeline.recovery import replay
 from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.serving import whole
 
 QAEVAL = Path(__file__).parents[3] / "shared" / "data" / "qaeval"
@@ -110,7 +110,7 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     rng = random.Random(4)
     records, labels = answers(40), said(40, rng)
     (tmp_path / "server").mkdir()
-    with Hand(tmp_path / "server") as writer:
+    with ManualWriter(tmp_path / "server") as writer:
         writer.time.now = NOW + 3 * 3600.0
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
@@ -134,7 +134,7 @@ def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
     if place == "log":
         report = of_file(tmp_path, "future", answers(3), [wrong, right])
     else:
-        with Hand(tmp_path) as writer:
+        with ManualWriter(tmp_path) as writer:
             writer.time.now = NOW + 600.0
             writer.take(decode_traces(whole(answers(3)), Encoding.PROTOBUF))
             writer.take(decode_labels([json.loads(encode(wrong))]))
@@ -159,7 +159,7 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
         )
     ]
     labels = [{"trace_id": record.trace_id, "rater": "ada", "correct": True} for record in records]
-    with Hand(tmp_path) as writer:
+    with ManualWriter(tmp_path) as writer:
         writer.time.now = NOW + 3600.0
         for start in range(0, len(records), 50):
             writer.take(decode_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))

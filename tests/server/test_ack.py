@@ -18,6 +18,7 @@ from ragmon.monitor.http.connection import ConnectionLimits
 from ragmon.monitor.http.requests import RequestLimits
 from ragmon.testing import FakeClock
 from tests.support.command_line import ragmon
+from tests.support.waiting import TIMEOUT
 
 START = 1_763_683_200.0
 
@@ -52,7 +53,7 @@ def firing(monitor):
 
 
 def post(monitor, body, *, method="POST", kind="application/json", **headers):
-    with closing(http.client.HTTPConnection(monitor.address, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(monitor.address, timeout=TIMEOUT)) as connection:
         connection.request(method, "/v1/ack", body, {"Content-Type": kind} | headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
@@ -138,7 +139,7 @@ def test_half_a_request_does_not_hold_the_monitor_up(broken, monkeypatch):
     limits = ConnectionLimits(RequestLimits(deadline=0.2), refused=str)
     monkeypatch.setattr(monitor._server._protocol, "rules", limits)
     host, _, port = monitor.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as slow:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT) as slow:
         slow.sendall(b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\n")
         assert post(monitor, GOOD)[0] == 200
         assert slow.recv(100) == b""
@@ -161,7 +162,7 @@ def test_a_port_that_is_none_is_refused():
 
 
 def test_metrics_are_served_beside_it(broken):
-    with closing(http.client.HTTPConnection(broken[0].address, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(broken[0].address, timeout=TIMEOUT)) as connection:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
     assert 'ragmon_gate_alarm{gate="citation_scope",pipeline="support",severity="page"} 1.0' in text

@@ -16,7 +16,6 @@ from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export
 from tests.support.process_usage import cpu_seconds
 from tests.support.serving import (
-    PATIENCE,
     accounted,
     asked,
     configuration,
@@ -28,9 +27,9 @@ from tests.support.serving import (
     replayed,
     send_body,
     serving,
-    wait_for,
     whole,
 )
+from tests.support.waiting import TIMEOUT, wait_for
 
 DUE, FEW, LARGE = 9000, 3000, 10_000
 TOGETHER = 100
@@ -130,7 +129,7 @@ IN, OUT = threading.Event(), threading.Event()
 def hold(text):
     """A redactor that takes its time."""
     IN.set()
-    assert OUT.wait(PATIENCE)
+    assert OUT.wait(TIMEOUT)
     return text
 
 
@@ -142,7 +141,7 @@ def test_pages_do_not_wait_for_the_trace_that_is_being_assembled(tmp_path):
     with serving(tmp_path, redacted) as running:
         try:
             send_body(running, export(foreign(1)).SerializeToString())
-            assert IN.wait(PATIENCE)
+            assert IN.wait(TIMEOUT)
             shown = running.metrics()
             books = running.books()
         finally:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.keepers import Hand
 
 from ragmon.alarms.baselines import BaselineState
 from ragmon.alarms.detector import Detector
@@ -23,7 +24,6 @@ from ragmon.server.journal.schema import upgrade_checkpoint
 from ragmon.server.pipeline.state import ServerState
 from tests.cli.test_verify import database
 from tests.support.alarming import write_config
-from tests.support.keepers import Hand
 from tests.support.saved import SAVED_AFTER, account, batches, saved
 from tests.support.serving import asked, whole
 

@@ -24,7 +24,8 @@ from ragmon.config.load import load
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.recovery import recover, replay
 from tests.support.command_line import ragmon
-from tests.support.serving import PATIENCE, PORTS, get, wait_for
+from tests.support.serving import PORTS, get
+from tests.support.waiting import TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]
 PACE = 60
@@ -71,7 +72,7 @@ def program(name, *arguments, env):
     try:
         yield process, said
         process.send_signal(signal.SIGTERM)
-        said += process.communicate(timeout=PATIENCE)[0].splitlines()
+        said += process.communicate(timeout=TIMEOUT)[0].splitlines()
         assert process.returncode == 0
     finally:
         process.kill()

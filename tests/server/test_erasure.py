@@ -19,7 +19,8 @@ from tests.server.test_serve import request, send
 from tests.server.test_serve_spans import fresh, message
 from tests.support.command_line import ragmon
 from tests.support.recorded_spans import recorded
-from tests.support.serving import configuration, journalled, post, serving, wait_for
+from tests.support.serving import configuration, journalled, post, serving
+from tests.support.waiting import wait_for
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'

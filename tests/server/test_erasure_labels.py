@@ -12,7 +12,7 @@ from ragmon.server.receiver.interface import Encoding
 from tests.cli.test_verify import database
 from tests.server.test_serve_labels import label, trace
 from tests.support.command_line import ragmon
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, whole
 
 SECRETS = ("rater-whom-nobody-may-know", "document-that-tells-all")
@@ -52,7 +52,7 @@ def unpacked(data):
 @pytest.fixture
 def hand(tmp_path):
     """A server that holds labels on an answer, and some that wait for theirs, in memory and in a saved state."""
-    with Hand(tmp_path) as made:
+    with ManualWriter(tmp_path) as made:
         tags = [{"user": "17"}, {"user": "17"}, {"user": "18"}]
         made.take(decode_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Encoding.PROTOBUF))
         made.take(decode_labels([said(KNOWN), said(WAITS), label(OTHER), label(OTHER + 1)]))
@@ -60,30 +60,30 @@ def hand(tmp_path):
         yield made
 
 
-def test_a_saved_state_loses_the_words_and_the_next_one_has_none(hand, tmp_path):
+def test_a_saved_state_loses_the_words_and_the_next_one_has_none(manual, tmp_path):
     assert held(tmp_path) == set(SECRETS)
     for number in (KNOWN, WAITS):
-        assert hand.forget(trace(number)).states == 1
+        assert manual.forget(trace(number)).states == 1
     assert held(tmp_path) == set()
-    hand.take(decode_labels([label(OTHER, rater="bob")]))
-    hand.save()
+    manual.take(decode_labels([label(OTHER, rater="bob")]))
+    manual.save()
     assert held(tmp_path) == set()
-    hand.again()
-    book = hand.server_state.engine.labels.book
+    manual.again()
+    book = manual.server_state.engine.labels.book
     assert (book.waiting, book.results) == (1, {"joined": 3, "orphan": 1})
 
 
-def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(hand, tmp_path):
+def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(manual, tmp_path):
     """Its newest row is newer than the saved state; what it holds in memory is what it saves."""
-    hand.take(decode_labels([label(OTHER, rater="bob")]))
-    hand.forget(trace(KNOWN))
-    hand.forget(trace(WAITS))
-    hand.save()
+    manual.take(decode_labels([label(OTHER, rater="bob")]))
+    manual.forget(trace(KNOWN))
+    manual.forget(trace(WAITS))
+    manual.save()
     assert len(states(tmp_path)) == 2
     assert held(tmp_path) == set()
 
 
-def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
+def test_a_tag_takes_the_words_on_the_answers_that_have_it(manual, tmp_path):
     assert erase(tmp_path / "state", tag=("user", "18")).states == 1
     assert held(tmp_path) == set(SECRETS)
     assert erase(tmp_path / "state", tag=("user", "17")).states == 1
@@ -91,15 +91,15 @@ def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
     assert held(tmp_path) == set()
 
 
-def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(hand):
-    hand.forget(trace(WAITS))
-    hand.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
-    assert hand.server_state.engine.labels.book.results == {"joined": 2, "orphan": 1}
+def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(manual):
+    manual.forget(trace(WAITS))
+    manual.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
+    assert manual.server_state.engine.labels.book.results == {"joined": 2, "orphan": 1}
 
 
-def test_what_else_a_saved_state_holds_stays_to_the_byte(hand, tmp_path):
+def test_what_else_a_saved_state_holds_stays_to_the_byte(manual, tmp_path):
     (before,) = states(tmp_path)
-    hand.forget(trace(OTHER + 1))
+    manual.forget(trace(OTHER + 1))
     (after,) = states(tmp_path)
     labels = b'"labels":{"results"'
     assert after != before
@@ -109,15 +109,15 @@ def test_what_else_a_saved_state_holds_stays_to_the_byte(hand, tmp_path):
     ]
 
 
-def test_a_saved_state_that_cannot_be_read_is_deleted_since_it_may_hold_it(hand, tmp_path):
+def test_a_saved_state_that_cannot_be_read_is_deleted_since_it_may_hold_it(manual, tmp_path):
     with database(tmp_path) as connection, connection:
         connection.execute("UPDATE checkpoints SET data = ?", (zlib.compress(SECRETS[0].encode()),))
-    hand.forget(trace(KNOWN))
+    manual.forget(trace(KNOWN))
     assert states(tmp_path) == []
 
 
 @pytest.mark.slow
-def test_it_is_said_where_only_a_saved_state_held_it(hand, tmp_path):
+def test_it_is_said_where_only_a_saved_state_held_it(manual, tmp_path):
     """The row had its time."""
     with database(tmp_path) as connection, connection:
         connection.execute("DELETE FROM rows")

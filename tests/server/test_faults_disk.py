@@ -29,10 +29,10 @@ from tests.support.serving import (
     replayed,
     send_body,
     serving,
-    wait_for,
     whole,
 )
 from tests.support.small_disk import fill
+from tests.support.waiting import wait_for
 
 STRICT = "[pipelines.support.gates.empty_retrieval_rate]\nat_most = 0.0\n"
 """A gate some requests fail, so that failures are indexed."""

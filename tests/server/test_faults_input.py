@@ -39,6 +39,7 @@ from tests.support.serving import (
     whole,
     within,
 )
+from tests.support.waiting import TIMEOUT
 
 PATIENT = AssemblyLimits(idle=30.0, rootless=60.0)
 JSON = "application/json"
@@ -232,7 +233,7 @@ def pour(running, size, *, announced):
     host, port = running.otlp.removeprefix("http://").split(":")
     length = f"Content-Length: {size}" if announced else "Transfer-Encoding: chunked"
     piece = b"x" * (1 << 20)
-    with socket.create_connection((host, int(port)), timeout=60) as sock:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT) as sock:
         sock.sendall(
             f"POST /v1/traces HTTP/1.1\r\nHost: {host}\r\nContent-Type: {PROTOBUF}\r\n{length}\r\n\r\n".encode()
         )

@@ -21,7 +21,6 @@ from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.support.otlp_requests import as_json, export
 from tests.support.serving import (
-    PATIENCE,
     PROTOBUF,
     accounted,
     asked,
@@ -35,10 +34,10 @@ from tests.support.serving import (
     replayed,
     send_body,
     serving,
-    wait_for,
     whole,
     within,
 )
+from tests.support.waiting import TIMEOUT, wait_for
 
 KILLS = 50
 OFTEN = 12
@@ -75,7 +74,7 @@ class Victim:
     def end(self, number):
         """Send it a signal and wait for its end; returns its exit code."""
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         self._reader.join()
         self.process.stderr.close()
         return code
@@ -134,7 +133,7 @@ def producing(*feeds):
         for one in producers:
             one.stopping.set()
         for one in producers:
-            one.join(PATIENCE)
+            one.join(TIMEOUT)
             assert not one.is_alive()
 
     try:
@@ -144,7 +143,7 @@ def producing(*feeds):
             one.stopping.set()
             one.giving_up.set()
         for one in producers:
-            one.join(PATIENCE)
+            one.join(TIMEOUT)
 
 
 def users(numbers, sent):
@@ -184,7 +183,7 @@ def test_whenever_the_server_is_killed_every_acknowledged_request_is_scored_once
             if number % 5 == 0 and not in_order:
                 victim.ready.wait(rng.uniform(0.0, 1.0))
             else:
-                assert victim.ready.wait(PATIENCE)
+                assert victim.ready.wait(TIMEOUT)
                 for one in producers:
                     one.place = victim.otlp
                 threading.Event().wait(rng.uniform(0.0, 0.3))
@@ -282,7 +281,7 @@ def test_what_a_killed_producer_had_not_sent_is_told_by_the_next_one(tmp_path):
             killed.kill()
         with application(tmp_path, running.otlp, 10) as next_one:
             assert next_one.stdout.readline() == b"asked\n"
-            assert next_one.communicate(b"end\n", timeout=PATIENCE)
+            assert next_one.communicate(b"end\n", timeout=TIMEOUT)
             assert next_one.returncode == 0
         lost = wait_for(running.status, lambda found: found["producers"]["dropped"])["producers"]["dropped"]
         scored = accounted(running)["scored"]
@@ -319,12 +318,12 @@ def test_of_servers_that_want_one_folder_at_once_one_has_it(tmp_path):
     configuration(tmp_path)
     rivals = [Victim(tmp_path) for _ in range(3)]
     for one in rivals:
-        assert one.ready.wait(PATIENCE)
+        assert one.ready.wait(TIMEOUT)
     (winner,) = (one for one in rivals if one.otlp)
     send_body(winner, whole([asked(n) for n in range(20)]))
     for one in rivals:
         if one is not winner:
-            assert one.process.wait(PATIENCE) == TEMPORARY
+            assert one.process.wait(TIMEOUT) == TEMPORARY
             assert any(f"in use by process {winner.process.pid}" in line for line in one.said), one.said
             assert one.end(0) == TEMPORARY
     assert winner.end(signal.SIGKILL) == -signal.SIGKILL

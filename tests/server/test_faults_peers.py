@@ -14,7 +14,7 @@ import pytest
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
 from tests.server.test_faults_kill import application
-from tests.support.front_desk import connect, send, trickling
+from tests.support.fake_consumer import connect, send, trickling
 from tests.support.otlp_requests import export
 from tests.support.process_usage import peak
 from tests.support.serving import (
@@ -34,9 +34,9 @@ from tests.support.serving import (
     send_body,
     serving,
     values,
-    wait_for,
     whole,
 )
+from tests.support.waiting import TIMEOUT, wait_for
 
 MIB = 1 << 20
 
@@ -141,7 +141,7 @@ def test_a_server_that_stands_still_holds_no_application_up_and_every_call_is_ac
             with application(tmp_path, running.otlp, 9000) as asking:
                 assert asking.stdout.readline() == b"asked\n"
                 running.send(signal.SIGCONT)
-                asking.communicate(b"end\n", timeout=60)
+                asking.communicate(b"end\n", timeout=TIMEOUT)
                 assert asking.returncode == 0
         finally:
             running.send(signal.SIGCONT)

@@ -18,11 +18,10 @@ import pytest
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
 from ragmon.monitor.http.listener import bind
-from tests.support.front_desk import certificate
-from tests.support.guarded import beside
+from tests.support.command_line import ragmon
+from tests.support.fake_consumer import certificate
 from tests.support.otlp_requests import export
 from tests.support.serving import (
-    PATIENCE,
     PROTOBUF,
     Process,
     asked,
@@ -34,10 +33,10 @@ from tests.support.serving import (
     process,
     send_body,
     serving,
-    wait_for,
     whole,
 )
 from tests.support.small_disk import fill
+from tests.support.waiting import TIMEOUT, wait_for
 
 SUPPORT = '[pipeline]\nname = "support"\n'
 SILENT = 1100
@@ -65,7 +64,7 @@ def test_connections_that_say_nothing_do_not_shut_the_admin_port(tmp_path, few_f
         place = urllib.parse.urlsplit(running.grpc if door == "grpc" else running.otlp)
         with ExitStack() as silent:
             for _ in range(SILENT):
-                silent.enter_context(socket.create_connection((place.hostname, place.port), timeout=PATIENCE))
+                silent.enter_context(socket.create_connection((place.hostname, place.port), timeout=TIMEOUT))
             assert get(f"{running.admin}/healthz")[0] == 200
             assert get(f"{running.admin}/metrics")[0] == 200
 
@@ -89,7 +88,7 @@ def test_once_the_thread_that_writes_has_ended_nobody_waits_for_it(tmp_path, mon
     with serving(tmp_path, SUPPORT) as running:
         writer = running.server.writer
         monkeypatch.setattr(writer, "_together", lambda: 1 / 0)
-        writer._thread.join(PATIENCE)
+        writer._thread.join(TIMEOUT)
         assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 503
         assert running.metrics()["ragmon_journal_writable"] == 0
         assert not running.server.reloading.reload()
@@ -143,7 +142,7 @@ def test_the_token_is_not_shown_to_a_port_that_only_reads(tmp_path):
         (tmp_path / "token").write_text("s3cr3t")
         ports = f'admin = "127.0.0.1:{server.server_port}"\notlp = "127.0.0.1:1"\n'
         (tmp_path / "ragmon.toml").write_text(f'[serve]\n{ports}token_file = "token"\n')
-        beside("ack", "support/x", "--reason", "y", "--config", tmp_path / "ragmon.toml")
+        ragmon("ack", "support/x", "--reason", "y", "--config", tmp_path / "ragmon.toml")
         server.shutdown()
     assert seen == [None]
 
@@ -152,7 +151,7 @@ def test_every_address_is_of_both_versions_on_every_port():
     """As gRPC has it: `[::]` takes IPv4 as well."""
     with bind(Address("::", 0), "otlp") as place:
         place.listen()
-        socket.create_connection(("127.0.0.1", place.getsockname()[1]), timeout=PATIENCE).close()
+        socket.create_connection(("127.0.0.1", place.getsockname()[1]), timeout=TIMEOUT).close()
 
 
 def test_metrics_are_served_whatever_somebody_accepts(tmp_path):
@@ -166,7 +165,7 @@ def test_metrics_are_served_whatever_somebody_accepts(tmp_path):
 @pytest.mark.parametrize("command", [("why", "x"), ("verify",)])
 def test_what_speaks_no_http_does_not_write_on_the_terminal(tmp_path, command):
     with serving(tmp_path, SUPPORT) as running:
-        done = beside(*command, "--url", running.grpc)
+        done = ragmon(*command, "--url", running.grpc)
     assert done.code == 3
     assert "it speaks no HTTP" in done.err
     assert "\\x00" not in done.err

@@ -26,19 +26,9 @@ from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.recovery import entries, recover
 from ragmon.server.pipeline.state import ServerState
 from tests.server.test_serve_reload import LOADED, put, reloaded
-from tests.support.keepers import Hand, fingerprint
-from tests.support.serving import (
-    accounted,
-    asked,
-    configuration,
-    get,
-    journalled,
-    process,
-    send_body,
-    values,
-    wait_for,
-    whole,
-)
+from tests.support.manual_writer import ManualWriter, fingerprint
+from tests.support.serving import accounted, asked, configuration, get, journalled, process, send_body, values, whole
+from tests.support.waiting import wait_for
 
 CONFIG = """
 [gold.gold]
@@ -228,43 +218,43 @@ def test_after_a_crash_every_version_counts_what_it_counted_before(tmp_path):
     """What was scored by the old version is not scored again by the new one."""
     gold = tmp_path / "gold.jsonl"
     gold.write_text(written(WORDS[0]))
-    with Hand(tmp_path, CONFIG) as hand:
+    with ManualWriter(tmp_path, CONFIG) as manual:
         for place, word in enumerate(WORDS):
             if place:
                 put(gold, written(word))
-                hand.reload()
-            hand.send(whole(batch(BATCH * place, ts=hand.time.now)))
-        before = fingerprint(hand.server_state)
-        hand.again()
-        assert fingerprint(hand.server_state) == before
-        assert {key.gold_version for key in hand.server_state.engine.scorer.state.series} == {"", *NAMED.values()}
+                manual.reload()
+            manual.send(whole(batch(BATCH * place, ts=manual.time.now)))
+        before = fingerprint(manual.server_state)
+        manual.again()
+        assert fingerprint(manual.server_state) == before
+        assert {key.gold_version for key in manual.server_state.engine.scorer.state.series} == {"", *NAMED.values()}
 
 
 # --- what is shown of a version that was replaced ---------------------------------------------------------------------
 
 
-def exported(hand, seconds=0.0):
+def exported(manual, seconds=0.0):
     """The series of a metric of the gold set."""
-    hand.tick(seconds)
+    manual.tick(seconds)
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: hand.server_state.reading(hand.time.now, 0)))
+    registry.register(Collector(lambda: manual.server_state.reading(manual.time.now, 0)))
     return [line for line in generate_latest(registry).decode().split("\n") if line.startswith("rag_answer_precision")]
 
 
 def test_gauges_are_of_the_version_in_force_and_counters_of_a_replaced_one_end_with_its_windows(tmp_path):
     gold = tmp_path / "gold.jsonl"
     gold.write_text(written(WORDS[0]))
-    with Hand(tmp_path, 'windows = ["5m", "1h"]\n' + CONFIG) as hand:
-        hand.send(whole(batch(0, ts=hand.time.now)))
-        assert any("rag_answer_precision_samples{" in line for line in exported(hand))
+    with ManualWriter(tmp_path, 'windows = ["5m", "1h"]\n' + CONFIG) as manual:
+        manual.send(whole(batch(0, ts=manual.time.now)))
+        assert any("rag_answer_precision_samples{" in line for line in exported(manual))
         put(gold, written(WORDS[1]))
-        hand.reload()
-        lines = exported(hand)
+        manual.reload()
+        lines = exported(manual)
         assert {line.partition("{")[0].rpartition("_")[2] for line in lines} == {"total"}
         assert all(NAMED[WORDS[0]] in line for line in lines)
-        hand.time.now += 7200.0
-        hand.send(whole([asked(BATCH, source="probe", ts=hand.time.now)]))
-        assert exported(hand) == []
+        manual.time.now += 7200.0
+        manual.send(whole([asked(BATCH, source="probe", ts=manual.time.now)]))
+        assert exported(manual) == []
 
 
 # --- alarms -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode_entry
 from ragmon.server.journal import Failure, FailureQuery, Journal, erase, erasure, open_readonly
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.testing import make_record
-from tests.support.serving import wait_for
+from tests.support.waiting import wait_for
 
 MEANT, OTHER = "ab" * 16, "cd" * 16
 SECRET = "the-lady-with-the-dog"

@@ -12,6 +12,7 @@ import pytest
 from ragmon.core.errors import RagmonError
 from ragmon.server.journal import Journal, JournalError, open_readonly
 from tests.support.small_disk import fill
+from tests.support.waiting import TIMEOUT
 
 LINES = b"x" * 5000 + b"\n"
 
@@ -106,7 +107,7 @@ def written_until_killed(folder, after):
 
         listener = threading.Thread(target=listen)
         listener.start()
-        assert reached.wait(60)
+        assert reached.wait(TIMEOUT)
         writer.kill()
         listener.join()
     assert len(told) >= after, "it ended by itself"

@@ -18,7 +18,7 @@ from ragmon.server.journal import Journal, open_readonly
 from ragmon.server.journal.files import files_set_aside
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import ServerState
-from tests.support.keepers import Hand, body, fingerprint
+from tests.support.manual_writer import ManualWriter, body, fingerprint
 from tests.support.serving import foreign, whole
 
 WRITTEN_BY = ("31fab96", "fa9e83b", "7694258", "10754fa", "1ef49f9", "b64a092", "7884c22")
@@ -27,7 +27,7 @@ AFTER = 1_795_428_900.5
 """Soon after all of them were written."""
 
 
-class Later(Hand):
+class Later(ManualWriter):
     """A keeper of today that begins soon after the journals were written."""
 
     def open(self):
@@ -67,23 +67,23 @@ def hand(folder):
         yield found
 
 
-def held(hand):
+def held(manual):
     """The rows of its journal, each with its entries."""
-    return [(row, entries(row.lines)) for row in hand.writer.journal.rows()]
+    return [(row, entries(row.lines)) for row in manual.writer.journal.rows()]
 
 
 @pytest.mark.slow
-def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
+def test_it_counts_what_the_ragmon_that_wrote_it_counted(manual, stored):
     said = json.loads(stored("json"))
-    assert said.pop("residual") == hand.books.residual == 0
-    assert {name: value for name, value in msgspec.to_builtins(hand.books).items() if name in said} == said
+    assert said.pop("residual") == manual.books.residual == 0
+    assert {name: value for name, value in msgspec.to_builtins(manual.books).items() if name in said} == said
     assert (said["received"], said["scored"], said["duplicate"], said["pending"]) == (51, 44, 5, 2)
-    assert files_set_aside(hand.writer.journal.path) == []
+    assert files_set_aside(manual.writer.journal.path) == []
 
 
 @pytest.mark.slow
-def test_it_holds_every_record_as_it_was_sent(hand, sent):
-    there = [entry for _, found in held(hand) for entry in found if isinstance(entry, Record)]
+def test_it_holds_every_record_as_it_was_sent(manual, sent):
+    there = [entry for _, found in held(manual) for entry in found if isinstance(entry, Record)]
     mine = {record.trace_id: encode_entry(record) for record in there if record.trace_id in sent}
     assert mine == {trace_id: encode_entry(record) for trace_id, record in sent.items()}
     others = {record.trace_id for record in there if record.trace_id not in sent}
@@ -91,47 +91,47 @@ def test_it_holds_every_record_as_it_was_sent(hand, sent):
 
 
 @pytest.mark.slow
-def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
-    server_state = ServerState(hand.settings)
-    for row, found in held(hand):
+def test_its_scores_are_those_of_the_records_that_were_sent(manual, sent):
+    server_state = ServerState(manual.settings)
+    for row, found in held(manual):
         told = [sent.get(entry.trace_id, entry) if isinstance(entry, Record) else entry for entry in found]
-        server_state.take(row.seq, row.arrival, ServerState(hand.settings).counts, told)
+        server_state.take(row.seq, row.arrival, ServerState(manual.settings).counts, told)
     digest = server_state.engine.scorer.state.digest()
-    assert hand.server_state.engine.scorer.state.digest() == hand.replayed().engine.scorer.state.digest() == digest
+    assert manual.server_state.engine.scorer.state.digest() == manual.replayed().engine.scorer.state.digest() == digest
 
 
 @pytest.mark.slow
-def test_its_saved_state_is_read(hand):
-    saved = hand.writer.journal.checkpoint()
-    ServerState(hand.settings).load(saved.data)
-    assert 0 < saved.seq < hand.writer.journal.last()[0]
+def test_its_saved_state_is_read(manual):
+    saved = manual.writer.journal.checkpoint()
+    ServerState(manual.settings).load(saved.data)
+    assert 0 < saved.seq < manual.writer.journal.last()[0]
 
 
 @pytest.mark.slow
-def test_what_waited_goes_on_waiting_and_is_accounted_for(hand):
-    hand.send(body(foreign(5, at=AFTER)[0]))
+def test_what_waited_goes_on_waiting_and_is_accounted_for(manual):
+    manual.send(body(foreign(5, at=AFTER)[0]))
     for _ in range(2):
-        hand.tick(10.0)
-    assert (hand.books.received, hand.books.scored, hand.books.pending, hand.books.residual) == (51, 46, 0, 0)
-    assert hand.agrees()
-    assert hand.verified().holds
-    assert list(hand.writer.journal.bodies()) == []
+        manual.tick(10.0)
+    assert (manual.books.received, manual.books.scored, manual.books.pending, manual.books.residual) == (51, 46, 0, 0)
+    assert manual.agrees()
+    assert manual.verified().holds
+    assert list(manual.writer.journal.bodies()) == []
 
 
 @pytest.mark.slow
-def test_what_came_to_the_older_ragmon_is_a_duplicate_now(hand, sent):
-    hand.send(whole(sent.values()), body(*foreign(0)))
-    hand.tick(10.0)
-    assert (hand.books.duplicate, hand.books.scored, hand.books.residual) == (5 + len(sent), 46, 0)
-    assert sum(hand.server_state.counts.spans.values()) == len(foreign(0))
+def test_what_came_to_the_older_ragmon_is_a_duplicate_now(manual, sent):
+    manual.send(whole(sent.values()), body(*foreign(0)))
+    manual.tick(10.0)
+    assert (manual.books.duplicate, manual.books.scored, manual.books.residual) == (5 + len(sent), 46, 0)
+    assert sum(manual.server_state.counts.spans.values()) == len(foreign(0))
 
 
 @pytest.mark.slow
-def test_a_second_start_finds_nothing_to_do(hand):
-    before = fingerprint(hand.server_state)
-    hand.again()
-    assert fingerprint(hand.server_state) == before
-    assert hand.books.residual == 0
+def test_a_second_start_finds_nothing_to_do(manual):
+    before = fingerprint(manual.server_state)
+    manual.again()
+    assert fingerprint(manual.server_state) == before
+    assert manual.books.residual == 0
 
 
 @pytest.mark.parametrize("commit", WRITTEN_BY[:-2], indirect=True)

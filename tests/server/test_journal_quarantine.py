@@ -8,7 +8,7 @@ from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entr
 from ragmon.server.journal import Journal, RetentionLimits, erase, open_readonly, quarantine
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key
 from ragmon.testing import make_record
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import as_json, export
 from tests.support.serving import foreign
 
@@ -53,21 +53,21 @@ def test_what_cannot_be_read_is_kept_as_it_is(journal, tmp_path):
 
 def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_them_count(tmp_path):
     """It may be of ten thousand traces and 16 MiB."""
-    with Hand(tmp_path) as hand:
-        at = hand.time.now
+    with ManualWriter(tmp_path) as manual:
+        at = manual.time.now
         for some in ((1, 2, 3), (3, 4)):
-            hand.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
-        hand.kill()
+            manual.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
+        manual.kill()
         with open_readonly(tmp_path / "state") as journal:
             poison = next((one.seq, one.arrival) for one in journal.bodies())
         for _ in range(2):
             attempts = Attempts(tmp_path / "state")
             attempts.begin(body_key(*poison))
             attempts.close()
-        hand.open()
-        hand.tick(10)
-        assert (hand.books.received, hand.books.scored, hand.books.dropped) == (4, 1, {"quarantined": 3})
-        assert hand.books.residual == 0
+        manual.open()
+        manual.tick(10)
+        assert (manual.books.received, manual.books.scored, manual.books.dropped) == (4, 1, {"quarantined": 3})
+        assert manual.books.residual == 0
     assert [(one.step, SECRET in one.body) for one in kept(tmp_path / "state")] == [(READING, True)]
 
 

@@ -16,8 +16,9 @@ import pytest
 from ragmon.server.journal import RetentionLimits
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
-from tests.support.keepers import Hand, body, fingerprint
-from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
+from tests.support.manual_writer import ManualWriter, body, fingerprint
+from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole
+from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 
@@ -54,89 +55,89 @@ def test_a_real_server_at_full_load(tmp_path):
     assert (books["scored"], books["residual"]) == (25_000, 0)
 
 
-def fill(hand, rows, size, off=0.0):
+def fill(manual, rows, size, off=0.0):
     """Write rows as the server does, and look at the disk after each; returns the largest it was."""
     largest = 0
     for start in range(rows):
-        hand.time.now += 0.05
-        hand.time.off = off
-        hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
-        hand.writer._housekeeping.keep(hand.server_state)
-        largest = max(largest, on_disk(hand.folder))
+        manual.time.now += 0.05
+        manual.time.off = off
+        manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
+        manual.writer._housekeeping.keep(manual.server_state)
+        largest = max(largest, on_disk(manual.folder))
     assert 100 * rows * 2000 > 2 * size, "more was written than may stay"
     return largest
 
 
 @pytest.fixture
 def hand(tmp_path):
-    with Hand(tmp_path) as found:
+    with ManualWriter(tmp_path) as found:
         found.writer.journal.limits = RetentionLimits(size=8 * MIB)
         yield found
 
 
 @pytest.mark.slow
-def test_after_a_jump_of_the_clock_as_well(hand):
+def test_after_a_jump_of_the_clock_as_well(manual):
     """Nothing goes for its age then, but what has no room goes."""
-    assert fill(hand, 100, 8 * MIB, off=3600.0) < bounded(8 * MIB)
-    assert not hand.writer.clock.calm
+    assert fill(manual, 100, 8 * MIB, off=3600.0) < bounded(8 * MIB)
+    assert not manual.writer.clock.calm
 
 
 @pytest.mark.slow
-def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
+def test_who_reads_all_the_while_costs_no_rows_that_have_room(manual):
     """The log cannot be moved while a transaction reads, a backup's, say: to delete rows would only lengthen it."""
-    with closing(sqlite3.connect(hand.writer.journal.path, isolation_level=None)) as reader:
+    with closing(sqlite3.connect(manual.writer.journal.path, isolation_level=None)) as reader:
         for start in range(60):
             if start == 25:
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM rows").fetchone()
-            hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
-            hand.writer._housekeeping.keep(hand.server_state)
+            manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
+            manual.writer._housekeeping.keep(manual.server_state)
         reader.execute("COMMIT")
         (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
     assert left > 8 * MIB / 2
 
 
 @pytest.mark.slow
-def test_what_is_left_counts_and_replays_as_if_nothing_had_gone(hand):
-    fill(hand, 100, 8 * MIB)
-    assert next(hand.writer.journal.rows()).seq > 1
-    assert (hand.books.scored, hand.books.residual) == (10_000, 0)
-    assert hand.agrees()
-    before = fingerprint(hand.server_state)
-    hand.again()
-    assert fingerprint(hand.server_state) == before
+def test_what_is_left_counts_and_replays_as_if_nothing_had_gone(manual):
+    fill(manual, 100, 8 * MIB)
+    assert next(manual.writer.journal.rows()).seq > 1
+    assert (manual.books.scored, manual.books.residual) == (10_000, 0)
+    assert manual.agrees()
+    before = fingerprint(manual.server_state)
+    manual.again()
+    assert fingerprint(manual.server_state) == before
 
 
-def test_spans_that_wait_are_never_deleted_for_want_of_room(hand):
+def test_spans_that_wait_are_never_deleted_for_want_of_room(manual):
     """Rows are deleted beside them, and when their time comes they count."""
     texts = {"content": os.urandom(50_000).hex()}
-    hand.send(*(body(*foreign(n, at=hand.time.now, **texts)) for n in range(100)))
-    assert on_disk(hand.folder) > 8 * MIB
-    hand.writer._housekeeping.keep(hand.server_state)
-    assert len(list(hand.writer.journal.bodies())) == 100
-    hand.tick(60.0)
-    assert (hand.books.scored, hand.books.pending, hand.books.residual) == (100, 0, 0)
+    manual.send(*(body(*foreign(n, at=manual.time.now, **texts)) for n in range(100)))
+    assert on_disk(manual.folder) > 8 * MIB
+    manual.writer._housekeeping.keep(manual.server_state)
+    assert len(list(manual.writer.journal.bodies())) == 100
+    manual.tick(60.0)
+    assert (manual.books.scored, manual.books.pending, manual.books.residual) == (100, 0, 0)
 
 
 @pytest.mark.slow
-def test_a_smaller_size_holds_soon(hand):
-    hand.writer.journal.limits = RetentionLimits(size=64 * MIB)
-    fill(hand, 100, 8 * MIB)
-    assert on_disk(hand.folder) > 16 * MIB
-    hand.writer.journal.limits = RetentionLimits(size=8 * MIB)
+def test_a_smaller_size_holds_soon(manual):
+    manual.writer.journal.limits = RetentionLimits(size=64 * MIB)
+    fill(manual, 100, 8 * MIB)
+    assert on_disk(manual.folder) > 16 * MIB
+    manual.writer.journal.limits = RetentionLimits(size=8 * MIB)
     for start in range(20):
-        hand.take(decode_traces(fat(10_000 + start, 1, ts=hand.time.now), Encoding.PROTOBUF))
-        hand.writer._housekeeping.keep(hand.server_state)
-    assert on_disk(hand.folder) < bounded(8 * MIB)
+        manual.take(decode_traces(fat(10_000 + start, 1, ts=manual.time.now), Encoding.PROTOBUF))
+        manual.writer._housekeeping.keep(manual.server_state)
+    assert on_disk(manual.folder) < bounded(8 * MIB)
 
 
 @pytest.mark.slow
-def test_room_is_made_in_steps_that_hold_nobody_up(hand):
+def test_room_is_made_in_steps_that_hold_nobody_up(manual):
     """All the work between two rows, checkpoint included, is a fraction of a second of the processor's time."""
     longest = 0.0
     for start in range(100):
-        hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
+        manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
         begun = thread_time()
-        hand.writer._housekeeping.keep(hand.server_state)
+        manual.writer._housekeeping.keep(manual.server_state)
         longest = max(longest, thread_time() - begun)
     assert longest < 0.25

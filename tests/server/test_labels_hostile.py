@@ -22,7 +22,7 @@ from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, configuration, replayed, whole
 
 NOW = 1_763_683_200.0
@@ -124,7 +124,7 @@ def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_m
 def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_replay_is_the_same(tmp_path):
     text = "what a user asked " * 5000
     told = [{"trace_id": trace(0), "rater": f"r{n}", "correct": n % 2 == 0} for n in range(50)]
-    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as writer:
+    with ManualWriter(tmp_path, '[capture]\ncontent = "full"\n') as writer:
         writer.take(decode_traces(whole([asked(0, q=text, ts=writer.time.now)]), PROTOBUF))
         writer.take(decode_labels(told))
         counted = writer.server_state.engine.scorer.state.digest()
@@ -164,7 +164,7 @@ def test_ids_that_are_no_array_are_a_wrong_row(tmp_path):
 
 
 def test_forgetting_by_a_tag_finds_the_answer_in_a_label_whose_own_row_has_expired(tmp_path):
-    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as writer:
+    with ManualWriter(tmp_path, '[capture]\ncontent = "full"\n') as writer:
         record = asked(0, q="only one user asks this", tags={"user": "17"}, ts=writer.time.now)
         writer.take(decode_traces(whole([record]), PROTOBUF))
         writer.take(decode_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))

@@ -21,20 +21,11 @@ import pytest
 
 from tests.support.attacking import Idlers, Target, doses, give, trusting
 from tests.support.command_line import ragmon
-from tests.support.front_desk import certificate
+from tests.support.fake_consumer import certificate
 from tests.support.otlp_requests import as_json, export
 from tests.support.process_usage import cpu_seconds, resident
-from tests.support.serving import (
-    PATIENCE,
-    PROTOBUF,
-    asked,
-    configuration,
-    foreign,
-    journalled,
-    process,
-    wait_for,
-    whole,
-)
+from tests.support.serving import PROTOBUF, asked, configuration, foreign, journalled, process, whole
+from tests.support.waiting import TIMEOUT, wait_for
 
 SECONDS = float(os.environ.get("RAGMON_ATTACK_SECONDS", "20"))
 KILLED_EVERY = 60.0
@@ -178,7 +169,7 @@ def ended(running, attackers, clients, watch):
     """The books of a server that nobody attacks any more, once nothing waits; it ends in order."""
     for thread in (*attackers, *clients, watch):
         thread.stopping.set() if hasattr(thread, "stopping") else None
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive(), thread
     books = wait_for(running.books, lambda found: not found["pending"])
     held = resident(running.pid)

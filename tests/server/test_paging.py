@@ -24,7 +24,8 @@ from tests.server.test_drill import CONFIGURATION, PACE, program
 from tests.support.alertmanagers import alertmanager_in, listening
 from tests.support.deployed import document
 from tests.support.servers import prometheus
-from tests.support.serving import PORTS, wait_for
+from tests.support.serving import PORTS
+from tests.support.waiting import wait_for
 
 PAGE = r"harbour/answer_precision fires: ([\d.]+)% in 5m \(95 % interval [\d.]+% to [\d.]+%, n = \d+\), threshold 80%"
 QUIET = 45.0

@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.quarantine import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
-from tests.support.keepers import NO_ERRORS, SHORT, Hand, body, inside
+from tests.support.manual_writer import NO_ERRORS, SHORT, ManualWriter, body, inside
 from tests.support.serving import asked, foreign, whole
 
 STEPS = 60
@@ -90,7 +90,7 @@ class Users:
         return self._rng.choice(self._sent) if self._sent else b""
 
 
-class Chaos(Hand):
+class Chaos(ManualWriter):
     """A server to which anything may happen.
 
     Args:

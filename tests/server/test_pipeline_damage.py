@@ -12,7 +12,7 @@ from ragmon.metrics import Metric, base
 from ragmon.server.pipeline.decode import QueuedRequest, decode_traces
 from ragmon.server.pipeline.state import ProducerTotals
 from ragmon.server.receiver.interface import Encoding
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.serving import BEGIN, asked, whole
 from tests.support.small_disk import fill
 
@@ -54,12 +54,12 @@ def moody():
 @pytest.mark.usefixtures("moody")
 def test_a_metric_that_fails_on_facts_spoils_no_page(tmp_path):
     """Nothing of such a request is counted, so nothing of it is added up later."""
-    with Hand(tmp_path) as hand:
-        hand.send(whole([asked(n, ts=hand.time.now, **({"error": "X"} if n == 2 else {})) for n in range(5)]))
-        assert (hand.books.scored, hand.books.dropped, hand.books.residual) == (4, {"scorer_error": 1}, 0)
-        series = hand.server_state.reading(hand.time.now, 0).snapshot.series
+    with ManualWriter(tmp_path) as manual:
+        manual.send(whole([asked(n, ts=manual.time.now, **({"error": "X"} if n == 2 else {})) for n in range(5)]))
+        assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (4, {"scorer_error": 1}, 0)
+        series = manual.server_state.reading(manual.time.now, 0).snapshot.series
         assert {one.estimate("moody").n for one in series if one.window == "all"} == {4}
-        assert hand.agrees()
+        assert manual.agrees()
 
 
 def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
@@ -74,13 +74,13 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
     broken = Broken()
     log.addHandler(broken)
     try:
-        with caplog.at_level(logging.INFO, constants.ALARM_LOG), Hand(tmp_path, gate) as hand:
+        with caplog.at_level(logging.INFO, constants.ALARM_LOG), ManualWriter(tmp_path, gate) as manual:
             for minute in range(30):
                 told = {"error": "X"} if minute >= 5 else {}
-                hand.send(whole([asked(20 * minute + n, ts=hand.time.now, **told) for n in range(20)]))
-                hand.tick(60)
-            assert hand.books.scored == hand.replayed().engine.scorer.scored == 600
-            assert hand.server_state.engine.edges or hand.replayed().engine.edges, (
+                manual.send(whole([asked(20 * minute + n, ts=manual.time.now, **told) for n in range(20)]))
+                manual.tick(60)
+            assert manual.books.scored == manual.replayed().engine.scorer.scored == 600
+            assert manual.server_state.engine.edges or manual.replayed().engine.edges, (
                 "an alarm began, so the log was written to"
             )
     finally:
@@ -90,13 +90,13 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
 @pytest.mark.usefixtures("picky")
 def test_a_record_that_a_metric_fails_on_costs_no_other_line_of_its_row(tmp_path):
     """Before it and after it; a replay counts the same."""
-    with Hand(tmp_path) as hand:
-        hand.send(whole([asked(n, ts=hand.time.now, tags={} if n == 2 else {"a": "b"}) for n in range(5)]))
-        assert (hand.books.scored, hand.books.dropped, hand.books.residual) == (4, {"scorer_error": 1}, 0)
-        assert hand.agrees()
-        assert hand.replayed().books(0) == hand.books
-        hand.again()
-        assert (hand.books.scored, hand.books.dropped) == (4, {"scorer_error": 1})
+    with ManualWriter(tmp_path) as manual:
+        manual.send(whole([asked(n, ts=manual.time.now, tags={} if n == 2 else {"a": "b"}) for n in range(5)]))
+        assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (4, {"scorer_error": 1}, 0)
+        assert manual.agrees()
+        assert manual.replayed().books(0) == manual.books
+        manual.again()
+        assert (manual.books.scored, manual.books.dropped) == (4, {"scorer_error": 1})
 
 
 def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path, monkeypatch):
@@ -109,42 +109,42 @@ def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path,
         see(self, line, now)
 
     monkeypatch.setattr(ProducerTotals, "see", failing)
-    with Hand(tmp_path) as hand:
+    with ManualWriter(tmp_path) as manual:
         known = {"ts": BEGIN, "started": BEGIN - 10, "pipeline": "support", "source": "live", "calls": 7}
         said = [QueuedRequest(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
-        hand.take(*said, decode_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
+        manual.take(*said, decode_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
         assert [request.done.result().rejected for request in said] == [0, 0, 0]
-        assert (hand.books.scored, hand.server_state.seq) == (3, 1)
-        assert [key.instance for key, _ in hand.server_state.producers] == ["good", "better"]
-        assert hand.agrees()
-        hand.send(whole([asked(3, ts=BEGIN)]))
-        hand.again()
-        assert (hand.books.scored, hand.server_state.seq) == (4, 2)
+        assert (manual.books.scored, manual.server_state.seq) == (3, 1)
+        assert [key.instance for key, _ in manual.server_state.producers] == ["good", "better"]
+        assert manual.agrees()
+        manual.send(whole([asked(3, ts=BEGIN)]))
+        manual.again()
+        assert (manual.books.scored, manual.server_state.seq) == (4, 2)
 
 
 def test_what_came_before_a_damaged_journal_was_set_aside_is_no_news_when_it_comes_again(tmp_path):
-    with Hand(tmp_path) as hand:
-        sent = whole([asked(1, ts=hand.time.now)])
-        hand.send(sent)
-        hand.damage()
-        hand.send(sent)
-        assert (hand.books.scored, hand.books.duplicate) == (1, 1)
-        hand.again()
-        hand.send(sent)
-        assert (hand.books.scored, hand.books.duplicate) == (1, 2)
+    with ManualWriter(tmp_path) as manual:
+        sent = whole([asked(1, ts=manual.time.now)])
+        manual.send(sent)
+        manual.damage()
+        manual.send(sent)
+        assert (manual.books.scored, manual.books.duplicate) == (1, 1)
+        manual.again()
+        manual.send(sent)
+        assert (manual.books.scored, manual.books.duplicate) == (1, 2)
 
 
 def test_what_was_counted_survives_a_damaged_journal_a_full_disk_and_a_crash(disk, caplog):
     """There is no room for a new journal at once; later there is; then the server is killed."""
-    with Hand(disk) as hand:
-        hand.send(whole([asked(n, ts=hand.time.now) for n in range(10)]))
+    with ManualWriter(disk) as manual:
+        manual.send(whole([asked(n, ts=manual.time.now) for n in range(10)]))
         fill(disk / "ballast")
-        hand.damage()
+        manual.damage()
         assert "no new journal can be begun (disk_full)" in caplog.text
         (disk / "ballast").unlink()
-        hand.send(whole([asked(n, ts=hand.time.now) for n in range(10, 20)]))
-        assert hand.books.scored == 20
-        assert hand.writer.resets == 1
-        hand.writer._housekeeping.keep(hand.server_state)
-        hand.again()
-        assert (hand.books.scored, hand.books.residual) == (20, 0)
+        manual.send(whole([asked(n, ts=manual.time.now) for n in range(10, 20)]))
+        assert manual.books.scored == 20
+        assert manual.writer.resets == 1
+        manual.writer._housekeeping.keep(manual.server_state)
+        manual.again()
+        assert (manual.books.scored, manual.books.residual) == (20, 0)

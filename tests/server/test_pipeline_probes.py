@@ -13,7 +13,7 @@ from ragmon.server.journal import erase
 from ragmon.server.pipeline.probe_replies import is_from_prober, join_reply
 from ragmon.server.pipeline.recovery import replay
 from tests.support.command_line import gold, lines
-from tests.support.keepers import Hand, body
+from tests.support.manual_writer import ManualWriter, body
 from tests.support.serving import BEGIN, asked, foreign, journalled, whole
 
 TRACE = f"{7:032x}"
@@ -37,7 +37,7 @@ def own(trace_id=TRACE, **fields):
 @pytest.fixture
 def hand(tmp_path):
     lines(tmp_path / "gold.jsonl", gold())
-    with Hand(tmp_path, CONFIG) as found:
+    with ManualWriter(tmp_path, CONFIG) as found:
         yield found
 
 
@@ -48,68 +48,70 @@ def span(record, number):
     return message.SerializeToString()
 
 
-def counted(hand):
+def counted(manual):
     """Received, scored, duplicate; and nothing that cannot be accounted for, here and in a replay of the journal."""
-    books = hand.books
+    books = manual.books
     assert books.residual == 0
-    with_journal = replay(hand.settings, hand.writer.journal)
-    assert with_journal.engine.scorer.state.digest() == hand.server_state.engine.scorer.state.digest()
+    with_journal = replay(manual.settings, manual.writer.journal)
+    assert with_journal.engine.scorer.state.digest() == manual.server_state.engine.scorer.state.digest()
     return books.received, books.scored, books.duplicate
 
 
-def sources(hand):
+def sources(manual):
     """How many records of each source were counted."""
     found = {}
-    for key, series in hand.server_state.engine.scorer.state.series.items():
+    for key, series in manual.server_state.engine.scorer.state.series.items():
         n = sum(row.count for row in (*series.fresh.values(), *series.folded.values()))
         found[key.source] = found.get(key.source, 0) + n
     return found
 
 
-def test_a_reply_nobody_else_tells_of_counts_by_itself_after_a_while(hand):
-    hand.writer.reply(reply(), WAIT)
-    hand.tick(WAIT - 1)
-    assert counted(hand) == (0, 0, 0)
-    hand.tick(2)
-    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
-    hand.tick(100)
-    assert counted(hand) == (1, 1, 0)
+def test_a_reply_nobody_else_tells_of_counts_by_itself_after_a_while(manual):
+    manual.writer.reply(reply(), WAIT)
+    manual.tick(WAIT - 1)
+    assert counted(manual) == (0, 0, 0)
+    manual.tick(2)
+    assert (counted(manual), sources(manual)) == ((1, 1, 0), {"probe": 1})
+    manual.tick(100)
+    assert counted(manual) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("source", ["live", "probe"])
-def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(hand, source):
-    hand.writer.reply(reply(), WAIT)
-    hand.send(whole([own(source=source)]))
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
-    hand.tick(100)
-    assert counted(hand) == (2, 1, 1)
+def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(manual, source):
+    manual.writer.reply(reply(), WAIT)
+    manual.send(whole([own(source=source)]))
+    assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
+    manual.tick(100)
+    assert counted(manual) == (2, 1, 1)
 
 
-def test_a_request_that_is_under_way_is_no_users(hand):
-    hand.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
-    hand.send(whole([own()]))
-    assert (counted(hand), sources(hand), hand.books.pending) == ((1, 0, 0), {}, 1)
-    hand.writer.reply(reply(), WAIT)
-    hand.tick()
-    assert (counted(hand), sources(hand), hand.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
-    assert hand.server_state.counts.probed == {"joined": 1}
+def test_a_request_that_is_under_way_is_no_users(manual):
+    manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+    manual.send(whole([own()]))
+    assert (counted(manual), sources(manual), manual.books.pending) == ((1, 0, 0), {}, 1)
+    manual.writer.reply(reply(), WAIT)
+    manual.tick()
+    assert (counted(manual), sources(manual), manual.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
+    assert manual.server_state.counts.probed == {"joined": 1}
 
 
 class TestTheApplicationTellsFirst:
     """Its record may come while the question is under way: the reply holds the text, and is waited for."""
 
     @pytest.fixture
-    def asked_first(self, hand):
+    def asked_first(self, manual):
         """A question is under way, and the application has told of it, without a word of text."""
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        hand.writer.reply(begun, 60.0, came=False)
-        hand.send(whole([own(q=None)]))
-        return hand
+        manual.writer.reply(begun, 60.0, came=False)
+        manual.send(whole([own(q=None)]))
+        return manual
 
-    def precision(self, hand):
+    def precision(self, manual):
         """Samples of answer precision among probes."""
         found = [
-            one for one in hand.server_state.engine.snapshot(hand.time.now).series if one.gold and one.window == "all"
+            one
+            for one in manual.server_state.engine.snapshot(manual.time.now).series
+            if one.gold and one.window == "all"
         ]
         return [one.metrics["answer_precision"].n for one in found if one.source == "probe"]
 
@@ -163,12 +165,12 @@ class TestTheApplicationTellsFirst:
         asked_first.tick()
         assert counted(asked_first) == (1, 0, 0)
 
-    def test_it_is_found_by_its_tag_while_it_waits(self, hand):
-        hand.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
-        hand.send(whole([own(tags={"user": "u1"})]))
-        assert erase(hand.folder / "state", tag=("user", "u1")).spans == 1
-        hand.tick(61)
-        assert (counted(hand), hand.server_state.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+    def test_it_is_found_by_its_tag_while_it_waits(self, manual):
+        manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+        manual.send(whole([own(tags={"user": "u1"})]))
+        assert erase(manual.folder / "state", tag=("user", "u1")).spans == 1
+        manual.tick(61)
+        assert (counted(manual), manual.server_state.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
 
     def test_a_journal_that_was_lost_takes_nothing_with_it(self, asked_first):
         asked_first.damage()
@@ -177,68 +179,68 @@ class TestTheApplicationTellsFirst:
         assert asked_first.server_state.counts.probed == {"no_reply": 1}
         assert asked_first.books.residual == 0
 
-    def test_spans_of_another_instrumentation_wait_as_well(self, hand):
+    def test_spans_of_another_instrumentation_wait_as_well(self, manual):
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        hand.writer.reply(begun, 60.0, came=False)
-        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
-        hand.tick(5)
-        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
-        hand.writer.reply(reply(), WAIT)
-        hand.tick()
-        assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+        manual.writer.reply(begun, 60.0, came=False)
+        manual.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        manual.tick(5)
+        assert (counted(manual), manual.books.pending) == ((1, 0, 0), 1)
+        manual.writer.reply(reply(), WAIT)
+        manual.tick()
+        assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
 
-    def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, hand):
-        hand.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
-        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
-        hand.tick(5)
-        assert hand.writer.waiting.released
-        hand.again()
-        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
-        hand.tick(61)
-        assert (counted(hand), sources(hand), hand.books.pending) == ((1, 1, 0), {"probe": 1}, 0)
-
-
-def test_one_that_never_came_back_is_forgotten(hand):
-    hand.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
-    hand.tick(61)
-    assert (counted(hand), hand.writer.waiting.replies._waiting) == ((0, 0, 0), {})
+    def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, manual):
+        manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+        manual.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        manual.tick(5)
+        assert manual.writer.waiting.released
+        manual.again()
+        assert (counted(manual), manual.books.pending) == ((1, 0, 0), 1)
+        manual.tick(61)
+        assert (counted(manual), sources(manual), manual.books.pending) == ((1, 1, 0), {"probe": 1}, 0)
 
 
-def test_what_the_application_tells_too_late_was_there_already(hand):
-    hand.writer.reply(reply(), WAIT)
-    hand.tick(WAIT + 1)
-    hand.send(whole([own()]))
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+def test_one_that_never_came_back_is_forgotten(manual):
+    manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+    manual.tick(61)
+    assert (counted(manual), manual.writer.waiting.replies._waiting) == ((0, 0, 0), {})
 
 
-def test_so_does_what_it_tells_twice(hand):
-    hand.writer.reply(reply(), WAIT)
-    hand.send(whole([own(), own(q="another call in it")]), whole([own()]))
-    hand.send(whole([own()]))
-    assert sources(hand) == {"probe": 1}
-    received, scored, duplicate = counted(hand)
+def test_what_the_application_tells_too_late_was_there_already(manual):
+    manual.writer.reply(reply(), WAIT)
+    manual.tick(WAIT + 1)
+    manual.send(whole([own()]))
+    assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
+
+
+def test_so_does_what_it_tells_twice(manual):
+    manual.writer.reply(reply(), WAIT)
+    manual.send(whole([own(), own(q="another call in it")]), whole([own()]))
+    manual.send(whole([own()]))
+    assert sources(manual) == {"probe": 1}
+    received, scored, duplicate = counted(manual)
     assert (received, scored) == (duplicate + 1, 1)
 
 
-def test_spans_of_another_instrumentation_are_the_same_request(hand):
+def test_spans_of_another_instrumentation_are_the_same_request(manual):
     spans = [one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]
-    hand.writer.reply(reply(), WAIT)
-    hand.send(body(*spans))
-    hand.tick(5.0)
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
-    hand.tick(60)
-    assert counted(hand) == (2, 1, 1)
+    manual.writer.reply(reply(), WAIT)
+    manual.send(body(*spans))
+    manual.tick(5.0)
+    assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
+    manual.tick(60)
+    assert counted(manual) == (2, 1, 1)
 
 
-def test_spans_that_come_after_the_reply_counted_belong_to_no_record(hand):
-    hand.writer.reply(reply(), 0.0)
-    hand.tick(1.0)
-    hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1)]))
-    hand.tick(60)
-    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+def test_spans_that_come_after_the_reply_counted_belong_to_no_record(manual):
+    manual.writer.reply(reply(), 0.0)
+    manual.tick(1.0)
+    manual.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1)]))
+    manual.tick(60)
+    assert (counted(manual), sources(manual)) == ((1, 1, 0), {"probe": 1})
 
 
-def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
+def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(manual):
     for n, order in enumerate((("app", "prober"), ("prober", "app"))):
         trace_id = f"{8 + n:032x}"
         both = {
@@ -246,101 +248,101 @@ def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
             "prober": reply(trace_id, ts=BEGIN + 30),
         }
         for place, who in enumerate(order):
-            hand.send(span(both[who], place + 1))
-        assert (counted(hand), sources(hand)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
+            manual.send(span(both[who], place + 1))
+        assert (counted(manual), sources(manual)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3 * 3600.0])
-def test_a_server_that_began_anew_in_between_counts_it_once_as_well(hand, seconds):
-    hand.send(span(msgspec.structs.replace(own(), source="probe", qid="a1"), 1))
-    hand.again(seconds)
-    hand.send(span(reply(ts=BEGIN + 30 + seconds), 2))
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+def test_a_server_that_began_anew_in_between_counts_it_once_as_well(manual, seconds):
+    manual.send(span(msgspec.structs.replace(own(), source="probe", qid="a1"), 1))
+    manual.again(seconds)
+    manual.send(span(reply(ts=BEGIN + 30 + seconds), 2))
+    assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
 
 
-def test_users_words_that_look_like_a_probe_make_none(hand):
-    hand.send(span(own(q='"source":"probe"', claim='"source":"probe"'), 1))
-    hand.again()
-    hand.send(span(reply(ts=BEGIN + 30), 2))
-    assert sources(hand) == {"live": 1, "probe": 1}
+def test_users_words_that_look_like_a_probe_make_none(manual):
+    manual.send(span(own(q='"source":"probe"', claim='"source":"probe"'), 1))
+    manual.again()
+    manual.send(span(reply(ts=BEGIN + 30), 2))
+    assert sources(manual) == {"live": 1, "probe": 1}
 
 
-def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(hand):
-    hand.send(span(own(), 1))
-    hand.send(span(reply(ts=BEGIN + 30), 2))
-    assert (counted(hand), sources(hand)) == ((2, 2, 0), {"live": 1, "probe": 1})
+def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(manual):
+    manual.send(span(own(), 1))
+    manual.send(span(reply(ts=BEGIN + 30), 2))
+    assert (counted(manual), sources(manual)) == ((2, 2, 0), {"live": 1, "probe": 1})
 
 
 class TestARepliesWaitOutlivesTheServer:
-    def test_one_that_waits_when_the_server_is_killed_counts_by_itself_after_a_while(self, hand):
-        hand.writer.reply(reply(), WAIT)
-        hand.tick(1)
+    def test_one_that_waits_when_the_server_is_killed_counts_by_itself_after_a_while(self, manual):
+        manual.writer.reply(reply(), WAIT)
+        manual.tick(1)
         for _ in range(2):
-            hand.again()
-            hand.tick(WAIT - 1)
-            assert (counted(hand), hand.verified().wrong) == ((0, 0, 0), ())
-        hand.tick(2)
-        assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
-        hand.again()
-        hand.tick(WAIT + 1)
-        assert counted(hand) == (1, 1, 0)
+            manual.again()
+            manual.tick(WAIT - 1)
+            assert (counted(manual), manual.verified().wrong) == ((0, 0, 0), ())
+        manual.tick(2)
+        assert (counted(manual), sources(manual)) == ((1, 1, 0), {"probe": 1})
+        manual.again()
+        manual.tick(WAIT + 1)
+        assert counted(manual) == (1, 1, 0)
 
-    def test_it_completes_the_applications_record_as_before(self, hand):
-        hand.writer.reply(reply(), WAIT)
-        hand.send(body(*foreign(3, at=BEGIN)))
-        hand.again()
-        hand.send(whole([own()]))
-        assert hand.server_state.counts.probed == {"joined": 1}
-        assert sources(hand)["probe"] == 1
-        hand.again()
-        hand.tick(100)
-        assert (hand.server_state.counts.probed, hand.books.residual) == ({"joined": 1}, 0)
+    def test_it_completes_the_applications_record_as_before(self, manual):
+        manual.writer.reply(reply(), WAIT)
+        manual.send(body(*foreign(3, at=BEGIN)))
+        manual.again()
+        manual.send(whole([own()]))
+        assert manual.server_state.counts.probed == {"joined": 1}
+        assert sources(manual)["probe"] == 1
+        manual.again()
+        manual.tick(100)
+        assert (manual.server_state.counts.probed, manual.books.residual) == ({"joined": 1}, 0)
 
     @pytest.mark.parametrize("killed", [False, True])
     @pytest.mark.parametrize("told", [False, True])
-    def test_it_can_be_forgotten_while_it_waits(self, hand, killed, told):
-        hand.writer.reply(reply(), WAIT)
-        hand.tick(1)
-        assert hand.forget(TRACE).spans == 1
+    def test_it_can_be_forgotten_while_it_waits(self, manual, killed, told):
+        manual.writer.reply(reply(), WAIT)
+        manual.tick(1)
+        assert manual.forget(TRACE).spans == 1
         if killed:
-            hand.again()
+            manual.again()
         if told:
-            hand.send(whole([own()]))
-        hand.tick(WAIT + 1)
-        received, scored, _ = counted(hand)
+            manual.send(whole([own()]))
+        manual.tick(WAIT + 1)
+        received, scored, _ = counted(manual)
         assert (received, scored) == ((not killed) + told, int(told))
-        assert "that is right" not in str(journalled(hand.folder))
+        assert "that is right" not in str(journalled(manual.folder))
 
-    def test_a_journal_that_was_lost_takes_none_with_it(self, hand):
-        hand.writer.reply(reply(), WAIT)
-        hand.tick(1)
-        hand.damage()
-        hand.tick(1)
-        hand.again()
-        hand.tick(WAIT + 1)
-        assert counted(hand) == (1, 1, 0)
+    def test_a_journal_that_was_lost_takes_none_with_it(self, manual):
+        manual.writer.reply(reply(), WAIT)
+        manual.tick(1)
+        manual.damage()
+        manual.tick(1)
+        manual.again()
+        manual.tick(WAIT + 1)
+        assert counted(manual) == (1, 1, 0)
 
 
-def test_replies_do_not_fill_the_memory(hand, monkeypatch):
+def test_replies_do_not_fill_the_memory(manual, monkeypatch):
     monkeypatch.setattr("ragmon.server.pipeline.probe_replies.MOST", 2)
-    assert [hand.writer.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
-    hand.tick(WAIT + 1)
-    assert counted(hand) == (2, 2, 0)
-    assert hand.writer.reply(reply(f"{3:032x}"), WAIT)
+    assert [manual.writer.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
+    manual.tick(WAIT + 1)
+    assert counted(manual) == (2, 2, 0)
+    assert manual.writer.reply(reply(f"{3:032x}"), WAIT)
 
 
-def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand):
+def test_probes_an_application_sends_through_itself_in_one_trace_all_count(manual):
     for place in range(3):
         record = msgspec.structs.replace(asked(place, trace_id=TRACE, ts=BEGIN), source="probe", qid=f"a{place}")
-        hand.send(span(record, place + 1))
-    assert counted(hand) == (3, 3, 0)
+        manual.send(span(record, place + 1))
+    assert counted(manual) == (3, 3, 0)
 
 
-def test_nothing_that_came_back_is_lost_when_the_server_stops(hand):
-    hand.writer.reply(reply(), WAIT)
-    hand.writer.waiting.replies.hurried = True
-    hand.tick()
-    assert counted(hand) == (1, 1, 0)
+def test_nothing_that_came_back_is_lost_when_the_server_stops(manual):
+    manual.writer.reply(reply(), WAIT)
+    manual.writer.waiting.replies.hurried = True
+    manual.tick()
+    assert counted(manual) == (1, 1, 0)
 
 
 class TestJoined:

@@ -9,7 +9,7 @@ from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
 from ragmon.server.pipeline.decode import QueuedRequest, decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding
-from tests.support.keepers import HOUR, Hand
+from tests.support.manual_writer import HOUR, ManualWriter
 from tests.support.serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
 
@@ -20,9 +20,9 @@ def told(instance, calls, at, kept=0):
     )
 
 
-def says(hand, instance, calls, kept=0):
+def says(manual, instance, calls, kept=0):
     """Have a producer say now how many calls there were."""
-    hand.take(QueuedRequest(entries=[told(instance, calls, hand.time.now, kept)]))
+    manual.take(QueuedRequest(entries=[told(instance, calls, manual.time.now, kept)]))
 
 
 def counted(calls, instance="a", at=BEGIN):
@@ -42,62 +42,62 @@ def metrics(body):
 
 def test_a_producer_that_was_idle_for_a_weekend_is_counted_once(tmp_path):
     """Another one was not, so that time passed."""
-    with Hand(tmp_path) as hand:
-        says(hand, "idle", 1000, 10)
+    with ManualWriter(tmp_path) as manual:
+        says(manual, "idle", 1000, 10)
         for _ in range(3):
-            hand.time.now += 20 * HOUR
-            says(hand, "busy", 1)
-        says(hand, "idle", 1001, 10)
-        assert sum(hand.server_state.producers.calls().values()) == 1002
+            manual.time.now += 20 * HOUR
+            says(manual, "busy", 1)
+        says(manual, "idle", 1001, 10)
+        assert sum(manual.server_state.producers.calls().values()) == 1002
 
 
 def test_a_server_that_was_down_for_a_day_counts_no_producer_twice(tmp_path):
     """Its producers were not, and each says what it counted when it is back."""
-    with Hand(tmp_path) as hand:
+    with ManualWriter(tmp_path) as manual:
         for name in "abc":
-            says(hand, name, 1000)
-        hand.save()
-        hand.again(25 * HOUR)
+            says(manual, name, 1000)
+        manual.save()
+        manual.again(25 * HOUR)
         for name in "abc":
-            says(hand, name, 1001)
-        assert sum(hand.server_state.producers.calls().values()) == 3003
+            says(manual, name, 1001)
+        assert sum(manual.server_state.producers.calls().values()) == 3003
 
 
 def test_what_came_too_late_to_be_taken_is_not_missing(tmp_path):
-    with Hand(tmp_path) as hand:
-        says(hand, "a", 10, 10)
-        assert hand.server_state.producers.missing(hand.server_state.counts.own) == 10
-        hand.send(whole([asked(n, ts=hand.time.now - 25 * HOUR) for n in range(10)]))
-        assert hand.books.dropped == {"too_old": 10}
-        assert hand.server_state.producers.missing(hand.server_state.counts.own) == 0
+    with ManualWriter(tmp_path) as manual:
+        says(manual, "a", 10, 10)
+        assert manual.server_state.producers.missing(manual.server_state.counts.own) == 10
+        manual.send(whole([asked(n, ts=manual.time.now - 25 * HOUR) for n in range(10)]))
+        assert manual.books.dropped == {"too_old": 10}
+        assert manual.server_state.producers.missing(manual.server_state.counts.own) == 0
 
 
 def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(tmp_path):
     """A request of somebody else came in the same moment, and one after the next start."""
-    with Hand(tmp_path) as hand:
+    with ManualWriter(tmp_path) as manual:
         poison = metrics(counted(1e300))
         assert poison.taken.rejected == 2
-        hand.take(poison, decode_traces(whole([asked(1, ts=hand.time.now)]), Encoding.PROTOBUF))
-        hand.again()
-        hand.send(whole([asked(2, ts=hand.time.now)]))
-        hand.save()
-        hand.again()
-        assert (hand.books.scored, hand.writer.resets) == (2, 0)
+        manual.take(poison, decode_traces(whole([asked(1, ts=manual.time.now)]), Encoding.PROTOBUF))
+        manual.again()
+        manual.send(whole([asked(2, ts=manual.time.now)]))
+        manual.save()
+        manual.again()
+        assert (manual.books.scored, manual.writer.resets) == (2, 0)
 
 
 def test_the_largest_counts_of_several_producers_end_no_checkpoint(tmp_path):
     """Together they are more than 64 bits hold; a day later those producers are added up."""
-    with Hand(tmp_path) as hand:
+    with ManualWriter(tmp_path) as manual:
         for name in "abc":
-            hand.take(metrics(counted(2**63 - 1, name, hand.time.now)))
-        before = hand.server_state.producers.calls()
-        hand.save()
-        hand.again(25 * HOUR)
-        hand.take(metrics(counted(1, "late", hand.time.now)))
-        hand.save()
-        hand.again()
-        assert hand.server_state.producers.calls() == {key: n + 2 for key, n in before.items()}
-        assert hand.agrees()
+            manual.take(metrics(counted(2**63 - 1, name, manual.time.now)))
+        before = manual.server_state.producers.calls()
+        manual.save()
+        manual.again(25 * HOUR)
+        manual.take(metrics(counted(1, "late", manual.time.now)))
+        manual.save()
+        manual.again()
+        assert manual.server_state.producers.calls() == {key: n + 2 for key, n in before.items()}
+        assert manual.agrees()
 
 
 @pytest.mark.slow

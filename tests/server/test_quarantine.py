@@ -26,9 +26,9 @@ from tests.support.serving import (
     process,
     send_body,
     values,
-    wait_for,
     whole,
 )
+from tests.support.waiting import wait_for
 
 GUILTY = 7
 """The request that harms."""

@@ -40,8 +40,9 @@ from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver import grpc as grpc_service
 from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.interface import Encoding, ExportResult
-from tests.support.front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, rest, traced
+from tests.support.fake_consumer import FakeConsumer, certificate, connect, names_in, rest, traced
 from tests.support.process_usage import peak
+from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +56,7 @@ CODE = grpc.StatusCode
 
 @pytest.fixture
 def consumer():
-    return FrontDesk()
+    return FakeConsumer()
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def channel():
         found.close()
 
 
-def call(channel, body=b"", path=TRACES, timeout=PATIENCE, **how):
+def call(channel, body=b"", path=TRACES, timeout=TIMEOUT, **how):
     """A call's code, and its answer or what its end says beside the code."""
     try:
         return CODE.OK, channel.unary_unary(path)(body, timeout=timeout, **how)
@@ -219,11 +220,11 @@ def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(consum
     done = threading.Event()
 
     def silent():
-        done.wait(PATIENCE)
+        done.wait(TIMEOUT)
         yield b""
 
     lines = [channel(port) for _ in range(50)]
-    slow = [line.stream_unary(TRACES).future(silent(), timeout=PATIENCE) for line in lines for _ in range(4)]
+    slow = [line.stream_unary(TRACES).future(silent(), timeout=TIMEOUT) for line in lines for _ in range(4)]
     spans(["served"], port)
     assert names_in(consumer.taken[0][1]) == ["served"]
     assert {one.code() for one in slow} == {CODE.DEADLINE_EXCEEDED}
@@ -233,7 +234,7 @@ def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(consum
 
 def test_a_call_without_a_message_is_refused(consumer, port, channel):
     with pytest.raises(grpc.RpcError) as caught:
-        channel(port).stream_unary(TRACES)(iter([]), timeout=PATIENCE)
+        channel(port).stream_unary(TRACES)(iter([]), timeout=TIMEOUT)
     assert caught.value.code() is CODE.INVALID_ARGUMENT
     assert consumer.refused == {"no_message": 1}
 
@@ -243,14 +244,14 @@ def test_too_many_calls_at_once_are_asked_to_come_again(consumer, opened, channe
     done = threading.Event()
 
     def silent():
-        done.wait(PATIENCE)
+        done.wait(TIMEOUT)
         yield b"late"
 
     line = channel(opened())
     slow, codes = None, []
     while CODE.RESOURCE_EXHAUSTED not in codes:  # until the silent one has come
         if slow is None or slow.done():  # it came while another was read, and was itself asked to come again
-            slow = line.stream_unary(TRACES).future(silent(), timeout=PATIENCE)
+            slow = line.stream_unary(TRACES).future(silent(), timeout=TIMEOUT)
         code, trailing = call(line)
         codes.append(code)
     assert "google.rpc.retryinfo-bin" in trailing
@@ -262,7 +263,7 @@ def test_more_than_may_be_in_flight_are_asked_to_come_again(consumer, opened, ch
     consumer.holds = True
     port = opened(in_flight=1)
     line = channel(port)
-    busy = line.unary_unary(TRACES).future(b"", timeout=PATIENCE)
+    busy = line.unary_unary(TRACES).future(b"", timeout=TIMEOUT)
     consumer.wait_for(lambda: len(consumer.taken) == 1)
     code, trailing = call(channel(port))
     assert code is CODE.RESOURCE_EXHAUSTED
@@ -317,10 +318,10 @@ def test_other_methods_and_compressions_are_unknown(consumer, port, channel):
 
 SERVER = """
 import sys
-from tests.support.front_desk import FrontDesk
+from tests.support.fake_consumer import FakeConsumer
 from ragmon.config.types import Address
 from ragmon.server.receiver.grpc import GrpcServer
-port = GrpcServer(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
+port = GrpcServer(FakeConsumer(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)
 sys.stdin.read()
 port.stop(1.0)
@@ -337,7 +338,7 @@ def test_a_bomb_is_refused_in_little_memory(channel):
         before = peak(process.pid)
         assert call(line, bytes(256 * MIB), compression=grpc.Compression.Gzip)[0] is CODE.INVALID_ARGUMENT
         assert peak(process.pid) - before < 64 * MIB
-        assert process.communicate("", timeout=PATIENCE)
+        assert process.communicate("", timeout=TIMEOUT)
 
 
 def test_what_is_no_grpc_harms_nobody(consumer, port):
@@ -363,10 +364,10 @@ def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer,
 def test_calls_in_flight_are_answered_before_the_port_closes(consumer, channel):
     port = GrpcServer(consumer, HERE, token=None, tls=None).start()
     consumer.holds = True
-    busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
+    busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=TIMEOUT)
     consumer.wait_for(lambda: consumer.taken)
     address = port.address
-    stopping = threading.Thread(target=port.stop, args=(PATIENCE,))
+    stopping = threading.Thread(target=port.stop, args=(TIMEOUT,))
     stopping.start()
     while call(channel(address), timeout=1.0)[0] is not CODE.UNAVAILABLE:
         pass  # one that came in before the port closed is held as well, and must not wait as long as the grace is
@@ -379,7 +380,7 @@ def test_calls_in_flight_are_answered_before_the_port_closes(consumer, channel):
 def test_calls_that_are_not_answered_in_time_may_be_sent_again(consumer, channel):
     port = GrpcServer(consumer, HERE, token=None, tls=None).start()
     consumer.holds = True
-    busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
+    busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=TIMEOUT)
     consumer.wait_for(lambda: consumer.taken)
     port.stop(0.1)
     assert busy.code() in (CODE.UNAVAILABLE, CODE.CANCELLED)

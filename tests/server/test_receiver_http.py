@@ -42,9 +42,8 @@ from ragmon.server.receiver import http as door
 from ragmon.server.receiver import limits
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import Encoding, ExportResult
-from tests.support.front_desk import (
-    PATIENCE,
-    FrontDesk,
+from tests.support.fake_consumer import (
+    FakeConsumer,
     certificate,
     connect,
     hung_up,
@@ -53,9 +52,9 @@ from tests.support.front_desk import (
     send,
     traced,
     trickling,
-    until,
 )
 from tests.support.process_usage import peak
+from tests.support.waiting import TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,7 +66,7 @@ ACK = {"gate": "mrr", "pipeline": "support", "reason": "rolled back"}
 
 @pytest.fixture
 def consumer():
-    return FrontDesk()
+    return FakeConsumer()
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def port(usual, consumer):
 
 def post(address, path, body=b"", kind=PROTOBUF, method="POST", **headers):
     """Status, headers and body of an answer."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {"Content-Type": kind} | given)
     answer = connection.getresponse()
@@ -457,11 +456,11 @@ def test_the_largest_body_is_taken(consumer, port):
 
 SERVER = """
 import sys
-from tests.support.front_desk import FrontDesk
+from tests.support.fake_consumer import FakeConsumer
 from ragmon.config.types import Address
 from ragmon.monitor.http.listener import HttpServer
 from ragmon.server.receiver.http import receiver_app
-port = HttpServer(receiver_app(FrontDesk(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
+port = HttpServer(receiver_app(FakeConsumer(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
 sys.stdin.read()
 port.stop(1.0)
@@ -485,7 +484,7 @@ def test_a_bomb_is_refused_in_little_memory(how):
         coding = "zstd" if how == "zstd" else "gzip"
         assert [status(port, "/v1/traces", body, Content_Encoding=coding)] == [413]
         assert peak(process.pid) - before < 64 * MIB
-        assert process.communicate("", timeout=PATIENCE)
+        assert process.communicate("", timeout=TIMEOUT)
 
 
 @pytest.mark.slow
@@ -500,7 +499,7 @@ def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(consumer
     consumer.wait_for(lambda: consumer.refused["timeout"] == 200)
     stop.set()
     for sock in slow:
-        until(lambda sock=sock: hung_up(sock))
+        wait_for(lambda sock=sock: hung_up(sock))
         sock.close()
 
 
@@ -642,7 +641,7 @@ def test_who_goes_on_sending_after_the_answer_is_ended_after_a_while(opened, mon
         sock.sendall(f"{head}Content-Length: 30000000\r\n\r\n".encode())
         stop = trickling([sock], b"x")
         assert rest(sock).startswith(b"HTTP/1.1 413 ")
-        until(lambda: not send(sock, b"x"))
+        wait_for(lambda: not send(sock, b"x"))
         stop.set()
 
 
@@ -790,7 +789,7 @@ def test_requests_in_flight_are_answered_before_the_port_closes(consumer):
     busy = threading.Thread(target=lambda: told.append(status(address, "/v1/traces")))
     busy.start()
     consumer.wait_for(lambda: consumer.taken)
-    stopping = threading.Thread(target=port.stop, args=(PATIENCE,))
+    stopping = threading.Thread(target=port.stop, args=(TIMEOUT,))
     stopping.start()
     assert rest(idle) == b""
     with pytest.raises(OSError):
@@ -870,7 +869,7 @@ def test_a_client_that_never_reads_is_hung_up_on():
     port = HttpServer(page, HERE, tls=None, name="admin", limits=RequestLimits(deadline=0.5)).start()
     with connect(port.address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert ended.wait(PATIENCE)
+        assert ended.wait(TIMEOUT)
         assert len(rest(sock)) < 64 * MIB
     port.stop(1.0)
 

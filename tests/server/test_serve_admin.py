@@ -26,21 +26,11 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
 from ragmon.testing import FakeClock
 from tests.server.test_faults_disk import send_until_refused
-from tests.support.guarded import authorised, beside, guarded
+from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export
-from tests.support.serving import (
-    PATIENCE,
-    PROTOBUF,
-    Running,
-    accounted,
-    asked,
-    configuration,
-    foreign,
-    send_body,
-    serving,
-    wait_for,
-    whole,
-)
+from tests.support.serving import PROTOBUF, Running, accounted, asked, configuration, foreign, send_body, serving, whole
+from tests.support.token_server import post_with_token, serving_with_token
+from tests.support.waiting import TIMEOUT, wait_for
 
 GATES = """
 [pipelines.support]
@@ -281,7 +271,7 @@ def test_an_unknown_path_is_not_found_and_the_nearest_is_named(answered, path, h
 
 def exchange(running, method, path, **headers):
     """Status, headers and body of an answer."""
-    connection = http.client.HTTPConnection(urlsplit(running.admin).netloc, timeout=PATIENCE)
+    connection = http.client.HTTPConnection(urlsplit(running.admin).netloc, timeout=TIMEOUT)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     found = answer.status, answer.headers, answer.read()
@@ -347,7 +337,7 @@ def test_addresses_this_machine_and_configured_names_are_known(tmp_path, host):
 def test_a_health_check_that_names_no_host_is_answered(filled):
     """Balancers ask so in HTTP/1.0; a browser always names one."""
     place = urlsplit(filled[0].admin)
-    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as sock:
+    with socket.create_connection((place.hostname, place.port), timeout=TIMEOUT) as sock:
         sock.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
 
@@ -386,7 +376,7 @@ def test_why_is_what_the_command_renders(filled):
     answer = json.loads(running.get("/api/why?gate=support/errors")[1])
     traces = answer["traces"]
     assert len(traces) == asking_module.TO_OPEN
-    done = beside("why", "support/errors", "--url", running.admin)
+    done = ragmon("why", "support/errors", "--url", running.admin)
     assert (done.code, done.err) == (0, "")
     assert done.out == render(load_why(answer), traces)
     assert done.out.startswith("gate        support/errors FAILS: ")
@@ -441,7 +431,7 @@ def test_one_comparison_is_made_at_a_time(filled, monkeypatch):
 
     def slowly(lines):
         begun.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(TIMEOUT)
         return decode(lines)
 
     monkeypatch.setattr(asking_module, "entries", slowly)
@@ -450,7 +440,7 @@ def test_one_comparison_is_made_at_a_time(filled, monkeypatch):
     first = threading.Thread(target=lambda: codes.append(running.get(path)[0]))
     first.start()
     try:
-        assert begun.wait(PATIENCE)
+        assert begun.wait(TIMEOUT)
         code, headers, body = exchange(running, "GET", path)
         assert (code, json.loads(body)["error"]) == (503, "another comparison is being made")
         assert int(headers["Retry-After"]) > 0
@@ -522,7 +512,7 @@ def everything(running):
     ]
     found = {route: running.get(route)[1] for route in routes}
     asked_for = urllib.request.Request(f"{running.admin}/metrics", headers={"Accept": "application/openmetrics-text"})
-    with urllib.request.urlopen(asked_for, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(asked_for, timeout=TIMEOUT) as answer:
         found["openmetrics"] = answer.read().decode()
     return found
 
@@ -543,13 +533,13 @@ def hand_in(running, moved):
     call = {"input.value": SAID["question"], "output.value": SAID["answer"]}
     spans[0] = spans[0]._replace(attributes={**spans[0].attributes, **call})
     for body in (whole(records), export(spans).SerializeToString()):
-        assert authorised(f"{running.otlp}/v1/traces", body, token, PROTOBUF)[0] == 200
+        assert post_with_token(f"{running.otlp}/v1/traces", body, token, PROTOBUF)[0] == 200
     moved.advance(60.0)  # traces are complete then, and a minute is judged
     wait_for(lambda: running.books()["scored"], lambda scored: scored == len(records) + 1)
     label = {"trace_id": records[0].trace_id, "correct": False, "rater": SAID["rater"], "comment": SAID["comment"]}
-    assert authorised(f"{running.otlp}/v1/labels", label, token)[0] == 200
+    assert post_with_token(f"{running.otlp}/v1/labels", label, token)[0] == 200
     ack = {"gate": "empty", "pipeline": "support", "reason": SAID["reason"]}
-    assert authorised(f"{running.otlp}/v1/ack", ack, token)[0] == 200
+    assert post_with_token(f"{running.otlp}/v1/ack", ack, token)[0] == 200
     wait_for(lambda: len(pages(running, 1000)), lambda found: found >= 20)
 
 
@@ -560,7 +550,7 @@ def test_no_route_ever_holds_content_or_a_secret(tmp_path, caplog):
     gold.write_text(json.dumps({**item, "gold_claim_substr": [SAID["gold"]]}) + "\n")
     text = f'{GATES}[gold.gold]\npath = "gold.jsonl"\n[capture]\ncontent = "full"\n'
     clock, moved = still()
-    with guarded(tmp_path, SAID["token"], text, clock=clock) as running:
+    with serving_with_token(tmp_path, SAID["token"], text, clock=clock) as running:
         hand_in(running, moved)
         found = {("well", route): text for route, text in everything(running).items()}
         gold.write_text(json.dumps({**item, "answerable": SAID["gold"]}) + "\n")

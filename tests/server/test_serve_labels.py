@@ -8,7 +8,7 @@ from ragmon.core.record import Label, decode_entry
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
-from tests.support.keepers import Hand
+from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     accounted,
@@ -21,9 +21,9 @@ from tests.support.serving import (
     replayed,
     send_body,
     serving,
-    wait_for,
     whole,
 )
+from tests.support.waiting import wait_for
 
 PRECISION = 'rag_answer_correct{gold="",pipeline="support",source="label",window="1h"}'
 PROTOBUF = Encoding.PROTOBUF
@@ -71,7 +71,7 @@ def test_labels_that_come_before_their_traces_wait_for_them(tmp_path):
 
 
 def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_path):
-    with Hand(tmp_path) as writer:
+    with ManualWriter(tmp_path) as writer:
         writer.take(
             decode_labels([label(n) for n in range(6)]), decode_traces(whole([asked(n) for n in range(5)]), PROTOBUF)
         )
@@ -81,7 +81,7 @@ def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_pa
 
 def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp_path):
     """Each row has its own blob of ids; the newest answer of a trace is the one that is meant."""
-    with Hand(tmp_path) as writer:
+    with ManualWriter(tmp_path) as writer:
         for _ in range(3):
             writer.time.now += 3600.0
             numbers = range(5) if writer.server_state.seq else range(20)
@@ -191,7 +191,7 @@ def test_what_raters_wrote_is_kept_where_text_of_users_is(tmp_path, content):
 @pytest.mark.parametrize("n", [3, 40])
 def test_few_labels_and_many_find_their_answers_in_a_row_of_many(tmp_path, n):
     """Tags and labels that hold a trace's id are not its answer."""
-    with Hand(tmp_path) as writer:
+    with ManualWriter(tmp_path) as writer:
         records = [asked(i, tags={"trace_id": trace(i + 1)}) for i in range(60)]
         writer.take(decode_traces(whole(records), PROTOBUF))
         for _ in range(2):

@@ -24,9 +24,9 @@ from tests.support.serving import (
     send_body,
     serving,
     totals,
-    wait_for,
     whole,
 )
+from tests.support.waiting import TIMEOUT, wait_for
 
 CONFIG = """
 [pipelines.support]
@@ -165,7 +165,7 @@ def test_stopping_does_not_wait_for_answers(tmp_path):
     probed_functions.HELD.clear()
     started = monotonic()
     with serving(tmp_path, config(tmp_path, "tests.support.probed_functions:holds")):
-        assert probed_functions.HELD.wait(30)
+        assert probed_functions.HELD.wait(TIMEOUT)
         started = monotonic()
     assert monotonic() - started < 25
     probed_functions.LET_GO.set()

@@ -25,9 +25,9 @@ from tests.support.serving import (
     send_body,
     serving,
     values,
-    wait_for,
     whole,
 )
+from tests.support.waiting import wait_for
 
 LOADED = "ragmon_config_last_reload_successful"
 ERRORS = "[pipelines.support]\n[gates.errors]\nmetric = 'error_rate'\nat_most = {}\n"

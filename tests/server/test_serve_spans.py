@@ -11,10 +11,11 @@ import pytest
 from ragmon.ingest.spans import Span, to_record
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
+from tests.support.collectors import collector
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import recorded
-from tests.support.serving import configuration, journalled, post, process, serving, wait_for
-from tests.support.through_collector import collector
+from tests.support.serving import configuration, journalled, post, process, serving
+from tests.support.waiting import wait_for
 
 FULL = '[capture]\ncontent = "full"\n'
 FILES = (

@@ -20,8 +20,9 @@ from ragmon.export import status_page as views
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.scoring.snapshot import Snapshot
 from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
-from tests.support.guarded import beside
-from tests.support.serving import accounted, asked, send_body, serving, wait_for, whole
+from tests.support.command_line import ragmon
+from tests.support.serving import accounted, asked, send_body, serving, whole
+from tests.support.waiting import wait_for
 
 
 def minutes(running, moved, n, **fields):
@@ -53,7 +54,7 @@ def test_the_status_begins_with_what_is_wrong_and_since_when(tmp_path):
         assert re.fullmatch(r"support/\w+ fires \(page\): .* of \d+, asked for >= \d+\.0 %", first["what"])
         assert broke < first["since"] <= moved.now
         assert first["hint"].startswith("ragmon why support/")
-        assert beside(*first["hint"].split()[1:], "--url", running.admin).code == 0
+        assert ragmon(*first["hint"].split()[1:], "--url", running.admin).code == 0
         shown = running.get("/")[1]
         assert first["what"].replace(">", "&gt;") in shown
         assert f"{len(status['alarms'])} alarm" in shown

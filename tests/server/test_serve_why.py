@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.support.serving import accounted, asked, send_body, serving, wait_for, whole
+from tests.support.serving import accounted, asked, send_body, serving, whole
+from tests.support.waiting import wait_for
 
 GATES = """
 [pipeline]

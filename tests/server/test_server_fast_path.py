@@ -21,9 +21,10 @@ from ragmon.server.receiver.fast_path import LARGEST, parse_head
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult
 from tests.server.test_server_sockets import address
-from tests.support.front_desk import FrontDesk, connect, hung_up, rest, send, until
+from tests.support.fake_consumer import FakeConsumer, connect, hung_up, rest, send
 from tests.support.process_usage import cpu_seconds
 from tests.support.serving import PROTOBUF, asked, configuration, process, whole
+from tests.support.waiting import wait_for
 
 USUAL = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
 
@@ -51,7 +52,7 @@ def listening(consumer, *, short=True, token=None, **limits):
 
 @pytest.fixture
 def consumer():
-    return FrontDesk()
+    return FakeConsumer()
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def port(consumer):
 @pytest.fixture(scope="module")
 def both():
     """The same port with the short way and without it, each with its desk."""
-    desks = FrontDesk(), FrontDesk()
+    desks = FakeConsumer(), FakeConsumer()
     with listening(desks[0], deadline=2.0) as short, listening(desks[1], short=False, deadline=2.0) as general:
         yield list(zip((short.address, general.address), desks, strict=True))
 
@@ -200,7 +201,7 @@ def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch
         threading.Event().wait(0.6)
         sock.sendall(request())
         assert [status for status, *_ in answers(sock, 1)] == [200]
-        until(lambda: hung_up(sock))
+        wait_for(lambda: hung_up(sock))
 
 
 def test_who_goes_away_before_the_answer_leaves_nothing_behind(consumer):
@@ -242,7 +243,7 @@ def test_a_body_that_is_on_its_way_when_the_port_closes_is_taken(consumer):
             consumer.wait_for(lambda: consumer.taken)
             stopping = threading.Thread(target=port.stop, args=(60.0,))
             stopping.start()
-            until(lambda: refused(port.address))
+            wait_for(lambda: refused(port.address))
             sock.sendall(b"other")
             consumer.wait_for(lambda: len(consumer.taken) == 2)
             consumer.release()

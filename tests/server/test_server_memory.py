@@ -20,7 +20,8 @@ from ragmon.monitor.http.requests import HTTPError, RequestLimits
 from ragmon.server.receiver.limits import MemoryLimiter
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident
-from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
+from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole
+from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 LARGE = 7_500_000

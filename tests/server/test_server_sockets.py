@@ -17,9 +17,10 @@ from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
 from ragmon.monitor.http.listener import CONNECTIONS, HANDSHAKE, OWN_FILES, SPARE_FILES, HttpServer, shares
 from ragmon.server.receiver.http import receiver_app
-from tests.support.front_desk import FrontDesk, certificate, connect, hung_up, until
+from tests.support.fake_consumer import FakeConsumer, certificate, connect, hung_up
 from tests.support.process_usage import cpu_seconds, open_files, resident
-from tests.support.serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post, process, wait_for, whole
+from tests.support.serving import PROTOBUF, Process, asked, configuration, get, post, process, whole
+from tests.support.waiting import TIMEOUT, wait_for
 
 HELLO = bytes.fromhex("160301020001000001fc03")
 """The first eleven bytes of a TLS ClientHello."""
@@ -39,7 +40,7 @@ def address(url):
 def export(place, cert, body=b""):
     """The status of an export over TLS."""
     trust = ssl.create_default_context(cafile=cert)
-    connection = http.client.HTTPSConnection(place.host, place.port, context=trust, timeout=PATIENCE)
+    connection = http.client.HTTPSConnection(place.host, place.port, context=trust, timeout=TIMEOUT)
     connection.request("POST", "/v1/traces", body, {"Content-Type": PROTOBUF})
     status = connection.getresponse().status
     connection.close()
@@ -63,7 +64,7 @@ def many_files():
 @pytest.fixture
 def opened(pair):
     """A write port over TLS with few connections and a short handshake, and the desk behind it."""
-    consumer = FrontDesk()
+    consumer = FakeConsumer()
     port = HttpServer(
         receiver_app(consumer, token=None),
         Address("127.0.0.1", 0),
@@ -80,7 +81,7 @@ def test_a_handshake_has_ten_seconds_by_default_and_is_ended_when_they_are_over(
     assert HANDSHAKE == 10.0
     with connect(opened[0]) as sock:
         sock.sendall(HELLO)
-        until(lambda: hung_up(sock))
+        wait_for(lambda: hung_up(sock))
 
 
 def test_handshakes_count_among_the_connections_and_the_oldest_gives_way(opened, pair):
@@ -89,7 +90,7 @@ def test_handshakes_count_among_the_connections_and_the_oldest_gives_way(opened,
         for sock in begun:
             sock.sendall(HELLO)
         assert export(opened[0], pair[0]) == 200
-        until(lambda: sum(hung_up(sock) for sock in begun[:40]) == 40)
+        wait_for(lambda: sum(hung_up(sock) for sock in begun[:40]) == 40)
 
 
 def test_connections_that_say_nothing_after_their_handshake_give_way_too(opened, pair):

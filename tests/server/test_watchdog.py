@@ -13,6 +13,7 @@ import pytest
 from ragmon.server import process
 from ragmon.server.journal.quarantine import Attempts, trace_key
 from ragmon.server.process import Watchdog
+from tests.support.waiting import TIMEOUT
 
 STUCK = 75
 KEY = trace_key(bytes(16))
@@ -52,7 +53,7 @@ def test_one_trace_that_takes_too_much_cpu_ends_the_process(monkeypatch, left, a
     monkeypatch.setattr(process, "STUCK", 0.05)
     _, codes, ended = left
     attempts.begin(KEY)
-    until = monotonic() + 30
+    until = monotonic() + TIMEOUT
     while not ended.is_set() and monotonic() < until:
         burn(0.01)
     assert codes[:1] == [STUCK]
@@ -63,7 +64,7 @@ def test_one_trace_that_waits_for_ever_ends_the_process(monkeypatch, left, attem
     monkeypatch.setattr(process, "WAITING", 0.05)
     _, codes, ended = left
     attempts.begin(KEY)
-    assert ended.wait(30)
+    assert ended.wait(TIMEOUT)
     assert codes[:1] == [STUCK]
     attempts.end(KEY)
 
@@ -85,7 +86,7 @@ def test_who_is_asked_to_end_leaves_in_time_with_the_code_of_an_end_in_order(mon
     guard, codes, ended = left
     monkeypatch.setattr(process, "LEAVE", 0.05)
     guard.hurry()
-    assert ended.wait(30)
+    assert ended.wait(TIMEOUT)
     assert codes[:1] == [0]
 
 
@@ -112,7 +113,7 @@ def child(what, script=SCRIPT):
 
 def test_a_call_that_keeps_pythons_lock_is_ended_by_the_kernel_which_says_where():
     frozen = child("re.match(r'(a+)+$', 'a' * 64 + 'b')")
-    said, complaint = frozen.communicate(timeout=60)
+    said, complaint = frozen.communicate(timeout=TIMEOUT)
     assert (frozen.returncode, said) == (-signal.SIGPROF, "")
     assert 'File "<string>", line 7' in complaint
 
@@ -124,7 +125,7 @@ def test_a_call_that_keeps_pythons_lock_is_ended_by_the_kernel_which_says_where(
 def test_a_process_whose_threads_get_their_turns_is_left_alone(what):
     """It works hard, or waits: neither is frozen; and afterwards no timer is left."""
     working = child(what)
-    assert working.communicate(timeout=60) == ("ended\n", "")
+    assert working.communicate(timeout=TIMEOUT) == ("ended\n", "")
     assert working.returncode == 0
 
 
@@ -135,7 +136,7 @@ def test_work_on_all_processors_that_leaves_pythons_lock_to_others_is_no_freeze(
     assert script != SCRIPT
     work = "import hashlib; data = bytes(1 << 22); t = time.process_time()\n    "
     working = child(work + "while time.process_time() < t + 2: hashlib.sha256(data)", script)
-    assert working.communicate(timeout=60) == ("ended\n", "")
+    assert working.communicate(timeout=TIMEOUT) == ("ended\n", "")
     assert working.returncode == 0
 
 
@@ -146,5 +147,5 @@ def test_time_in_which_the_process_is_stopped_does_not_count():
     stopped.send_signal(signal.SIGSTOP)
     threading.Event().wait(1.0)  # nothing happens meanwhile: that is the point
     stopped.send_signal(signal.SIGCONT)
-    assert stopped.communicate(timeout=60) == ("ended\n", "")
+    assert stopped.communicate(timeout=TIMEOUT) == ("ended\n", "")
     assert stopped.returncode == 0

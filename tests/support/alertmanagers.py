@@ -9,7 +9,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support.deployed import installed, wait_for
+from tests.support.deployed import installed
+from tests.support.waiting import TIMEOUT, wait_for
 
 
 @contextmanager
@@ -55,4 +56,4 @@ def alertmanager_in(folder):
             yield address
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=TIMEOUT)

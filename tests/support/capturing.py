@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import ragmon
 from ragmon.capture import runtime
 from ragmon.capture.convert import to_record
+from tests.support.waiting import TIMEOUT
 
 
 class BrokenError(LookupError):
@@ -24,7 +25,7 @@ class Gate:
 
     def submit(self, record):
         self.entered.set()
-        self.opened.wait(timeout=30)
+        self.opened.wait(timeout=TIMEOUT)
         if record.q == "poison":
             raise BrokenError(record.q)
         self.records.append(record)

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
-from time import monotonic
 
 import pytest
 import yaml
 
 from ragmon.config.services import ServeTable
+from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -66,17 +66,9 @@ def installed(name):
 
 def run(*command, **options):
     """What a command that ends well says."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def wait_for(condition):
-    """Wait until something holds."""
-    deadline = monotonic() + 60
-    while not condition():
-        assert monotonic() < deadline, condition
-        _TICK.wait(0.05)
 
 
 def stages():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from threading import Event
 
-from tests.support.hurried import say  # before ragmon: it runs the clock
+from tests.support.fast_clock import say  # before ragmon: it runs the clock
 
 # isort: split
 

@@ -7,7 +7,7 @@ import signal
 import sys
 from threading import Event
 
-from tests.support import hurried  # before ragmon: it runs the clock
+from tests.support import fast_clock  # before ragmon: it runs the clock
 
 # isort: split
 
@@ -19,8 +19,8 @@ if __name__ == "__main__":
     ended = Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     logging.basicConfig(level=logging.INFO)
-    with Server(load(sys.argv[1]), clock=Clock(hurried.now, hurried.passed)) as server:
+    with Server(load(sys.argv[1]), clock=Clock(fast_clock.now, fast_clock.passed)) as server:
         for name, address in server.addresses().items():
-            hurried.say(f"{name}: {address}")
-        hurried.say("ready")
+            fast_clock.say(f"{name}: {address}")
+        fast_clock.say("ready")
         ended.wait()

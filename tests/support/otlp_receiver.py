@@ -22,10 +22,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from ragmon.core import semconv
 from ragmon.core.record import Record
+from tests.support.waiting import TIMEOUT
 
 PROTOBUF = "application/x-protobuf"
-PATIENCE = 30.0
-"""Seconds something may take that usually takes a moment."""
 MESSAGES = {
     "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse, "rejected_spans"),
     "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "rejected_data_points"),
@@ -113,7 +112,7 @@ class Receiver(ThreadingHTTPServer):
     def wait_for(self, condition):
         """Wait until a condition holds; it is looked at after every request."""
         with self.arrived:
-            assert self.arrived.wait_for(condition, PATIENCE), self.requests
+            assert self.arrived.wait_for(condition, TIMEOUT), self.requests
 
     def of(self, path):
         return [request for request in self.requests if request.path.endswith(path)]
@@ -169,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, response, refused = MESSAGES["/v1/" + self.path.rpartition("/")[2]]
         answer = self.server.take(Request(self.client_address, self.path, dict(self.headers), kind.FromString(body)))
         if answer.hang:
-            self.server.released.wait(PATIENCE)
+            self.server.released.wait(TIMEOUT)
         if answer.hang or answer.vanish:
             self.close_connection = True
         elif answer.drip:

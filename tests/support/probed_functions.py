@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import ragmon
+from tests.support.waiting import TIMEOUT
 
 HELD = threading.Event()
 LET_GO = threading.Event()
@@ -68,7 +69,7 @@ def too_slow_itself(question):
 def holds(question):
     """Does not return before it is let go."""
     HELD.set()
-    LET_GO.wait(60)
+    LET_GO.wait(TIMEOUT)
     return "too late"
 
 

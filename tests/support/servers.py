@@ -12,8 +12,8 @@ import urllib.request
 from contextlib import contextmanager
 from time import monotonic
 
-PATIENCE = 60.0
-"""Seconds a test waits for something that usually takes one or two."""
+from tests.support.waiting import TIMEOUT
+
 _TICK = threading.Event()
 
 
@@ -29,10 +29,10 @@ class Prometheus:
 
     def wait_until_ready(self):
         """Wait until it answers queries: it listens before it has opened its database."""
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + TIMEOUT
         while True:
             try:
-                urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=PATIENCE).close()
+                urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=TIMEOUT).close()
             except urllib.error.HTTPError as error:
                 error.close()
                 assert monotonic() < deadline, "Prometheus does not become ready"
@@ -43,7 +43,7 @@ class Prometheus:
     def ask(self, path, **parameters):
         """What the HTTP API answers."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=PATIENCE) as response:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             return json.load(response)["data"]
 
     def query(self, expression):
@@ -63,7 +63,7 @@ class Prometheus:
 
     def wait_for(self, expression, expected):
         """Wait until an instant query has a value."""
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + TIMEOUT
         while (value := self.value(expression)) != expected:
             assert monotonic() < deadline, f"{expression} is {value}, not {expected}"
             _TICK.wait(0.1)
@@ -98,12 +98,12 @@ def prometheus(binary, folder, addresses, rules=(), alertmanagers=()):
             yield running
         finally:
             process.terminate()
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=TIMEOUT)
 
 
 def _listening(process, log):
     """The address a starting server says it listens on."""
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while process.poll() is None and monotonic() < deadline:
         found = re.search(r'msg="Listening on" address=(\S+)', log.read_text())
         if found:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import monotonic, time, time_ns
+from time import time, time_ns
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -27,9 +27,8 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
+from tests.support.waiting import TIMEOUT, wait_for
 
-PATIENCE = 60.0
-"""Seconds a test waits for something that usually takes a moment."""
 QUICK = AssemblyLimits(idle=0.3, rootless=0.6, age=5.0)
 """Traces are complete soon."""
 PORTS = '[serve]\notlp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nstate_dir = "state"\n'
@@ -94,19 +93,10 @@ class Running:
         return self.wait_for(lambda books: books["received"] == received and not books["pending"])
 
 
-def wait_for(look, condition):
-    """Wait until something is as it should be; returns it."""
-    deadline = monotonic() + PATIENCE
-    while not condition(found := look()):
-        assert monotonic() < deadline, found
-        _TICK.wait(0.02)
-    return found
-
-
 def get(url):
     """Status and text of an answer."""
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -118,7 +108,7 @@ def post(url, body, kind="application/json"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": kind})
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             return answer.status, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:
@@ -168,7 +158,7 @@ class Process:
             if line == "ready\n":
                 break
         else:
-            self._process.wait(timeout=PATIENCE)
+            self._process.wait(timeout=TIMEOUT)
             return
         places = dict(line.split(": ", 1) for line in self.lines if line.startswith(("otlp: ", "grpc: ", "admin: ")))
         self.otlp, self.grpc, self.admin = (f"http://{places[name]}" for name in ("otlp", "grpc", "admin"))
@@ -202,9 +192,9 @@ class Process:
 
     def wait(self):
         """Its exit code."""
-        code = self._process.wait(timeout=PATIENCE)
+        code = self._process.wait(timeout=TIMEOUT)
         if reader := getattr(self, "_reader", None):
-            reader.join(timeout=PATIENCE)
+            reader.join(timeout=TIMEOUT)
         self._process.stderr.close()
         return code
 
@@ -286,7 +276,7 @@ def digest(running):
 
 def between_rows(running, what):
     """Have something done by a server in this process while it writes nothing; returns what came of it."""
-    return running.server.writer.errand(what).result(PATIENCE)
+    return running.server.writer.errand(what).result(TIMEOUT)
 
 
 def replayed(folder):

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
 from ragmon.config.load import defaults
+from tests.support.waiting import TIMEOUT
 
 ANSWER = "Rollo ruled it first"
 app = FastAPI()
@@ -52,7 +53,7 @@ def main():
     while not server.started:
         thread.join(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    reply = httpx.get(f"http://127.0.0.1:{port}/ask", params={"question": "Who ruled Normandy?"}, timeout=30)
+    reply = httpx.get(f"http://127.0.0.1:{port}/ask", params={"question": "Who ruled Normandy?"}, timeout=TIMEOUT)
     server.should_exit = True
     thread.join()
     installed.flush(30)

@@ -19,12 +19,14 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from tests.support.waiting import wait_for
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2]))
 
 from ragmon.core.record import encode_entry  # noqa: E402
 from tests.support.otlp_requests import export  # noqa: E402
-from tests.support.serving import PROTOBUF, Process, asked, configuration, foreign, post, process, wait_for, whole  # noqa: E402
+from tests.support.serving import PROTOBUF, Process, asked, configuration, foreign, post, process, whole  # noqa: E402
 
 RATER = {"rater": "user:1", "correct": True}
 

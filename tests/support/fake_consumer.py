@@ -1,4 +1,4 @@
-"""A desk that keeps what it is handed and answers what a test wants, and clients that behave badly on purpose."""
+"""A consumer that keeps what comes and answers what a test wants, and clients that behave badly on purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -17,18 +16,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ragmon.server.receiver.interface import ExportResult
+from tests.support.waiting import TIMEOUT
 
-PATIENCE = 60.0
-"""Seconds a test waits for something that usually takes a moment."""
 TICK = threading.Event()
 
 
-class FrontDesk:
-    """Where the doors under test hand requests in.
+class FakeConsumer:
+    """Where the receivers under test hand requests to.
 
     Attributes:
-        taken: What was handed in, in order: what it is, and the arguments.
-        refused: What the doors turned away, by reason.
+        taken: What came, in order: what it is, and the arguments.
+        refused: What the receivers rejected, by reason.
         answers: What the next requests come to: a result, or an error. Once there are none left, all are taken.
         raises: An error that is raised at once.
         holds: Requests are not answered until `release`.
@@ -86,7 +84,7 @@ class FrontDesk:
     def wait_for(self, condition):
         """Wait until a condition holds; it is looked at whenever something comes."""
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE), (self.taken, self.refused)
+            assert self._changed.wait_for(condition, TIMEOUT), (self.taken, self.refused)
 
 
 def resolve(future, answer):
@@ -96,17 +94,9 @@ def resolve(future, answer):
         future.set_result(answer)
 
 
-def until(condition):
-    """Wait until something holds that nobody announces."""
-    deadline = monotonic() + PATIENCE
-    while not condition():
-        assert monotonic() < deadline
-        TICK.wait(0.01)
-
-
 def connect(address):
     """A plain connection."""
-    found = socket.create_connection((address.host, address.port), timeout=PATIENCE)
+    found = socket.create_connection((address.host, address.port), timeout=TIMEOUT)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 

@@ -13,8 +13,7 @@ from time import monotonic
 
 import pytest
 
-PATIENCE = 60.0
-"""Seconds a test waits for something that usually takes a moment."""
+from tests.support.waiting import TIMEOUT
 
 
 def free_port():
@@ -59,14 +58,14 @@ def collector(folder, target):
             yield f"http://127.0.0.1:{ports[0]}"
         finally:
             process.terminate()
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=TIMEOUT)
 
 
 def _until_it_listens(port, process):
-    deadline = monotonic() + PATIENCE
+    deadline = monotonic() + TIMEOUT
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+            socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT).close()
         except ConnectionRefusedError:
             assert process.poll() is None, "the collector has ended"
             assert monotonic() < deadline, "the collector does not listen"

@@ -1,4 +1,4 @@
-"""A keeper without its thread: a test says when a row is written, when the server dies, and what time it is."""
+"""A journal writer without its thread: a test says when a row is written, when the server dies, what time it is."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SHORT = 'windows = ["5m", "10m"]\n'
 """What came more than an hour and ten minutes ago is in no window."""
 
 
-class Hand:
-    """A keeper whose rows are written by hand.
+class ManualWriter:
+    """A journal writer whose rows are written by hand.
 
     Args:
         folder: Where its configuration and its state lie.
@@ -35,7 +35,7 @@ class Hand:
     def __init__(self, folder, text="", assembly_limits=QUICK):
         self.folder = folder
         self.time = Time()
-        self._patience = assembly_limits
+        self._assembly_limits = assembly_limits
         self._configure(text)
         self.open()
 
@@ -50,7 +50,7 @@ class Hand:
 
     def open(self):
         """Begin to serve, with what is in the journal."""
-        self.writer = make_writer(self.settings, self.time.clock(), self._patience)
+        self.writer = make_writer(self.settings, self.time.clock(), self._assembly_limits)
 
     def kill(self):
         """End as a crash does: nothing more is written."""
