@@ -37,8 +37,8 @@ from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.monitor.probes import targets
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
 
-SECONDS = 10
-"""After which a test is ended: only what is exponential takes longer."""
+SECONDS = 2
+"""Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
 MADE_WHERE_NEEDED = {
     "capture.pii",  # what a pattern of bounded length found
     "config.problems",  # the configuration
