@@ -6,19 +6,13 @@ import os
 import shutil
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.support.chat_model import judge, model  # noqa: F401 - fixtures
+from tests.support.examples import load_profile
 from tests.support.small_disk import small_disk  # noqa: F401 - a fixture
 
-# CI tries the same examples every time: a red run must mean that the change broke something. People try new ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("dev", deadline=None)
-hypothesis.settings.register_profile("few", max_examples=20, deadline=None)
-FEW = os.environ.get("RAGMON_EXAMPLES") == "few"
-"""Set by `make test`: fewer generated cases of each property; `make test-all` tries them all."""
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "few" if FEW else "dev")
+load_profile()
 
 # A server in the suite's own process loads gRPC, which must not meddle with programs that tests start by forking.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

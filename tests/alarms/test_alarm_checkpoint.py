@@ -18,6 +18,7 @@ from ragmon.monitor.offline import BaselineRecorder
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.alarming import GOLD, NOON, Traffic, World
+from tests.support.examples import cases
 from tests.support.random_records import NOON as START
 from tests.support.random_records import worlds
 from tests.support.saved import saved
@@ -97,7 +98,7 @@ def collecting(gold):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(worlds(), st.integers(0, 30), st.integers(0, 7200))
 def test_open_minutes_survive_a_dump(world, cut, closed):
     """Written as JSON in the middle and read into new steps: the same minutes, to the last count."""

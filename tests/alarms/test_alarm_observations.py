@@ -16,6 +16,7 @@ from ragmon.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from tests.support.alarming import FAULTS, GOLD, GOOD, NOON, REFUSAL, Traffic, World, said, shown
+from tests.support.examples import cases
 from tests.support.oracle.draw import drawn
 from tests.support.saved import saved
 
@@ -60,7 +61,7 @@ def seen_minutes(draw):
     return [(draw.distinct(GOLD_SOURCES, 3), draw.distinct(FREE_SOURCES, 3)) for _ in range(1 + draw.number(7))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(drawn(seen_minutes, 80))
 def test_the_first_source_that_ever_had_data_is_looked_at(minutes):
     """In the order in which gates look; an earlier one that appears later takes over and stays."""
@@ -223,7 +224,7 @@ def quiz(draw):
     return [[one() for _ in range(1 + draw.number(5))] for _ in range(1 + draw.number(5))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(drawn(quiz, 90))
 def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
     """Better counts as equally good. Where an answer is not in the denominator, the next one that is comes first."""

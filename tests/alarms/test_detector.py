@@ -16,6 +16,7 @@ from ragmon.alarms import AlarmRule
 from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, DetectionState, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.stats import MICRO, micro
+from tests.support.examples import cases
 from tests.support.saved import saved
 
 FALLS = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
@@ -287,7 +288,7 @@ def defined(minutes):
 @given(MINUTES)
 @example([BAD] * 6 + [GOOD] * 6 + [FINE] * 3 + [BAD] * 5)
 @example([BAD] * 10 + [FINE] * 10)
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 def test_it_fires_on_proof_and_resolves_on_proof_of_the_contrary(minutes):
     """Silent, it weighs against the level; firing, it weighs against half-way back to it, and against nothing else."""
     assert changes(Alarm(WATCH), minutes) == defined(minutes)

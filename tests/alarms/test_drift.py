@@ -26,6 +26,7 @@ from ragmon.alarms.drift import (
 )
 from ragmon.stats import bucket, buckets
 from ragmon.stats.histograms import decile_edges
+from tests.support.examples import cases
 from tests.support.saved import saved
 
 
@@ -67,7 +68,7 @@ def test_critical_values_are_those_of_chi_squared():
 
 @pytest.mark.slow
 @given(histograms())
-@settings(max_examples=1_000)
+@settings(max_examples=cases(1_000))
 def test_drift_is_what_chance_brings_once_in_a_thousand_blocks_and_at_least_a_tenth(pair):
     reference, block = pair
     index, m, n = psi(reference, block), sum(reference), sum(block)

@@ -15,6 +15,7 @@ from ragmon.gold import GoldSet
 from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches, cluster_of
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import buckets
+from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved
 
@@ -268,7 +269,7 @@ def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
     assert len(msgspec.json.encode(step.dump().shapes)) < 20_000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(worlds())
 def test_every_audit_member_is_in_one_minute_with_the_facts_that_are_counted(world):
     """What alarms see and what windows show are the same requests."""

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from ragmon.compat import Options, run
 from ragmon.compat.seed_004 import STOP_WORDS
+from tests.support.examples import cases
 from tests.support.oracle import generators, generators_others, seed_000, seed_001, seed_002, seed_003, seed_004
 
 CRASHES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-ten_thousand = settings(max_examples=10_000, deadline=None, derandomize=True)
+ten_thousand = settings(max_examples=cases(10_000), deadline=None, derandomize=True)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from ragmon.config import sources
 from ragmon.config.load import resolve
 from ragmon.config.problems import Problems, SourceLocation
 from ragmon.config.sources import Tree
+from tests.support.examples import cases
 
 JUNK = st.one_of(
     st.booleans(),
@@ -78,7 +79,7 @@ def test_the_tree_the_next_test_spoils_is_sound():
     assert resolved(copy.deepcopy(SOUND))[1] == []
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(sorted(spots(SOUND))), JUNK), min_size=1, max_size=3))
 def test_whatever_stands_anywhere_is_a_problem_and_never_a_crash(spoils):
     """Junk in any place: settings come back with the wrong values at their defaults, never another exception."""

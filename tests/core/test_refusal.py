@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
 from ragmon.core.text import fold
+from tests.support.examples import cases
 
 REFUSALS = (
     "I don't have enough information to answer that question.",
@@ -224,7 +225,7 @@ def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, cha
 
 @pytest.mark.slow
 @given(st.sampled_from(DEFAULT_PATTERNS).flatmap(st.from_regex))
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_whatever_a_pattern_matches_holds_a_trigger(matched):
     """Texts made from the patterns themselves, every alternative of them: none is lost to the shortcut."""
     assert RULE.is_like(matched) == bare(matched, RULE.window)

@@ -18,6 +18,7 @@ from ragmon.ingest.otlp.batch import MAX_MESSAGES, POINTS, SPANS, TOO_MANY, exce
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.pipeline.decode import decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding
+from tests.support.examples import cases
 from tests.support.otlp_requests import as_json, export, field
 from tests.support.recorded_spans import made
 
@@ -204,7 +205,7 @@ BODY = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(BODY)
 def test_what_a_parser_would_make_too_many_messages_of_is_crowded_and_nothing_small_is(body):
     """Held against protobuf itself, with a limit of five messages."""

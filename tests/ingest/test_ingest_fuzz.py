@@ -18,6 +18,7 @@ from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import ReadSummary, read_file
 from ragmon.scoring.scorer import Scorer
+from tests.support.examples import cases
 from tests.support.trace_files import GOLD, NOON, good
 
 REASONS = {
@@ -113,7 +114,7 @@ def take(content, monkeypatch):
 
 
 @pytest.mark.slow
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chunks, min_size=1, max_size=6).map(b"\n".join).filter(lambda content: content[:2] != b"\xff\xfe"))
 def test_any_bytes_become_records_or_counted_reasons(monkeypatch, content):
     """Only a file that is UTF-16 as a whole is refused, and that by its own name."""
@@ -126,7 +127,7 @@ def test_any_bytes_become_records_or_counted_reasons(monkeypatch, content):
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=cases(500))
 @given(shapes | st.builds(lambda good, odd: good | odd, st.sampled_from(SEEDS[:3]).map(json.loads), shapes))
 def test_any_json_in_any_known_field_decodes_to_sound_records_or_a_reason(value):
     """A record that is let in can be written, read back to itself, and scored into a digest."""
@@ -146,7 +147,7 @@ def test_any_json_in_any_known_field_decodes_to_sound_records_or_a_reason(value)
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=cases(500))
 @given(mutated())
 def test_a_damaged_line_is_a_record_or_has_a_reason(line):
     decoded(line)
@@ -167,7 +168,7 @@ def test_a_hundred_thousand_mixed_up_lines_are_records_or_have_a_reason():
 
 
 @pytest.mark.slow
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chunks.filter(lambda line: b"\n" not in line), max_size=5), st.integers(1, 4))
 def test_bad_lines_never_take_a_good_one_with_them(monkeypatch, bad, every):
     """A good line between any two bad ones is read every time."""

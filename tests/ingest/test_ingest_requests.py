@@ -25,6 +25,7 @@ from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
 from tests.ingest.test_spans_fuzz import OPTIONS, SPANS
+from tests.support.examples import cases
 from tests.support.otlp_requests import as_json, carried, export, field
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
@@ -125,7 +126,7 @@ def asked():
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(spans=SPANS, options=OPTIONS)
 def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
@@ -468,14 +469,14 @@ def damaged(draw, body):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(damaged(WHOLE))
 def test_damaged_protobuf_is_a_request_or_refused(body):
     survives(body, as_json_too=False)
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(damaged(as_json(ExportTraceServiceRequest.FromString(WHOLE))))
 def test_damaged_json_is_a_request_or_refused(body):
     survives(body, as_json_too=True)

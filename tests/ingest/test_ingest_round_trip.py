@@ -12,6 +12,7 @@ from ragmon.core import constants
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
 from ragmon.ingest.decode import AnyShape, adapt, decode
+from tests.support.examples import cases
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 texts = st.lists(text, max_size=4)
@@ -76,14 +77,14 @@ totals = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(records)
 def test_a_record_comes_back_from_its_line_as_it_went(record):
     assert decode(encode(record)) == record
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(records)
 def test_the_second_look_reads_the_contract_as_the_first_pass_does(record):
     """One mistyped field sends a line the slow way; nothing else about the record may change by that."""

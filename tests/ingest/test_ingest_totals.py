@@ -19,6 +19,7 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.stats import bucket, buckets
+from tests.support.examples import cases
 
 STARTED = 1_700_000_000.0
 ENCODINGS = pytest.mark.parametrize("as_json", [False, True], ids=["protobuf", "json"])
@@ -347,7 +348,7 @@ def test_any_bytes_are_a_request_or_refused(as_json, body):
 
 @pytest.mark.slow
 @ENCODINGS
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.data())
 def test_damaged_requests_are_read_or_refused(as_json, data):
     body = MessageToJson(message(TOLD)).encode() if as_json else message(TOLD).SerializeToString()

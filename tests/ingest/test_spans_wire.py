@@ -16,6 +16,7 @@ from ragmon.ingest.otlp.attribute_layouts import IS_READ
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.spans import to_record
 from ragmon.ingest.spans.values import LISTS, GroupedAttributes, flattened
+from tests.support.examples import cases
 from tests.support.otlp_requests import export, plain
 from tests.support.recorded_spans import made
 
@@ -66,7 +67,7 @@ def assert_same(found, told):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.permutations(KEYS), st.integers(1, len(KEYS)), st.data())
 def test_spans_with_the_same_keys_and_values_of_any_kinds_are_told_apart(order, size, data):
     """The layout of one span is tried on the next; only where keys and kinds are the same does it hold."""

@@ -16,6 +16,7 @@ from ragmon.core.record import Record
 from ragmon.core.refusal import RefusalRule
 from ragmon.metrics import build, families
 from ragmon.metrics.facts import DEPTH, FactReader, Facts
+from tests.support.examples import cases
 from tests.support.oracle.draw import drawn
 from tests.support.random_records import IDS, item, pairs, record, worlds
 
@@ -27,7 +28,7 @@ READERS = (
 KS = (1, 2, 3, 5, 10)
 METRICS = build(KS)
 CUT = {name: family for name, family in families().items() if family.at_k}
-law = settings(max_examples=1500, deadline=None, derandomize=True)
+law = settings(max_examples=cases(1500), deadline=None, derandomize=True)
 
 
 def outcome(metric, facts):

@@ -21,6 +21,7 @@ from ragmon.metrics.facts import FactReader
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 from ragmon.testing import FakeClock
+from tests.support.examples import cases
 from tests.support.oracle.draw import ABSENT, drawn, without_absent
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved
@@ -224,7 +225,7 @@ def test_a_record_older_than_the_retention_is_dropped_whole():
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 @given(worlds())
 def test_more_pipelines_and_builds_than_are_remembered_change_no_count(world):
     gold, records = world
@@ -254,7 +255,7 @@ def junk(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=4000, deadline=None, derandomize=True)
+@settings(max_examples=cases(4000), deadline=None, derandomize=True)
 @given(st.lists(drawn(junk, 16), min_size=1, max_size=4))
 def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     """The reader refuses or the scorer counts; nothing raises."""

@@ -15,13 +15,14 @@ from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
+from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved
 
 DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
 RULES = ReductionRules(slices={"lang": ["de"]})
-law = settings(max_examples=200, deadline=None, derandomize=True)
+law = settings(max_examples=cases(200), deadline=None, derandomize=True)
 chances = st.integers(0, 2**32 - 1).map(Random)
 
 
@@ -122,7 +123,7 @@ def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, 
 
 
 @pytest.mark.slow
-@settings(law, max_examples=400)
+@settings(law, max_examples=cases(400))
 @given(any_spread(), st.sampled_from((10, 300, HOUR)), around)
 def test_the_gold_items_of_a_window_up_to_an_hour_are_those_of_its_records(world, span, since):
     gold, records = world
@@ -139,7 +140,7 @@ def clusters(scorer, span=None, now=None):
 
 
 @pytest.mark.slow
-@settings(law, max_examples=600)
+@settings(law, max_examples=cases(600))
 @given(any_spread(), st.sampled_from((HOUR + 300, 4000, 6 * HOUR, DAY)), around)
 def test_a_longer_window_is_the_sum_of_its_five_minute_steps(world, span, since):
     """Asked at any time: long windows may end in the past."""

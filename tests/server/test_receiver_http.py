@@ -42,6 +42,7 @@ from ragmon.server.receiver import http as door
 from ragmon.server.receiver import limits
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import Encoding, ExportResult
+from tests.support.examples import cases
 from tests.support.fake_consumer import (
     FakeConsumer,
     certificate,
@@ -924,7 +925,7 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(200))
 @given(
     path=st.sampled_from(["/v1/traces", "/v1/metrics", "/v1/labels", "/v1/ack", "/", "/v1"]),
     body=st.binary(max_size=2000) | st.binary(max_size=200).map(gzip.compress),

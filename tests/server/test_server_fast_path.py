@@ -21,6 +21,7 @@ from ragmon.server.receiver.fast_path import LARGEST, parse_head
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult
 from tests.server.test_server_sockets import address
+from tests.support.examples import cases
 from tests.support.fake_consumer import FakeConsumer, connect, hung_up, rest, send
 from tests.support.process_usage import cpu_seconds
 from tests.support.serving import PROTOBUF, asked, configuration, process, whole
@@ -103,7 +104,7 @@ LINES = st.lists(st.tuples(NAMES, VALUES).map(lambda pair: f"{pair[0]}: {pair[1]
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=250, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(250), deadline=None)
 @given(
     line=st.sampled_from(
         ["POST /v1/traces HTTP/1.1", "POST /v1/metrics HTTP/1.1", "POST /v1/traces HTTP/1.0", "GET / HTTP/1.1"]
