@@ -29,6 +29,9 @@ COINS = np.array([0.0, 1.0])
 SIZE, ICC = 5, 0.3
 MEANS = np.arange(SIZE + 1) / SIZE  # of a cluster of five
 
+BLOCK = 40
+"""Steps that are worked out together: their numbers stay in the processor's cache."""
+
 # --- the second implementation ----------------------------------------------------------------------------------------
 
 FALLS = np.array([0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60])[:, None]
@@ -45,19 +48,29 @@ class Fleet:
 
     def feed(self, counts):
         """Whether each detector passed its threshold, by step and column; counts by step, column and score."""
-        factors = np.zeros((len(counts), *self.wealth.shape))
-        for place, logs in enumerate(self.table):
-            factors += counts[:, None, :, place] * logs
-        np.exp(factors, out=factors)
-        begun = (counts.sum(axis=2) > 0).astype(float)  # a minute without labels is no step
+        begun = counts.sum(axis=2) > 0  # a minute without labels is no step
         passed = np.zeros(begun.shape, bool)
-        wealth, enough = self.wealth, self.threshold * len(FALLS)
-        for step, factor in enumerate(factors):
-            wealth += begun[step]
-            wealth *= factor
-            passed[step] = wealth.sum(axis=0) >= enough
-            if passed[step].any():
-                wealth[:, passed[step]] = 0.0
+        for first in range(0, len(counts), BLOCK):
+            some = slice(first, first + BLOCK)
+            for step, factor in enumerate(self._factors(counts[some].astype(float)), first):
+                passed[step] = self._step(begun[step], factor)
+        return passed
+
+    def _factors(self, counts):
+        """What a step multiplies each wealth by."""
+        found = np.zeros((len(counts), *self.wealth.shape))
+        for place, logs in enumerate(self.table):
+            found += counts[:, None, :, place] * logs
+        return np.exp(found, out=found)
+
+    def _step(self, begun, factor):
+        """Feed one step: which detectors pass their threshold."""
+        self.wealth += begun
+        self.wealth *= factor
+        if self.wealth.max() < self.threshold:  # no mean is larger than the largest
+            return False
+        passed = self.wealth.sum(axis=0) >= self.threshold * len(FALLS)
+        self.wealth[:, passed] = 0.0
         return passed
 
 

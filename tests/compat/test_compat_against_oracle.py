@@ -18,7 +18,7 @@ from tests.support.examples import cases
 from tests.support.oracle import generators, generators_others, seed_000, seed_001, seed_002, seed_003, seed_004
 
 CRASHES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-ten_thousand = settings(max_examples=cases(10_000), deadline=None, derandomize=True)
+often = settings(max_examples=cases(4_000), deadline=None, derandomize=True)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def compat(mode, traces, gold, **options):
 
 
 @pytest.mark.slow
-@ten_thousand
+@often
 @given(generators.pairs(raw=True), generators.gates(), st.integers(-1, 9))
 def test_seed_000(folder, pair, gates, k):
     gold, traces = pair
@@ -73,7 +73,7 @@ def test_seed_000(folder, pair, gates, k):
 
 
 @pytest.mark.slow
-@ten_thousand
+@often
 @given(generators_others.verdict_cases(), st.sampled_from((None, 0.0, 0.83, 1.0)), st.booleans())
 def test_seed_001(folder, cases, threshold, strict):
     """A case without a list of verdicts has nothing to score: an error takes the place of its result."""
@@ -90,7 +90,7 @@ def test_seed_001(folder, cases, threshold, strict):
 
 
 @pytest.mark.slow
-@ten_thousand
+@often
 @given(generators_others.example_08_runs())
 def test_seed_002(folder, example):
     gold, predictions = example
@@ -99,7 +99,7 @@ def test_seed_002(folder, example):
 
 
 @pytest.mark.slow
-@ten_thousand
+@often
 @given(
     generators_others.context_lists(empty=True),
     st.sampled_from((("contexts", "gold_contexts"), ("retrieved_ids", "gold_citations"))),
@@ -121,7 +121,7 @@ def rounded(figures):
 
 
 @pytest.mark.slow
-@ten_thousand
+@often
 @given(generators_others.research_runs(), st.sampled_from((None, 0.2, 0.5)), st.booleans())
 def test_seed_004(folder, queries, threshold, details):
     """The README's flat JSON, or the metrics of the file the code writes."""

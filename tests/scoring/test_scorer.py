@@ -255,7 +255,7 @@ def junk(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=cases(4000), deadline=None, derandomize=True)
+@settings(max_examples=cases(2_000), deadline=None, derandomize=True)
 @given(st.lists(drawn(junk, 16), min_size=1, max_size=4))
 def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     """The reader refuses or the scorer counts; nothing raises."""

@@ -225,8 +225,9 @@ def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
 WRITE = """
 import sys
 from pathlib import Path
+from threading import Event
 from ragmon.server.journal import Journal
-journal = Journal(Path(sys.argv[1]))
+journal, pause = Journal(Path(sys.argv[1])), Event()
 line = sys.argv[2].encode() + b"\\n"
 other = sys.argv[3].encode() + b"\\n"
 for n in range(100_000):
@@ -234,6 +235,8 @@ for n in range(100_000):
         batch.append(100.0 + n, 20, b"{}", other * 10 + (line if n < 50 else other) + other * 9)
     if n == 100:
         print("going", flush=True)
+    if n > 100:
+        pause.wait(0.005)  # as a server does: it writes no row without requests
 """
 
 
