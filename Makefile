@@ -44,11 +44,14 @@ servers:                      ## Debian's prometheus and alertmanager, which som
 	fi; \
 	echo "make servers: prometheus and alertmanager are not installed ($$why); the tests that need it are skipped"
 
+# Whole files go to a worker, the longest first. Programs that tests start must not compile ragmon every time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: setup servers           ## every package and every real server, without what is slow: three minutes
-	RAGMON_EXAMPLES=few $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+	RAGMON_EXAMPLES=few $(PYTEST) -m "not slow" $(ARGS)
 
 test-all: setup servers       ## every test, the files shared out among WORKERS: what CI runs
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
 
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)

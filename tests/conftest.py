@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.chat_model import judge, model  # noqa: F401 - fixtures
 from tests.support.examples import load_profile
+from tests.support.order import place
 from tests.support.small_disk import small_disk  # noqa: F401 - a fixture
 
 load_profile()
@@ -19,6 +20,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: place(item.path.as_posix()))
 
 
 @pytest.fixture(scope="session")
