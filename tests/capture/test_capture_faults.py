@@ -204,7 +204,7 @@ def test_a_sink_that_hangs_costs_the_application_nothing_and_shutdown_its_time_l
     started = time.monotonic()
     assert not installed.shutdown(timeout=0.2)
     ragmon.capture.runtime.install_runtime(before)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < TIMEOUT / 3, "the sink never ends"
     books = installed.books()
     assert (books.received, books.scored, books.residual) == (5000, 0, 0)
     assert books.dropped.keys() == {"queue_full", "shutdown_timeout", "unconfirmed"}

@@ -223,14 +223,14 @@ def test_over_tls_too_a_receiver_that_hangs_or_dribbles_costs_the_timeout(secure
     started = monotonic()
     with closing(OtlpExporter(secure.endpoint, resource={}, certificate=str(certificate[0]), timeout=0.4)) as sink:
         assert sink.deliver([RECORD]) == {"export_timeout": 1}
-    assert monotonic() - started < 2
+    assert monotonic() - started < TIMEOUT / 3, "the receiver would never end"
 
 
 def test_a_certificate_nobody_vouches_for_ends_the_attempt_at_once_and_the_token_stays_here(secure):
     started = monotonic()
-    with closing(OtlpExporter(secure.endpoint, resource={}, token="t", timeout=20.0)) as sink:
+    with closing(OtlpExporter(secure.endpoint, resource={}, token="t", timeout=TIMEOUT)) as sink:
         assert sink.deliver([RECORD]) == {"export_failed": 1}
-    assert monotonic() - started < 10
+    assert monotonic() - started < TIMEOUT / 3
     assert secure.requests == []
 
 

@@ -17,6 +17,7 @@ from tests.support.capturing import BrokenError
 
 PARTS = ["the harbour", " opens", " at six"]
 WHOLE = "".join(PARTS)
+TRIES = 50
 
 
 class Feed:
@@ -194,7 +195,7 @@ async def consume(result, take=None):
 
 @pytest.mark.parametrize("function", [*ONE.values(), *STREAMS.values()], ids=[*ONE, *STREAMS])
 def test_what_completes_is_one_record_as_long_as_it_took_with_all_it_gave(function):
-    """Within 10 ms in one of three tries: on a busy machine the clock may be read late, here as there."""
+    """Within 10 ms in one of so many tries: on a busy machine the clock may be read late, here as there."""
 
     async def main():
         started = perf_counter()
@@ -202,7 +203,7 @@ def test_what_completes_is_one_record_as_long_as_it_took_with_all_it_gave(functi
         return parts, perf_counter() - started
 
     traced, apart = ragmon.trace(function), []
-    for _ in range(3):
+    while not apart or (min(apart) >= 10 and len(apart) < TRIES):
         with capture_traces() as records:
             parts, seconds = asyncio.run(main())
         (record,) = records

@@ -26,6 +26,7 @@ from tests.support.command_line import ragmon
 from tests.support.fake_consumer import certificate
 from tests.support.otlp_receiver import Answer, receiving
 from tests.support.serving import PORTS, configuration, journalled, process, serving
+from tests.support.waiting import TIMEOUT
 
 GATES = '[gates.compliance]\nat_least = 0.9\nsource = "probe"\n[gates.answer_precision]\nat_least = 0.8\n'
 TOKEN = "open-sesame-1234"
@@ -41,7 +42,9 @@ def configured(folder, endpoint, admin, text=""):
 
 
 def doctor(folder, endpoint, admin, *options, text="", **more):
-    return ragmon("doctor", "--config", configured(folder, endpoint, admin, text), *options, **more)
+    """The command; it waits long for what comes, unless the options say otherwise."""
+    patient = () if "--wait" in options else ("--wait", TIMEOUT)
+    return ragmon("doctor", "--config", configured(folder, endpoint, admin, text), *patient, *options, **more)
 
 
 def links(done):
@@ -102,7 +105,7 @@ def test_however_often_it_is_tried_no_gate_counts_it(tmp_path):
     with serving(tmp_path, GATES) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(5):
-            assert all(check.ok for check in chain_checks(settings, running.admin, 5.0))
+            assert all(check.ok for check in chain_checks(settings, running.admin, TIMEOUT))
         assert running.books()["scored"] == 5
         assert all(gate["n"] == 0 for gate in running.status()["gates"])
 
@@ -112,7 +115,7 @@ def test_past_so_many_tries_that_builds_lose_their_names_it_is_still_seen(tmp_pa
     with serving(tmp_path) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(3):
-            assert [check.name for check in chain_checks(settings, running.admin, 5.0)] == LINKS
+            assert [check.name for check in chain_checks(settings, running.admin, TIMEOUT)] == LINKS
         assert running.status()["builds"][-1] == ["ragmon-doctor", "__other__", "__other__"]
 
 

@@ -490,7 +490,7 @@ def test_a_bomb_is_refused_in_little_memory(how):
 
 @pytest.mark.slow
 def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(consumer, opened):
-    port = opened(deadline=2.0)
+    port = opened(deadline=5.0)
     slow = [connect(port) for _ in range(200)]
     for sock in slow:
         sock.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n")
@@ -507,7 +507,7 @@ def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(consumer
 @pytest.mark.slow
 def test_two_hundred_trickled_bodies_hold_nobody_up_and_are_told(consumer, opened):
     """They count as in flight only once they are there."""
-    port = opened(deadline=2.0, in_flight=4)
+    port = opened(deadline=5.0, in_flight=4)
     slow = [connect(port) for _ in range(200)]
     head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nContent-Length: 1000000\r\n\r\n"
     for sock in slow:

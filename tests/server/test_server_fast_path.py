@@ -195,7 +195,7 @@ def test_headers_whose_body_does_not_come_are_told_so(consumer):
 @pytest.mark.slow
 def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch):
     """It is idle then, and no longer in the time that headers have."""
-    monkeypatch.setattr("ragmon.monitor.http.connection.KEEP_ALIVE", 1.5)
+    monkeypatch.setattr("ragmon.monitor.http.connection.KEEP_ALIVE", 5.0)
     with listening(consumer, deadline=0.3) as port, connect(port.address) as sock:
         sock.sendall(request())
         assert answers(sock, 1)
