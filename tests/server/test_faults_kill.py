@@ -19,6 +19,8 @@ import pytest
 from ragmon.cli.serve import TEMPORARY
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.assembler import AssemblyLimits
+from tests.support.command_line import environment
+from tests.support.fork_server import Command
 from tests.support.otlp_requests import as_json, export
 from tests.support.serving import (
     PROTOBUF,
@@ -57,8 +59,7 @@ class Victim:
         self.otlp = None
         self.said = []
         self.ready = threading.Event()
-        command = [sys.executable, "-m", "ragmon", "serve", "--config", folder / "ragmon.toml"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder)
+        self.process = Command(["serve", "--config", folder / "ragmon.toml"], env=environment(), cwd=folder)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

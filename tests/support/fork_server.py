@@ -57,27 +57,66 @@ def run(arguments, *, env, cwd=None, say=None):
     Returns:
         Exit code, output and error output.
     """
-    pipes = [os.pipe() for _ in range(2 if say is None else 3)]
-    said = None if say is None else pipes[2]
-    stdin = os.open(os.devnull, os.O_RDONLY) if said is None else said[0]
+    output, error = os.pipe(), os.pipe()
+    stdin = (os.open(os.devnull, os.O_RDONLY), None) if say is None else os.pipe()
+    with _begun(arguments, env, cwd, (stdin[0], output[1], error[1])) as answers:
+        return _followed(answers, (output[0], error[0]), stdin[1], (say or "").encode())
+
+
+class Command:
+    """A command under way, with nothing to read from and nothing said on stdout.
+
+    Args:
+        arguments: What stands after `ragmon`.
+        env: All of its environment.
+        cwd: Its working directory.
+
+    Attributes:
+        pid: Its number.
+        stderr: What it writes there.
+        returncode: Its exit code, once it was waited for.
+    """
+
+    def __init__(self, arguments, *, env, cwd=None):
+        error = os.pipe()
+        streams = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY), error[1]
+        self._answers = _begun(arguments, env, cwd, streams)
+        self.pid = int(self._answers.recv(64))
+        self.stderr = open(error[0], encoding="utf-8")  # noqa: SIM115, PTH123 - who reads it closes it
+        self.returncode = None
+
+    def send_signal(self, number):
+        """Send it a signal, unless it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def wait(self, timeout=LIMIT):
+        """Wait for its end; returns its exit code."""
+        if self.returncode is None:
+            self._answers.settimeout(timeout)
+            self.returncode = int(self._answers.recv(64))
+            self._answers.close()
+        return self.returncode
+
+
+def _begun(arguments, env, cwd, streams):
+    """Have a command started on standard streams, which are closed here; returns where its end is told."""
     mine, theirs = socket.socketpair()
     request = {"arguments": list(map(str, arguments)), "env": env, "cwd": str(cwd or Path.cwd())}
-    with mine, theirs:
-        streams = [stdin, pipes[0][1], pipes[1][1]]
-        try:
-            socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, theirs.fileno()])
-        finally:
-            for stream in streams:
-                os.close(stream)
+    try:
+        socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, theirs.fileno()])
+    finally:
         theirs.close()
-        return _followed(mine, [pipe[0] for pipe in pipes[:2]], said and said[1], (say or "").encode())
+        for stream in streams:
+            os.close(stream)
+    mine.settimeout(LIMIT)
+    return mine
 
 
 def _followed(answers, outputs, stdin, said):
     """Exit code and what was written, while what is said is handed in."""
     deadline = time.monotonic() + LIMIT
     texts = dict.fromkeys(outputs, b"")
-    answers.settimeout(LIMIT)
     pid = int(answers.recv(64))
     open_outputs = set(outputs)
     while open_outputs or stdin is not None:
