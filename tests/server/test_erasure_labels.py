@@ -50,7 +50,7 @@ def unpacked(data):
 
 
 @pytest.fixture
-def hand(tmp_path):
+def manual(tmp_path):
     """A server that holds labels on an answer, and some that wait for theirs, in memory and in a saved state."""
     with ManualWriter(tmp_path) as made:
         tags = [{"user": "17"}, {"user": "17"}, {"user": "18"}]

@@ -62,7 +62,7 @@ def sent(stored):
 
 
 @pytest.fixture
-def hand(folder):
+def manual(folder):
     with Later(folder) as found:
         yield found
 

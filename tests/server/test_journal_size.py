@@ -69,7 +69,7 @@ def fill(manual, rows, size, off=0.0):
 
 
 @pytest.fixture
-def hand(tmp_path):
+def manual(tmp_path):
     with ManualWriter(tmp_path) as found:
         found.writer.journal.limits = RetentionLimits(size=8 * MIB)
         yield found

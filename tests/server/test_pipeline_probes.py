@@ -35,7 +35,7 @@ def own(trace_id=TRACE, **fields):
 
 
 @pytest.fixture
-def hand(tmp_path):
+def manual(tmp_path):
     lines(tmp_path / "gold.jsonl", gold())
     with ManualWriter(tmp_path, CONFIG) as found:
         yield found

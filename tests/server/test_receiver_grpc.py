@@ -357,7 +357,7 @@ def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer,
     line = channel(port)
     assert [call(line, b"a secret question")[0] for _ in range(3)] == [CODE.INTERNAL] * 3
     [told] = [record.getMessage() for record in caplog.records if record.name == "ragmon.server"]
-    assert re.fullmatch(r"a call could not be taken: ValueError at front_desk.py:\d+", told)
+    assert re.fullmatch(r"a call could not be taken: ValueError at fake_consumer.py:\d+", told)
     assert "secret" not in caplog.text
 
 

@@ -757,7 +757,7 @@ def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer,
     now[0] = log.PAUSE
     assert status(port, "/v1/traces") == 500
     lines = [record.getMessage() for record in caplog.records]
-    assert re.fullmatch(r"a request could not be taken: ValueError at front_desk.py:\d+", lines[0])
+    assert re.fullmatch(r"a request could not be taken: ValueError at fake_consumer.py:\d+", lines[0])
     assert lines[1:] == [f"{lines[0]} (and 2 times before)"]
 
 
