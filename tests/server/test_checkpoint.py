@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.keepers import Hand
 
 from ragmon.alarms.baselines import BaselineState
 from ragmon.alarms.detector import Detector
@@ -24,6 +23,7 @@ from ragmon.server.journal.schema import upgrade_checkpoint
 from ragmon.server.pipeline.state import ServerState
 from tests.cli.test_verify import database
 from tests.support.alarming import write_config
+from tests.support.manual_writer import ManualWriter
 from tests.support.saved import SAVED_AFTER, account, batches, saved
 from tests.support.serving import asked, whole
 
@@ -137,7 +137,7 @@ def test_what_is_no_checkpoint_is_no_version_of_one(data):
 
 
 def test_a_server_that_cannot_read_one_says_so_and_counts_the_rows(tmp_path, caplog):
-    with Hand(tmp_path) as hand, caplog.at_level(logging.ERROR):
+    with ManualWriter(tmp_path) as hand, caplog.at_level(logging.ERROR):
         hand.send(whole([asked(n, ts=hand.time.now) for n in range(2)]))
         hand.save()
         with database(tmp_path) as connection, connection:
