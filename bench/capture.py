@@ -41,7 +41,7 @@ BUDGETS = {
 """Terms, and the nanoseconds asked for, as measured on a machine whose bare SDK sampler takes 4,750."""
 
 
-WORKER = Worker(to_record, Collected(), held=1 << 60)
+WORKER = Worker(to_record, Collected(), max_bytes=1 << 60)
 
 
 def forget() -> None:

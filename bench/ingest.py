@@ -73,16 +73,16 @@ def ragmon(rng: random.Random, *, content: bool) -> bytes:
 
 def spans(body: bytes) -> list[Span]:
     """The request's foreign spans with their attributes."""
-    return [one.span() for one in read(body, json=False).foreign]
+    return [one.span() for one in read(body, json=False).external]
 
 
 def mapped(body: bytes) -> None:
     """All records of a request."""
     batch = read(body, json=False)
-    for own in batch.own:
+    for own in batch.native:
         decode(own.line.encode())
     traces: dict[bytes, list[ExternalSpan]] = {}
-    for one in batch.foreign:
+    for one in batch.external:
         traces.setdefault(one.trace_id, []).append(one)
     for trace in traces.values():
         to_record([one.span() for one in trace], service=trace[0].service, build=trace[0].build)

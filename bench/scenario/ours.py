@@ -21,4 +21,4 @@ def edges(stream: Stream) -> list[Edge]:
     """
     watching = AlarmReplay(ScorerFactory(defaults(), (stream.gold,)))
     Run(watching.scorer).feed(watching.follow(stream.records()))
-    return [cast("Edge", as_alert_line(edge)) for edge in watching.edges]
+    return [cast("Edge", as_alert_line(edge)) for edge in watching.transitions]

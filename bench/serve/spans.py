@@ -47,7 +47,7 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
 
 def _settle(writer: JournalWriter) -> None:
     deadline = monotonic() + 30
-    while monotonic() < deadline and writer.waiting.pending:
+    while monotonic() < deadline and writer.open_traces.pending:
         sleep(0.01)
 
 

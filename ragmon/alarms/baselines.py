@@ -408,14 +408,14 @@ class AlarmTerms:
     """The alarm settings of one pipeline.
 
     Args:
-        watches: The alarm rules.
+        rules: The alarm rules.
         learn: Minutes of traffic before a baseline is used.
         given: The baselines of a release run; None: everything is learned.
         cluster: The fields whose value groups several requests into one observation.
         indexes: The alarms on the number of indexes under one build.
     """
 
-    watches: Sequence[AlarmRule]
+    rules: Sequence[AlarmRule]
     learn: int = LEARN
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER

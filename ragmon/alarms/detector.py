@@ -146,14 +146,14 @@ class Alarm:
     """One alarm.
 
     Args:
-        watch: The alarm rule.
+        rule: The alarm rule.
         state: What it has seen, where it continues.
     """
 
-    __slots__ = ("state", "watch")
+    __slots__ = ("rule", "state")
 
-    def __init__(self, watch: AlarmRule, state: DetectionState | None = None) -> None:
-        self.watch = watch
+    def __init__(self, rule: AlarmRule, state: DetectionState | None = None) -> None:
+        self.rule = rule
         self.state = state or DetectionState()
 
     @property
@@ -179,7 +179,7 @@ class Alarm:
             self.clear()
             return "resolved"
         # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
-        if level <= 0 or state.detector.update(seen, level) < self.watch.threshold:
+        if level <= 0 or state.detector.update(seen, level) < self.rule.threshold:
             return None
         state.firing = minute
         # Recovered means: above the middle between the level and the mean that best explains the fall.
@@ -196,4 +196,4 @@ class Alarm:
     @property
     def evidence(self) -> float:
         """How close it is to firing, in [0, 1]; 1 while it fires."""
-        return 1.0 if self.firing is not None else evidence(self.state.detector.mean, self.watch.threshold)
+        return 1.0 if self.firing is not None else evidence(self.state.detector.mean, self.rule.threshold)

@@ -104,7 +104,7 @@ class PipelineAlarms:
     def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None) -> None:
         saved = state or PipelineState()
         self.pipeline = pipeline
-        self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.watches}
+        self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
         self.drift = Drift(terms, saved.drift)
         self.selector = ObservationSelector(table, saved.selector)
         self.baselines: dict[str, Baseline] = {}
@@ -112,10 +112,10 @@ class PipelineAlarms:
         learned = dict(saved.latency)
         self._latencies = {
             source: LatencyBaseline(terms.learn, learned.get(source))
-            for source in (None, *(rule.source for rule in terms.watches if rule.metric == constants.LATENCY))
+            for source in (None, *(rule.source for rule in terms.rules if rule.metric == constants.LATENCY))
         }
         self.latency = self._latencies[None]
-        for rule in terms.watches:
+        for rule in terms.rules:
             self._attach(rule, terms.learn, saved.baselines)
         self._frozen_version = fingerprint(terms.given)
         if terms.given is not None:
@@ -150,9 +150,9 @@ class PipelineAlarms:
         transitions = self._restart(self.selector.turn(step), step.minute)
         observations = self._observe(step)
         for alarm in self.alarms.values():
-            change = self._judge(alarm, step.minute, observations[observation_key(alarm.watch)])
+            change = self._judge(alarm, step.minute, observations[observation_key(alarm.rule)])
             if change is not None:
-                transitions.append(self._transition(alarm.watch, step.minute, change))
+                transitions.append(self._transition(alarm.rule, step.minute, change))
         self._learn(step, observations)
         for signal in self.drift.step(step, self.selector.user_source):
             state: Change = "resolved" if signal.firing is None else "firing"
@@ -172,7 +172,7 @@ class PipelineAlarms:
         freeze = not self._has_recent_alarm(step.minute)
         observations: dict[tuple[object, ...], Observations] = {}
         for alarm in self.alarms.values():
-            rule = alarm.watch
+            rule = alarm.rule
             key = observation_key(rule)
             if key in observations:
                 continue
@@ -190,7 +190,7 @@ class PipelineAlarms:
 
     def _judge(self, alarm: Alarm, minute: int, observations: Observations) -> Change | None:
         """The transition that a step causes in an alarm; None without one."""
-        rule = alarm.watch
+        rule = alarm.rule
         level = self._level(rule)
         if level is None or not observations.n:
             return None
@@ -213,7 +213,7 @@ class PipelineAlarms:
                 latency.forget()
             return
         suspicious = {
-            baseline_name(alarm.watch)
+            baseline_name(alarm.rule)
             for alarm in self.alarms.values()
             if alarm.firing is None and alarm.evidence > PAUSE_EVIDENCE
         }
@@ -231,7 +231,7 @@ class PipelineAlarms:
     def _has_recent_alarm(self, minute: int) -> bool:
         """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
         return any(
-            alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
+            alarm.firing is not None and (alarm.rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
             for alarm in self.alarms.values()
         )
 
@@ -246,8 +246,8 @@ class PipelineAlarms:
             return []
         resolved: list[AlarmRule | DriftSignal] = []
         for alarm in self.alarms.values():
-            if self.selector.concerns(switch, alarm.watch):
-                resolved += [alarm.watch] if alarm.firing is not None else []
+            if self.selector.concerns(switch, alarm.rule):
+                resolved += [alarm.rule] if alarm.firing is not None else []
                 alarm.clear()
         for name, baseline in self.baselines.items():
             if self.selector.concerns(switch, self._rules[name]):
@@ -266,7 +266,7 @@ class PipelineAlarms:
         Raises:
             UnknownNameError: There is no such alarm.
         """
-        rules: dict[str, AlarmRule | DriftSignal] = {name: alarm.watch for name, alarm in self.alarms.items()}
+        rules: dict[str, AlarmRule | DriftSignal] = {name: alarm.rule for name, alarm in self.alarms.items()}
         rules |= {signal.alert: signal for signal in self.drift.signals}
         if alert not in rules:
             raise UnknownNameError("alarm", alert, rules)
@@ -280,21 +280,21 @@ class PipelineAlarms:
     def end(self, minute: int) -> list[AlarmTransition]:
         """`resolved` transitions of every alarm that fires: the pipeline is being removed."""
         firing: list[AlarmRule | DriftSignal] = [
-            alarm.watch for alarm in self.alarms.values() if alarm.firing is not None
+            alarm.rule for alarm in self.alarms.values() if alarm.firing is not None
         ]
         firing += [signal for signal in self.drift.signals if signal.firing is not None]
         return [self._transition(rule, minute, "resolved") for rule in firing]
 
-    def held_against(self, watch: AlarmRule) -> float | None:
+    def held_against(self, rule: AlarmRule) -> float | None:
         """The level a rule compares its metric with, as exported; None while the baseline is learned."""
-        level = self._level(watch)
-        return level if level is None or watch.at_least else 1.0 - level
+        level = self._level(rule)
+        return level if level is None or rule.at_least else 1.0 - level
 
-    def baseline_of(self, watch: AlarmRule) -> Baseline | None:
+    def baseline_of(self, rule: AlarmRule) -> Baseline | None:
         """The baseline of a rule; None where it needs none."""
-        if watch.metric == constants.LATENCY:
-            return self._latencies[watch.source].share
-        return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
+        if rule.metric == constants.LATENCY:
+            return self._latencies[rule.source].share
+        return None if rule.kind == "gate" else self.baselines[baseline_name(rule)]
 
     def dump(self) -> PipelineState:
         """The alarms in their saved form; they are not copied."""
@@ -308,14 +308,14 @@ class PipelineAlarms:
         )
 
 
-def baseline_name(watch: AlarmRule) -> str:
+def baseline_name(rule: AlarmRule) -> str:
     """The baseline of a rule: one for every severity and both directions of the same observations."""
-    return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
+    return f"{rule.metric}:paired" if rule.kind == "paired" else rule.metric
 
 
-def observation_key(watch: AlarmRule) -> tuple[object, ...]:
+def observation_key(rule: AlarmRule) -> tuple[object, ...]:
     """The key of a rule's observations: rules with equal keys judge the same observations."""
-    return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio
+    return rule.metric, rule.kind == "paired", rule.source, rule.gold, rule.where, rule.needs_gold, rule.ratio
 
 
 @dataclass(frozen=True)
@@ -425,7 +425,7 @@ def _states(alarms: PipelineAlarms) -> list[AlarmState]:
 
 
 def _state(alarms: PipelineAlarms, alarm: Alarm) -> AlarmState:
-    rule, baseline = alarm.watch, alarms.baseline_of(alarm.watch)
+    rule, baseline = alarm.rule, alarms.baseline_of(alarm.rule)
     return AlarmState(
         alarms.pipeline,
         rule.alert,

@@ -172,40 +172,40 @@ class ObservationSelector:
                 swapped.add(source)
         return swapped
 
-    def concerns(self, turn: SourceSwitch, watch: AlarmRule) -> bool:
+    def concerns(self, turn: SourceSwitch, rule: AlarmRule) -> bool:
         """Whether a rule judges another population after a switch."""
-        if watch.source is None and watch.needs_gold in turn.sources:
+        if rule.source is None and rule.needs_gold in turn.sources:
             return True
-        return watch.needs_gold and (watch.source or self.state.sources.get(True)) in turn.golds
+        return rule.needs_gold and (rule.source or self.state.sources.get(True)) in turn.golds
 
-    def of(self, step: Step, watch: AlarmRule) -> Observations:
+    def of(self, step: Step, rule: AlarmRule) -> Observations:
         """The observations of a rule's metric in a step, oriented as the metric is exported."""
-        source = watch.source or self.state.sources.get(watch.needs_gold)
+        source = rule.source or self.state.sources.get(rule.needs_gold)
         if source is None:
             return NONE
-        keys = self._keys(step, watch, source)
-        metric = self._table.metrics[watch.metric]
+        keys = self._keys(step, rule, source)
+        metric = self._table.metrics[rule.metric]
         if metric.measured:
-            measures = (step.measures.get((key, watch.metric), {}) for key in keys)
+            measures = (step.measures.get((key, rule.metric), {}) for key in keys)
             return observe((n, total) for clusters in measures for n, total in clusters.values())
-        index = self._indexes[watch.metric]
+        index = self._indexes[rule.metric]
         return observe(_sums(self._table, facts, index) for key in keys for facts in step.facts[key].values())
 
-    def paired(self, step: Step, watch: AlarmRule, *, freeze: bool) -> Observations:
+    def paired(self, step: Step, rule: AlarmRule, *, freeze: bool) -> Observations:
         """One minus the loss of each gold item against its first score.
 
         Args:
             step: The step.
-            watch: The rule.
+            rule: The rule.
             freeze: Store the first score of items that are new.
         """
-        source = watch.source or self.state.sources.get(True)
+        source = rule.source or self.state.sources.get(True)
         if source is None:
             return NONE
-        index, first = self._indexes[watch.metric], self.state.first.setdefault(watch.metric, {})
-        direction = -1 if self._table.metrics[watch.metric].better == _LOWER_IS_BETTER else 1
+        index, first = self._indexes[rule.metric], self.state.first.setdefault(rule.metric, {})
+        direction = -1 if self._table.metrics[rule.metric].better == _LOWER_IS_BETTER else 1
         sums = []
-        for key in self._keys(step, watch, source):
+        for key in self._keys(step, rule, source):
             for qid, facts in step.facts[key].items():
                 n, total = _sums(self._table, facts, index)
                 if not n:

@@ -236,20 +236,22 @@ def worth_a_page(gate: Gate) -> float:
     return max(0.0, gate.threshold - PAGE_MARGIN) if gate.at_least else min(1.0, gate.threshold + PAGE_MARGIN)
 
 
-def describe(found: Detectability) -> str:
+def describe(detectability: Detectability) -> str:
     """One line for a human reader.
 
     >>> describe(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
     'a drop to 70 % is found in about 2.6 h (469 observations at 3/min)'
     """
-    verb = "drop" if found.gate.at_least else "rise"
-    change = f"a {verb} to {100 * found.at:.3g} %"
-    if found.labels is None:
+    verb = "drop" if detectability.gate.at_least else "rise"
+    change = f"a {verb} to {100 * detectability.at:.3g} %"
+    if detectability.labels is None:
         return f"{change} is never found: it lies too close to the gate"
-    count = f"{found.labels:,.0f} observations"
-    if found.minutes is None or found.per_minute is None:
+    count = f"{detectability.labels:,.0f} observations"
+    if detectability.minutes is None or detectability.per_minute is None:
         return f"{change} takes about {count}"
-    return f"{change} is found in about {duration(found.minutes)} ({count} at {found.per_minute:.2g}/min)"
+    return (
+        f"{change} is found in about {duration(detectability.minutes)} ({count} at {detectability.per_minute:.2g}/min)"
+    )
 
 
 def duration(minutes: float) -> str:

@@ -34,11 +34,11 @@ class LabelSender:
         taken: Whether labels are queued; False while nothing is monitored: then they are ignored.
 
     Attributes:
-        lost: Labels that were dropped here, by reason.
+        dropped: Labels that were dropped here, by reason.
     """
 
     def __init__(self, *, taken: bool = True) -> None:
-        self.lost: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
         self._enabled = taken
         self._queue: deque[Given] = deque()
 
@@ -47,7 +47,7 @@ class LabelSender:
         if not self._enabled:
             return
         if len(self._queue) >= MOST:
-            self.lost[DROPPED] += 1
+            self.dropped[DROPPED] += 1
         else:
             self._queue.append(given)
 

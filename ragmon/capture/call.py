@@ -156,7 +156,7 @@ class Call:
     Defaults are class attributes: making a call object is half the cost of keeping the call.
 
     Attributes:
-        odds: The result of the audit draw.
+        decision: The result of the audit draw.
         parent: The application's own span that the call runs in.
         probe: The gold question it asks; None for user traffic.
         bits: 136 random bits its trace id is made of; 0 until the trace id is first read.
@@ -193,13 +193,18 @@ class Call:
     ended = False
 
     def __init__(
-        self, site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], odds: SamplingDecision
+        self,
+        traced_function: TracedFunction,
+        plan: Plan,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        decision: SamplingDecision,
     ) -> None:
-        self.site = site
+        self.traced_function = traced_function
         self.plan = plan
         self.args = args
         self.kwargs = kwargs
-        self.odds = odds
+        self.decision = decision
 
     def forget(self) -> None:
         """Drop all references to the application's objects."""
@@ -215,7 +220,7 @@ class Call:
             self.bits = getrandbits(RANDOM_BITS + 80)
         # A probe is always kept, so its trace id need not agree with a draw.
         lowest = self.plan.threshold if self.probe is None else 0
-        return f"{trace_id(self.bits, lowest, won=self.odds.audit):032x}"
+        return f"{trace_id(self.bits, lowest, won=self.decision.audit):032x}"
 
 
 @final
@@ -239,16 +244,16 @@ class ThreadState:
     Attributes:
         busy: An unsampled sync call runs in the thread.
         mark: Marks that call; made when code inside first looks for the running call.
-        page: The counter file the thread counts in; None before its first count.
+        counter_file: The counter file the thread counts in; None before its first count.
         column: Its column in that file.
     """
 
-    __slots__ = ("__weakref__", "busy", "column", "mark", "page")
+    __slots__ = ("__weakref__", "busy", "column", "counter_file", "mark")
 
     def __init__(self) -> None:
         self.busy = False
         self.mark: UnsampledCall | None = None
-        self.page: object = None
+        self.counter_file: object = None
         self.column = 0
 
 

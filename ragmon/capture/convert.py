@@ -38,17 +38,17 @@ class CapturedDocuments(NamedTuple):
     scores: list[float] | None = None
 
 
-def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
+def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
     """The ids, texts and scores of documents.
 
     Args:
-        found: A collection of documents; any other value counts as no documents.
+        value: A collection of documents; any other value counts as no documents.
         id_from: Path from a document to its id; None tries the usual fields.
         strings: What a plain string in the collection is: `ids` or `texts`.
     """
-    if not is_listed(found):
+    if not is_listed(value):
         return CapturedDocuments()
-    scored = [_with_score(document) for document in _first_documents(found)]
+    scored = [_with_score(document) for document in _first_documents(value)]
     if strings == "texts":
         scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
     ids = ids_of((document for document, _ in scored), id_from)
@@ -71,16 +71,16 @@ def _first_documents(documents: Collection[Any]) -> Iterable[Any]:
     return islice(documents, MAX_DOCUMENTS_KEPT)
 
 
-def is_listed(found: Any) -> TypeGuard[Collection[Any]]:
+def is_listed(value: Any) -> TypeGuard[Collection[Any]]:
     """Whether a value is a collection that can be read twice: to read an iterator would consume the application's."""
-    if found is None or type(found) is list:  # a check of the abstract classes takes ten times as long
-        return found is not None
-    return isinstance(found, Collection) and not isinstance(found, str | bytes | Mapping | AbstractSet)
+    if value is None or type(value) is list:  # a check of the abstract classes takes ten times as long
+        return value is not None
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping | AbstractSet)
 
 
-def ids_of(found: Iterable[Any], id_from: Path | None) -> list[str] | None:
+def ids_of(documents: Iterable[Any], id_from: Path | None) -> list[str] | None:
     """The ids of documents or citations; None, with one warning, if one of them has no id."""
-    ids = [_id_of(document, id_from) for document in found]
+    ids = [_id_of(document, id_from) for document in documents]
     if None in ids:
         warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
         return None
@@ -263,15 +263,15 @@ def _first_member(value: Any, names: Sequence[str]) -> Any:
     return None
 
 
-def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
+def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it.
 
     Args:
-        said: Fields of `ragmon.record`.
+        fields: Fields of `ragmon.record`.
         id_from: Path from a citation that is an object to the document's id.
     """
-    citations = said.get("citations")
-    claim = text_of(said.get("claim"))
+    citations = fields.get("citations")
+    claim = text_of(fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
@@ -280,18 +280,18 @@ def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
     return Answer(claim=claim)
 
 
-def text_of(found: Any, depth: int = _MAX_DEPTH) -> str | None:
+def text_of(value: Any, depth: int = _MAX_DEPTH) -> str | None:
     """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
-    if isinstance(found, str):
-        return clean(found)
-    if found is None or isinstance(found, bool) or not depth:
+    if isinstance(value, str):
+        return clean(value)
+    if value is None or isinstance(value, bool) or not depth:
         return None
-    if isinstance(found, int | float):
-        return str(found)
-    if isinstance(found, list | tuple):
-        texts = [text_of(part, depth - 1) for part in found]
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        texts = [text_of(part, depth - 1) for part in value]
         return "".join(text for text in texts if text is not None) if any(text is not None for text in texts) else None
-    return text_of(_first_member(found, _CLAIM_FIELDS), depth - 1)
+    return text_of(_first_member(value, _CLAIM_FIELDS), depth - 1)
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
@@ -304,13 +304,13 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     Raises:
         Exception: The decorator's callables or the result's own code raised it.
     """
-    id_from = call.site.id_from or call.plan.id_from
+    id_from = call.traced_function.id_from or call.plan.id_from
     fields = _fields(call)
     documents = _documents(fields, id_from)
     is_probe = call.probe is not None
     question_value = fields.get("question")
     if question_value is None:
-        question_value = question(call.site, call.args, call.kwargs)
+        question_value = question(call.traced_function, call.args, call.kwargs)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=call.trace_id,
@@ -346,7 +346,7 @@ def _fields(call: Call) -> dict[str, Any]:
         fields["candidates"] = [document for batch in fields["candidates"] if is_listed(batch) for document in batch]
     if call.error is not None or call.ending is not None:
         return fields
-    return {**extract(_result(call), call.site), **fields}
+    return {**extract(_result(call), call.traced_function), **fields}
 
 
 def _result(call: Call) -> Any:
@@ -354,8 +354,8 @@ def _result(call: Call) -> Any:
     items = call.items
     if items is None:
         return call.result
-    if call.site.reduce is not None:
-        return call.site.reduce(items)
+    if call.traced_function.reduce is not None:
+        return call.traced_function.reduce(items)
     if all(isinstance(item, str) for item in items):
         return "".join(items)
     if all(isinstance(item, bytes | bytearray) for item in items):
@@ -378,10 +378,10 @@ def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None)
 
 def _sampling(call: Call) -> Sampling:
     """The sampling block of a call's record."""
-    odds = call.odds
+    odds = call.decision
     if not odds.known:
         return Sampling(audit=False, stratum=call.stratum, p_audit=0.0, p=1.0)
-    p = odds.p(call.plan.keep.get(call.stratum, 0.0))
+    p = odds.p(call.plan.outcome_rates.get(call.stratum, 0.0))
     return Sampling(audit=odds.audit, stratum=call.stratum, p_audit=odds.p_audit, p=p)
 
 

@@ -36,7 +36,7 @@ def is_refusal(plan: Plan, result: Any) -> bool:
             text = text.get("claim")
     else:
         text = result
-    return type(text) is str and len(text) < plan.longest and text.strip().casefold() in plan.refusals
+    return type(text) is str and len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals
 
 
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:
@@ -54,9 +54,9 @@ def count_unsampled(
     stratum = _stratum(plan, seconds, result)
     next(plan.live[stratum])
     plan.timings[stratum].append(seconds)
-    keep = plan.keep.get(stratum)
+    keep = plan.outcome_rates.get(stratum)
     if keep is not None and random() < keep:
-        call = Call(site, plan, args, kwargs, plan.lost)
+        call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed = False
         _submit(call, stratum, seconds, result)
 
@@ -90,9 +90,9 @@ def _count_unsampled_error(
         plan.timings[stratum].append(seconds)
     if ending is None:
         plan.tally.count_error(code)
-    keep = plan.keep.get(stratum)
+    keep = plan.outcome_rates.get(stratum)
     if keep is not None and random() < keep:
-        call = Call(site, plan, args, kwargs, plan.lost)
+        call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed, call.error = False, code
         _submit(call, stratum, seconds, None)
 
@@ -105,7 +105,7 @@ def returned(call: Call, seconds: float, result: Any) -> None:
 def streamed(call: Call, seconds: float) -> None:
     """Count a call whose stream ended, and submit it if it is kept."""
     items = call.items
-    is_short = items and call.site.reduce is None and len(items) < call.plan.longest
+    is_short = items and call.traced_function.reduce is None and len(items) < call.plan.longest_refusal
     _finish(call, _stratum(call.plan, seconds, _joined(items) if is_short and items else None), seconds)
 
 
@@ -142,7 +142,7 @@ def _classify_error(error: BaseException) -> tuple[str, str | None]:
 
 
 def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> None:
-    plan, odds = call.plan, call.odds
+    plan, odds = call.plan, call.decision
     call.ended = True
     if not odds.known:
         stratum = constants.UNKNOWN_WEIGHT
@@ -153,7 +153,7 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
         next(plan.live[stratum])
         plan.timings[stratum].append(seconds)
         if not odds.audit and odds.known:
-            keep = plan.keep.get(stratum) if odds.p_parent else None
+            keep = plan.outcome_rates.get(stratum) if odds.p_parent else None
             if keep is None or random() >= keep:
                 call.forget()
                 return
@@ -177,8 +177,8 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
         if call.items:
             call.weight += estimated_bytes(call.items)
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
-        if plan.of is not None:
-            plan.of.submit(call)
+        if plan.runtime is not None:
+            plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
         warn_once(f"a captured call could not be handed over: {error_location(error)}")
 

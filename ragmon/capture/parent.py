@@ -93,7 +93,7 @@ class Parent(NamedTuple):
     draw: int
     rejected: int | None
 
-    def odds(self, rate: float, lowest: int, *, respected: bool) -> SamplingDecision | None:
+    def decision(self, rate: float, lowest: int, *, respected: bool) -> SamplingDecision | None:
         """The result of the audit draw; None if the parent was not sampled and that is respected.
 
         Args:

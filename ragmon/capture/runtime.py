@@ -101,9 +101,9 @@ class Plan:
 
     Attributes:
         threshold: The smallest draw that is kept.
-        p_lost: The probability that the audit draw does not sample a call.
-        won: The sampling decision of a sampled call without a parent.
-        lost: The sampling decision of an unsampled one.
+        p_unsampled: The probability that the audit draw does not sample a call.
+        sampled: The sampling decision of a sampled call without a parent.
+        unsampled: The sampling decision of an unsampled one.
         peeks: Look at results and durations to detect refusals and slow calls.
         times: Read the clock for every call.
         blind: Results are not looked at: all calls that return count as one stratum.
@@ -115,49 +115,52 @@ class Plan:
 
     __slots__ = (
         "blind",
+        "count_rest",
         "detail",
         "id_from",
-        "keep",
         "kept",
         "live",
-        "longest",
-        "lost",
-        "of",
+        "longest_refusal",
         "on",
-        "p_lost",
+        "outcome_rates",
+        "p_unsampled",
         "peeks",
         "pipeline",
         "probe_key",
         "refusals",
         "remembers",
         "respected",
-        "rest",
+        "runtime",
+        "sampled",
         "slow_above",
         "tally",
         "threshold",
         "time_rest",
         "times",
         "timings",
+        "unsampled",
         "watch",
-        "won",
     )
 
     def __init__(
-        self, of: Runtime | None, pipeline: str, rate: float, terms: CaptureSettings, tally: CallCounters
+        self, runtime: Runtime | None, pipeline: str, rate: float, terms: CaptureSettings, tally: CallCounters
     ) -> None:
-        self.of = of
+        self.runtime = runtime
         self.pipeline = pipeline
-        self.p_lost = 1.0 - rate
+        self.p_unsampled = 1.0 - rate
         self.threshold = threshold(rate)
-        self.won, self.lost = SamplingDecision(audit=True, p_audit=rate), SamplingDecision(audit=False, p_audit=rate)
-        self.keep = {stratum: p for stratum, p in terms.keep.items() if p}
-        self.peeks = "refusal" in self.keep or "slow" in self.keep
+        self.sampled, self.unsampled = (
+            SamplingDecision(audit=True, p_audit=rate),
+            SamplingDecision(audit=False, p_audit=rate),
+        )
+        self.outcome_rates = {stratum: p for stratum, p in terms.keep.items() if p}
+        self.peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
         self.times = terms.time_all or self.peeks
         self.blind = not self.peeks
         self.refusals = terms.refusals
-        self.longest = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
+        self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
-        self.detail = terms.detail and bool(self.keep)
+        self.detail = terms.detail and bool(self.outcome_rates)
         self.refresh()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
@@ -165,8 +168,8 @@ class Plan:
         self.tally = tally
         self.live = tally.live
         self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.rest = tally.live[constants.REST]
-        self.on = of is not None
+        self.count_rest = tally.live[constants.REST]
+        self.on = runtime is not None
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
 
@@ -326,20 +329,24 @@ _PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
 def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
     """Start a call; None if it is part of an outer call, or nothing is monitored."""
     outer_call = active.get()
-    if plan.of is None or here.lane.busy or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended):
+    if (
+        plan.runtime is None
+        or here.lane.busy
+        or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended)
+    ):
         return None
     parent = _parent_span() if plan.watch is not None and plan.watch() else None
-    if parent is not None and plan.of.claim is not None:
-        plan.of.claim(parent.span_id)
+    if parent is not None and plan.runtime.claim is not None:
+        plan.runtime.claim(parent.span_id)
     probe = (
         outer_call.qid if isinstance(outer_call, ProbeContext) and not outer_call.ended else _probe_qid(plan, parent)
     )
     if probe is not None:
         odds = _PROBE
     elif parent is not None:
-        odds = parent.odds(plan.won.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
+        odds = parent.decision(plan.sampled.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
     else:
-        odds = plan.lost if random() < plan.p_lost else plan.won
+        odds = plan.unsampled if random() < plan.p_unsampled else plan.sampled
     call = Call(site, plan, args, kwargs, odds)
     call.parent = parent
     call.probe = probe

@@ -164,7 +164,7 @@ class RagmonSpanProcessor(SpanProcessor):
             self._requests.flush(DRAIN)
             if self._worker is not None:
                 self._worker.stop(DRAIN)
-                self._worker.page.close()
+                self._worker.counter_file.close()
 
     def switch_off(self) -> None:
         """Ignore all further spans; a provider offers no way to remove a processor."""

@@ -43,7 +43,7 @@ class StreamTracker:
         self._started = started
         self._free_size = SIZE
         self._ended = call is None
-        if call is not None and (call.odds.audit or call.plan.keep):
+        if call is not None and (call.decision.audit or call.plan.outcome_rates):
             call.items = []
 
     def enter(self) -> Mark | None:
@@ -399,4 +399,4 @@ def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[A
 
 def _plan(site: TracedFunction) -> runtime.Plan:
     plan = site.plan
-    return runtime.prepare(site) if plan is None or plan.of is not runtime.current else plan
+    return runtime.prepare(site) if plan is None or plan.runtime is not runtime.current else plan

@@ -268,7 +268,7 @@ class RequestAssembler:
             return SamplingDecision(request.trace_id % SPAN >= self._threshold, self._settings.rate)
         parent = read_span_context(request.spans[-1].context)
         respected = parent.sampled and parent.rejected is not None
-        odds = parent.odds(self._settings.rate, self._threshold, respected=respected)
+        odds = parent.decision(self._settings.rate, self._threshold, respected=respected)
         return odds if odds is not None else SamplingDecision(audit=False, p_audit=0.0)
 
     def _stratum(self, record: Record) -> str:

@@ -66,7 +66,7 @@ class Worker:
         every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
 
     Attributes:
-        page: The counters.
+        counter_file: The counters.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Worker:
         convert: Callable[[Call], Record],
         sink: Exporter | BatchExporter,
         capacity: int = QUEUE,
-        held: int = MAX_BYTES,
+        max_bytes: int = MAX_BYTES,
         folder: Path | None = None,
         every: Callable[[bool], None] | None = None,
-        detour: Processor | None = None,
+        processor: Processor | None = None,
     ) -> None:
         self._convert = convert
         self._exporter = ExporterAdapter(sink)
         self._capacity = capacity
-        self._max_bytes = held
+        self._max_bytes = max_bytes
         self._folder = folder
         self._periodic = every
-        self._processor = detour
+        self._processor = processor
         self._prepare()
 
     def _prepare(self) -> None:
-        self.page = CounterFile(self._folder)
+        self.counter_file = CounterFile(self._folder)
         self._free_bytes = self._max_bytes
         self._queue: deque[Call | QueuedRecord] = deque()
         self._condition = Condition()
@@ -111,23 +111,23 @@ class Worker:
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
-    def reset_after_fork(self, sink: Exporter | BatchExporter, detour: Processor | None = None) -> None:
+    def reset_after_fork(self, sink: Exporter | BatchExporter, processor: Processor | None = None) -> None:
         """Reset in a forked child: the queue, locks and counters it inherited belong to the parent.
 
         Args:
             sink: The exporter of the child's records.
-            detour: Processor of the records before the export.
+            processor: Processor of the records before the export.
         """
-        self._processor = detour
-        self.page.leave_to_parent()
+        self._processor = processor
+        self.counter_file.leave_to_parent()
         self._exporter = ExporterAdapter(sink)
         self._prepare()
 
     def submit(self, call: Call | QueuedRecord) -> None:
         """Queue a finished call, or drop and count it. Takes no lock, never blocks, never raises."""
-        thread_state, page = here.lane, self.page
-        if thread_state.page is not page:
-            thread_state.page, thread_state.column = page, page.column(thread_state)
+        thread_state, page = here.lane, self.counter_file
+        if thread_state.counter_file is not page:
+            thread_state.counter_file, thread_state.column = page, page.column(thread_state)
         if thread_state.column:
             page.words[thread_state.column] += 1
         else:
@@ -144,7 +144,7 @@ class Worker:
     def counts(self) -> WorkerCounts:
         """How many calls and records were received, delivered and lost so far, and how many are pending."""
         with self._condition:
-            page = self.page
+            page = self.counter_file
             dropped, sent, received = page.dropped(), page.delivered, page.total(KEPT)
             return WorkerCounts(received, sent, dropped, received - sent - sum(dropped.values()))
 
@@ -184,7 +184,7 @@ class Worker:
             late, in_flight = len(self._queue), self._dequeued - self._done
             self._queue.clear()
             self._stopped = True
-            self.page.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: in_flight})
+            self.counter_file.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: in_flight})
             self._dequeued += late
             self._done = self._dequeued
             return not late + in_flight
@@ -239,7 +239,7 @@ class Worker:
         records = self._process(records)
         for start in range(0, len(records), self._exporter.at_once):
             batch = records[start : start + self._exporter.at_once]
-            self.page.give(len(batch), batch[0].trace_id)
+            self.counter_file.give(len(batch), batch[0].trace_id)
             lost = self._exporter.give(batch)
             self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
         return bool(calls or records)
@@ -284,6 +284,6 @@ class Worker:
         with self._condition:
             if self._stopped:  # already counted as unconfirmed
                 return
-            self.page.commit(delivered, lost, given=given)
+            self.counter_file.commit(delivered, lost, given=given)
             self._done += delivered + sum(lost.values())
             self._condition.notify_all()

@@ -160,14 +160,14 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:  # noqa: C901 - ever
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
         plan = site.plan
-        if plan is None or plan.of is not runtime.current:
+        if plan is None or plan.runtime is not runtime.current:
             plan = runtime.prepare(site)
         thread, outer = here.lane, _get_active()
         if plan.on and not thread.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
-            if random() >= plan.p_lost:
-                call = Call(site, plan, args, kwargs, plan.won)
+            if random() >= plan.p_unsampled:
+                call = Call(site, plan, args, kwargs, plan.sampled)
             elif plan.remembers:
-                call = Call(site, plan, args, kwargs, plan.lost)
+                call = Call(site, plan, args, kwargs, plan.unsampled)
             else:
                 started = perf_counter() if plan.times else None
                 try:
@@ -181,7 +181,7 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:  # noqa: C901 - ever
                     if thread.mark is not None:
                         thread.mark.ended, thread.mark = True, None
                 if started is None and (type(result) is dict or type(result) is str):
-                    next(plan.rest)
+                    next(plan.count_rest)
                 elif started is None or not _count_rest(plan, started, result):
                     return _finish_unsampled(site, plan, args, kwargs, started, result)
                 return result
@@ -216,14 +216,14 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(function)
     async def traced(*args: Any, **kwargs: Any) -> Any:
         plan = site.plan
-        if plan is None or plan.of is not runtime.current:
+        if plan is None or plan.runtime is not runtime.current:
             plan = runtime.prepare(site)
         thread, outer = here.lane, _get_active()
         if plan.on and not thread.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
-            if random() >= plan.p_lost:
-                call = Call(site, plan, args, kwargs, plan.won)
+            if random() >= plan.p_unsampled:
+                call = Call(site, plan, args, kwargs, plan.sampled)
             elif plan.detail:
-                call = Call(site, plan, args, kwargs, plan.lost)
+                call = Call(site, plan, args, kwargs, plan.unsampled)
             else:
                 mark, started = UnsampledCall(), perf_counter() if plan.times else None
                 try:
@@ -235,7 +235,7 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
                 finally:
                     mark.ended = True
                 if started is None and (type(result) is dict or type(result) is str):
-                    next(plan.rest)
+                    next(plan.count_rest)
                 elif started is None or not _count_rest(plan, started, result):
                     return _finish_unsampled(site, plan, args, kwargs, started, result)
                 return result
@@ -276,7 +276,7 @@ def _count_rest(plan: Plan, started: float, result: Any) -> bool:
         seconds = perf_counter() - started
         if not plan.blind and (seconds > plan.slow_above or is_refusal(plan, result)):
             return False
-        next(plan.rest)
+        next(plan.count_rest)
         plan.time_rest(seconds)
     except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
         _warn_uncounted(error)
@@ -288,12 +288,12 @@ def _finish_unsampled(
 ) -> Any:
     """Count an unsampled call that returned; it may be kept for its outcome. Returns its result, or a traced stream."""
     if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
-        call = Call(site, plan, args, kwargs, plan.lost)
+        call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed = False
         return wrap_stream(call, perf_counter() if started is None else started, result)
     try:
         if started is None:
-            next(plan.rest)
+            next(plan.count_rest)
         else:
             count_unsampled(site, plan, args, kwargs, perf_counter() - started, result)
     except Exception as error:  # noqa: BLE001 - as above
@@ -307,9 +307,11 @@ def _finish_call(call: Call, started: float, result: Any) -> Any:
         return wrap_stream(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
-        if call.odds is plan.lost and (plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))):
+        if call.decision is plan.unsampled and (
+            plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))
+        ):
             call.ended = True
-            next(plan.rest)
+            next(plan.count_rest)
             plan.time_rest(seconds)
         else:
             returned(call, seconds, result)

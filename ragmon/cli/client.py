@@ -98,7 +98,7 @@ class ServerStatus(msgspec.Struct):
     Attributes:
         version: The server's version of ragmon.
         now: The server's clock, seconds since the epoch.
-        books: Counters by stage.
+        stages: Counters by stage.
         trouble: Why the server accepts nothing; "" if it does accept.
         spans_dropped: Spans that belong to no record, by reason.
         refused: Requests it rejected, by reason.
@@ -110,7 +110,7 @@ class ServerStatus(msgspec.Struct):
 
     version: str
     now: float
-    books: dict[str, StageCounters]
+    stages: dict[str, StageCounters] = msgspec.field(name="books")
     trouble: str = ""
     spans_dropped: dict[str, int] = {}
     refused: dict[str, int] = {}

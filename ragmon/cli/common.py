@@ -192,7 +192,7 @@ def _join_labels(run: Run, traces: Sequence[str], labels: Sequence[Label], setti
         click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
     final_labels = FinalLabels()
     for label in labels:
-        final_labels.hear(label)
+        final_labels.add(label)
     final_labels.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
     run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 

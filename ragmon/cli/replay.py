@@ -179,7 +179,8 @@ def _replay_journal(
     if alerts_out is not None:
         write(
             "".join(
-                printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in engine.edges
+                printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n"
+                for edge in engine.transitions
             ),
             alerts_out,
         )

@@ -60,7 +60,7 @@ def serve(config: str | None, insecure: bool) -> int:
     settings = load(config)
     try:
         with watchdog:
-            return _run(Server(settings, insecure=insecure, watch=watchdog.watch), signals)
+            return _run(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
 
@@ -96,7 +96,7 @@ def _run(server: Server, signals: SimpleQueue[int]) -> int:
             if number == signal.SIGHUP:
                 server.reloading.reload()
             else:
-                server.reloading.look()
+                server.reloading.poll()
         click.echo("stopping: what was accepted is put on disk", err=True)
     return 0
 

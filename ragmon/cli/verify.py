@@ -37,34 +37,34 @@ class AuditResult:
     """The result of an audit.
 
     Attributes:
-        books: Counters by stage.
+        stages: Counters by stage.
         missing: Records that producers report as sent and that have not arrived; records still in transit are included.
         lost: Records that producers report as dropped, by reason.
         spans: Spans that belong to no record, by reason.
         forgotten: Records that were erased on request.
-        found: Checks that passed.
-        wrong: Checks that failed.
+        passed: Checks that passed.
+        failed: Checks that failed.
         notes: Checks that could not be made, and why.
     """
 
-    books: Mapping[str, StageCounters]
+    stages: Mapping[str, StageCounters]
     missing: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     spans: Mapping[str, int] = field(default_factory=dict)
     forgotten: int = 0
-    found: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def unbalanced(self) -> list[str]:
         """The stages whose counters do not add up."""
-        return [stage for stage, counters in self.books.items() if counters.residual]
+        return [stage for stage, counters in self.stages.items() if counters.residual]
 
     @property
     def holds(self) -> bool:
         """Whether everything is accounted for, and nothing is wrong."""
-        return not (self.unbalanced or self.wrong)
+        return not (self.unbalanced or self.failed)
 
 
 def of_server(url: str) -> AuditResult:
@@ -78,11 +78,11 @@ def of_server(url: str) -> AuditResult:
     """
     server_status = status(url)
     return AuditResult(
-        books=server_status.books,
+        stages=server_status.stages,
         missing=server_status.producers.missing,
         lost=server_status.producers.dropped,
         spans=server_status.spans_dropped,
-        wrong=(f"the server takes nothing: {server_status.trouble}",) if server_status.trouble else (),
+        failed=(f"the server takes nothing: {server_status.trouble}",) if server_status.trouble else (),
     )
 
 
@@ -150,7 +150,7 @@ def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, 
 def _lines(result: AuditResult) -> list[str]:
     """The lines that are printed."""
     lines = _table(result)
-    for stage, counters in sorted(result.books.items()):
+    for stage, counters in sorted(result.stages.items()):
         lines += _reasons(f"{stage} ignored", counters.ignored) + _reasons(f"{stage} dropped", counters.dropped)
     lines += _reasons("spans of no record", result.spans) + _reasons("lost by producers", result.lost)
     if result.missing:
@@ -158,15 +158,15 @@ def _lines(result: AuditResult) -> list[str]:
     if result.forgotten:
         lines.append(f"note: records that were forgotten on request: {result.forgotten}")
     unaccounted = (
-        f"records of {stage} that are unaccounted for: {result.books[stage].residual}" for stage in result.unbalanced
+        f"records of {stage} that are unaccounted for: {result.stages[stage].residual}" for stage in result.unbalanced
     )
-    texts_by_kind = {"note": result.notes, "ok": result.found, "bad": (*result.wrong, *unaccounted)}
+    texts_by_kind = {"note": result.notes, "ok": result.passed, "bad": (*result.failed, *unaccounted)}
     return lines + [f"{kind}: {text}" for kind, texts in texts_by_kind.items() for text in texts]
 
 
 def _table(result: AuditResult) -> list[str]:
     """The counters as a table, a line per stage."""
-    rows = [_row(stage, counters) for stage, counters in sorted(result.books.items())]
+    rows = [_row(stage, counters) for stage, counters in sorted(result.stages.items())]
     return text_table([COLUMNS, *rows], right=range(1, len(COLUMNS))) if rows else []
 
 
@@ -337,28 +337,28 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
     except JournalError as error:
         if error.reason != "corrupt":
             raise
-        return AuditResult({}, wrong=(str(error),))
+        return AuditResult({}, failed=(str(error),))
 
 
 def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> AuditResult:
     rows = audit_rows(journal)
     if rows.wrong:  # rows that cannot be read cannot be replayed
-        return AuditResult({}, wrong=tuple(rows.faults()))
+        return AuditResult({}, failed=tuple(rows.faults()))
     server_state = recover(settings, journal)
-    missing = server_state.producers.missing(server_state.counts.own)
+    missing = server_state.producers.missing(server_state.counts.native)
     passed, failed, notes = [_rows_summary(rows)], list[str](), list[str]()
     if deep is None and rows.lines > DEEP:
         notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
     elif deep is not False:
         _compare_with_replay(settings, journal, server_state, rows, (passed, failed, notes))
     return AuditResult(
-        books={STAGE: _counters(settings, journal, server_state)},
+        stages={STAGE: _counters(settings, journal, server_state)},
         missing=missing,
         lost=server_state.producers.dropped(),
         spans=dict(server_state.counts.spans),
         forgotten=rows.forgotten,
-        found=tuple(passed),
-        wrong=tuple(failed),
+        passed=tuple(passed),
+        failed=tuple(failed),
         notes=tuple(notes),
     )
 
@@ -373,7 +373,7 @@ def _counters(settings: Settings, journal: SnapshotReader, server_state: ServerS
     """The counters, including the traces that a server would hold as incomplete if it started now."""
     tracker = TraceTracker(settings)
     tracker.restore(cast("Journal", journal), journal.last()[1])  # restore only reads
-    return server_state.books(tracker.pending)
+    return server_state.counters(tracker.pending)
 
 
 def _compare_with_replay(

@@ -150,7 +150,7 @@ def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, 
         tables.labels,
         tables.links,
         tables.export,
-        probed=any(probe.pipeline == name for probe in shared.probes),
+        has_probe=any(probe.pipeline == name for probe in shared.probes),
     )
 
 
@@ -187,7 +187,7 @@ def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: EffectiveTables, pr
 def _gate_values(gate: Gate, pipeline: PipelineSettings) -> Iterator[tuple[str, object]]:
     yield "metric", gate.metric
     yield gate.direction, gate.threshold
-    yield "source", gate.source or default_source(gate, probed=pipeline.probed)
+    yield "source", gate.source or default_source(gate, probed=pipeline.has_probe)
     optional = {
         "gold": gate.gold,
         "slice": dict([gate.where.split("=", 1)]) if gate.where else None,

@@ -81,7 +81,7 @@ class PipelineSettings:
         mode: How verdicts are computed: `interval` or `point`.
         on_insufficient: The effect of insufficient gates on the overall verdict.
         alarms, judges, labels, links, export: The tables of these names.
-        probed: Whether gold questions are sent through it.
+        has_probe: Whether gold questions are sent through it.
     """
 
     name: str
@@ -98,7 +98,7 @@ class PipelineSettings:
     labels: LabelsTable
     links: LinksTable
     export: ExportTable
-    probed: bool = False
+    has_probe: bool = False
 
     @property
     def proxy(self) -> str:
@@ -120,7 +120,7 @@ class Settings:
         plugins: Modules that register metrics.
         pipeline: The default pipeline: that of calls that name none.
         pipelines: The configured pipelines by name.
-        common: The settings of unconfigured pipelines.
+        unconfigured: The settings of unconfigured pipelines.
         gold: The gold sets; those of one pipeline come before those for all.
         probes: The probes.
         alarms, judges, labels, links, export: The tables at the top level of the file.
@@ -137,7 +137,7 @@ class Settings:
     plugins: tuple[str, ...]
     pipeline: str
     pipelines: Mapping[str, PipelineSettings]
-    common: PipelineSettings
+    unconfigured: PipelineSettings
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
     alarms: AlarmsTable
@@ -154,8 +154,8 @@ class Settings:
         configured = self.pipelines.get(pipeline)
         if configured is not None:
             return configured
-        gates = tuple(replace(gate, pipeline=pipeline) for gate in self.common.gates)
-        return replace(self.common, name=pipeline, gates=gates)
+        gates = tuple(replace(gate, pipeline=pipeline) for gate in self.unconfigured.gates)
+        return replace(self.unconfigured, name=pipeline, gates=gates)
 
     def policy(self, pipeline: str | None = None, *, live: bool = False) -> Policy:
         """The gates as a policy.
@@ -178,7 +178,9 @@ class Settings:
             )
         mode, on_insufficient = verdict_settings.pop()
         gates = [
-            replace(gate, source=default_source(gate, probed=settings.probed)) if live and gate.source is None else gate
+            replace(gate, source=default_source(gate, probed=settings.has_probe))
+            if live and gate.source is None
+            else gate
             for settings in pipelines
             for gate in settings.gates
         ]
@@ -193,7 +195,7 @@ class Settings:
 
     def build_metrics(self) -> dict[str, Metric]:
         """All metrics by key: the registered ones at the configured values of k, those of judges and those of gates."""
-        scopes = (self.common, *self.pipelines.values())
+        scopes = (self.unconfigured, *self.pipelines.values())
         ks = sorted({k for scope in scopes for k in scope.metrics.k})
         judges = (judged(name)() for name in sorted({name for scope in scopes for name in scope.judges}))
         gates = (gate for scope in self.pipelines.values() for gate in scope.gates if gate.kind == "threshold")

@@ -351,11 +351,11 @@ _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _FIELD_LIST: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
-def parse_label(told: Any) -> Label:
+def parse_label(data: Any) -> Label:
     """Parse and check a label.
 
     Args:
-        told: A decoded JSON object: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
+        data: A decoded JSON object: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
             `relevant_ids`.
 
     Raises:
@@ -365,7 +365,7 @@ def parse_label(told: Any) -> Label:
     '5a1c'
     """
     # Only a journal may add the answer: one sent with the label is not trusted.
-    label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
+    label = msgspec.convert({**data, "kind": "label", "answer": None} if isinstance(data, dict) else data, Label)
     label.trace_id = label.trace_id.lower()
     correct = label.correct
     if not label.trace_id or not label.rater:

@@ -256,7 +256,7 @@ def _run_loop(screen: Screen, monitor: Monitor, application: Application, story:
             if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
                 story.reds[outcome.gate.name] = now
                 screen.say(_failed_gate_line(now, outcome))
-        for edge in monitor.edges():
+        for edge in monitor.transitions():
             if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
                 story.pages[edge.alert] = now
                 screen.say(
@@ -280,7 +280,7 @@ def _first_line(documented: object) -> str:
 
 def _summary(story: RunEvents, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
     """The results, the path of the trace log, and commands to try next."""
-    counters = installed.books()
+    counters = installed.counters()
     config = str(CONFIG)
     return [
         "",

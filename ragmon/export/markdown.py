@@ -69,7 +69,7 @@ def _labels(report: Report) -> list[str]:
     entries += [f"{labelled.orphans} labelled answers are not among these records"] if labelled.orphans else []
     entries += [f"{labelled.probes} answers to gold questions were labelled: gold counts"] if labelled.probes else []
     for prediction in report.predictions:
-        proxy, estimate = escape(prediction.proxy), prediction.told
+        proxy, estimate = escape(prediction.proxy), prediction.estimate
         if estimate.value is not None and estimate.gain is not None:
             bounds = f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
             worth = f"{estimate.n} labels beside {proxy}, each worth {estimate.gain:.2f}"

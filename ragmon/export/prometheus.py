@@ -26,23 +26,23 @@ from ragmon.gates import coverage as gold_coverage
 from ragmon.scoring.snapshot import ALL
 
 
-def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
+def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Record counters, labels, unassessed requests, overflow, gold sets, builds and the version."""
-    yield from accounting(reading)
-    yield from labels(reading)
-    yield from unassessed(reading)
-    yield from overflow(reading)
-    yield from info_families(reading)
-    yield from coverage(reading)
+    yield from accounting(current)
+    yield from labels(current)
+    yield from unassessed(current)
+    yield from overflow(current)
+    yield from info_families(current)
+    yield from coverage(current)
 
 
-def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
+def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
     """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
     received, scored = counter(series_names.RECEIVED), counter(series_names.RECORDS_SCORED)
     ignored, dropped = counter(series_names.IGNORED), counter(series_names.DROPPED)
     duplicate = counter(series_names.DUPLICATE)
     pending, residual = gauge(series_names.PENDING), gauge(series_names.RESIDUAL)
-    for stage, counters in sorted(reading.books.items()):
+    for stage, counters in sorted(current.stages.items()):
         received.add_metric((stage,), counters.received)
         scored.add_metric((stage,), counters.scored)
         duplicate.add_metric((stage,), counters.duplicate)
@@ -51,36 +51,36 @@ def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
         for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
-    orphans = counter(series_names.ORPHANS, reading.captured.orphans)
+    orphans = counter(series_names.ORPHANS, current.captured.orphans)
     spans, judged = counter(series_names.SPANS_DROPPED), counter(series_names.JUDGE_CALLS)
-    for reason, n in sorted(reading.captured.spans.items()):
+    for reason, n in sorted(current.captured.spans.items()):
         spans.add_metric((reason,), n)
-    for labels, n in sorted(reading.captured.judged.items()):
+    for labels, n in sorted(current.captured.judged.items()):
         judged.add_metric(labels, n)
-    withheld = counter(series_names.REDACTION_FAILURES, reading.captured.withheld)
+    withheld = counter(series_names.REDACTION_FAILURES, current.captured.withheld)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
-def labels(reading: MonitorSnapshot) -> Iterator[Metric]:
+def labels(current: MonitorSnapshot) -> Iterator[Metric]:
     """Received labels by result, and how many wait for the record they rate."""
     given = counter(series_names.LABELS)
-    for result, n in sorted(reading.labels.items()):
+    for result, n in sorted(current.labels.items()):
         given.add_metric((result,), n)
-    yield from (given, gauge(series_names.LABELS_WAITING, reading.labels_waiting))
+    yield from (given, gauge(series_names.LABELS_WAITING, current.labels_waiting))
 
 
-def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
+def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
     """Requests a metric could not be assessed on, by reason, over all time.
 
     A metric that needs gold is counted over series with gold, every other metric over all traffic. A user question that
     matched a gold item, or whose answer was labelled, is in both kinds of series and counts once for each metric.
     """
     counts: Counter[tuple[str, str]] = Counter()
-    for series in (*reading.snapshot.series, *reading.snapshot.gone):
+    for series in (*current.snapshot.series, *current.snapshot.gone):
         if series.window != ALL or series.slice or (series.source in constants.ALSO_LIVE_SOURCES and not series.gold):
             continue
         for name, stat in series.metrics.items():
-            if (name in reading.snapshot.gold_metrics) == bool(series.gold):
+            if (name in current.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
     family = counter(series_names.UNASSESSED)
     for labels, n in sorted(counts.items()):
@@ -88,17 +88,17 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
     yield family
 
 
-def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
+def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
     """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
     family = counter(series_names.NAMES_OVERFLOW)
     for kind in constants.NAME_KINDS:
-        family.add_metric((kind,), reading.overflow.get(kind, 0))
+        family.add_metric((kind,), current.overflow.get(kind, 0))
     yield family
 
 
-def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
+def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
-    snapshot = reading.snapshot
+    snapshot = current.snapshot
     matches = counter(series_names.GOLD_MATCH)
     for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
         for how, n in ways.items():
@@ -110,17 +110,17 @@ def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
     yield from (matches, seen)
 
 
-def info_families(reading: MonitorSnapshot) -> Iterator[Metric]:
+def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
     info, items = gauge(series_names.GOLD_INFO), gauge(series_names.GOLD_ITEMS)
-    for gold in reading.snapshot.golds:
+    for gold in current.snapshot.golds:
         info.add_metric((label(gold.name), gold.version), 1)
         items.add_metric((label(gold.name),), gold.items)
     builds = gauge(series_names.BUILD_SEEN)
-    for labels in reading.builds:
+    for labels in current.builds:
         builds.add_metric([label(text) for text in labels], 1)
-    loaded = gauge(series_names.RELOADED, float(reading.served is None or reading.served.reloaded))
-    last = gauge(series_names.LAST_SCORED, reading.last_scored)
+    loaded = gauge(series_names.RELOADED, float(current.served is None or current.served.reloaded))
+    last = gauge(series_names.LAST_SCORED, current.last_scored)
     version = gauge(series_names.BUILD_INFO)
     version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
@@ -261,17 +261,17 @@ class Exposition:
         return cached[1], content_type
 
 
-def families(reading: MonitorSnapshot) -> Iterator[Metric]:
+def families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Every family with at least one sample: metrics, slices, traffic, gates, alarms and the monitor's own counters."""
     for part in (
-        prometheus_quality.quality_families(reading.snapshot),
-        prometheus_quality.estimands(reading.snapshot),
-        prometheus_quality.slices(reading.snapshot, reading.outcomes),
-        prometheus_quality.predicted(reading.predictions),
-        prometheus_quality.traffic_families(reading),
-        gate_families(reading.outcomes),
-        alarms(reading.alarms),
-        accounting_families(reading),
-        () if reading.served is None else server_families(reading.served),
+        prometheus_quality.quality_families(current.snapshot),
+        prometheus_quality.estimands(current.snapshot),
+        prometheus_quality.slices(current.snapshot, current.outcomes),
+        prometheus_quality.predicted(current.predictions),
+        prometheus_quality.traffic_families(current),
+        gate_families(current.outcomes),
+        alarms(current.alarms),
+        accounting_families(current),
+        () if current.served is None else server_families(current.served),
     ):
         yield from (family for family in part if family.samples)

@@ -161,15 +161,15 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
             yield key, stat
 
 
-def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
+def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
     series_name = f"{series_names.PREFIX}{METRIC}"
     endings = (series_names.PPI, series_names.PPI_LOWER, series_names.PPI_UPPER)
     value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
     gain = gauge(series_names.PROXY_GAIN)
-    for prediction in told:
+    for prediction in predictions:
         labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
-        estimate = prediction.told
+        estimate = prediction.estimate
         if estimate.value is not None and estimate.gain is not None:
             for family, number in ((value, estimate.value), (lower, estimate.lower), (upper, estimate.upper)):
                 family.add_metric(labels, number)
@@ -209,12 +209,12 @@ Bucket = tuple[str, float]
 """An upper bound, and the cumulative count."""
 
 
-def traffic_families(reading: MonitorSnapshot) -> Iterator[Metric]:
+def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
-    yield from requests(reading.captured)
-    yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
+    yield from requests(current.captured)
+    yield from latency(current.snapshot, current.captured.latency, current.exemplars)
     documents = histogram(series_names.DOCUMENTS)
-    for (pipeline, source), counts in sorted(reading.retrieved.items()):
+    for (pipeline, source), counts in sorted(current.retrieved.items()):
         if counts:
             documents.add_metric((label(pipeline), source), *_buckets(counts, series_names.DOCUMENTS))
     yield documents

@@ -181,9 +181,9 @@ class _Document(msgspec.Struct):
     notes: list[str] = []
 
 
-def answer(found: Canary) -> dict[str, Any]:
+def answer(canary: Canary) -> dict[str, Any]:
     """A comparison as plain JSON data, including its notes."""
-    return {**found.data(), "notes": list(found.notes)}
+    return {**canary.data(), "notes": list(canary.notes)}
 
 
 def load(data: Any) -> Canary:

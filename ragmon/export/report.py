@@ -236,16 +236,16 @@ def gate(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def drop(found: Comparison) -> dict[str, Any]:
+def drop(drop: Comparison) -> dict[str, Any]:
     """One comparison with the baseline as plain JSON data."""
     return {
-        "pipeline": found.gate.pipeline,
-        "gate": found.gate.name,
-        "before": rounded(found.before.value),
-        "after": rounded(found.after.value),
-        "drop": rounded(found.drop),
-        "items": found.items,
-        "flips": flips(found),
+        "pipeline": drop.gate.pipeline,
+        "gate": drop.gate.name,
+        "before": rounded(drop.before.value),
+        "after": rounded(drop.after.value),
+        "drop": rounded(drop.drop),
+        "items": drop.items,
+        "flips": flips(drop),
     }
 
 
@@ -254,15 +254,15 @@ def flips(found: Comparison) -> list[dict[str, Any]]:
     return [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips]
 
 
-def detectable(found: Detectability) -> dict[str, Any]:
+def detectable(detectability: Detectability) -> dict[str, Any]:
     """What the alarm of one gate can detect, and how soon, as plain JSON data."""
     return {
-        "pipeline": found.gate.pipeline,
-        "gate": found.gate.name,
-        "at": rounded(found.at),
-        "observations": None if found.labels is None else round(found.labels),
-        "per_minute": None if found.per_minute is None else round(found.per_minute, 3),
-        "minutes": None if found.minutes is None else round(found.minutes, 1),
+        "pipeline": detectability.gate.pipeline,
+        "gate": detectability.gate.name,
+        "at": rounded(detectability.at),
+        "observations": None if detectability.labels is None else round(detectability.labels),
+        "per_minute": None if detectability.per_minute is None else round(detectability.per_minute, 3),
+        "minutes": None if detectability.minutes is None else round(detectability.minutes, 1),
     }
 
 
@@ -286,7 +286,7 @@ def _ms(value: float | None) -> float | None:
 
 def _predicted(prediction: Prediction) -> dict[str, Any]:
     """An estimate from labels and a proxy as plain JSON data."""
-    estimate = prediction.told
+    estimate = prediction.estimate
     numbers = {name: rounded(getattr(estimate, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
     return {"pipeline": prediction.pipeline, "metric": METRIC, "proxy": prediction.proxy, "n": estimate.n, **numbers}
 

@@ -44,7 +44,7 @@ class SdkStats:
     """The statistics of capture in this process.
 
     Attributes:
-        books: The record counters of capture.
+        counters: The record counters of capture.
         calls: All calls, sampled or not, by pipeline, source and stratum.
         latency: Latency histograms: log buckets of milliseconds, by pipeline and source; empty where nothing was timed.
         errors: User calls that ended in an error, by pipeline and kind.
@@ -55,7 +55,7 @@ class SdkStats:
         judged: Requests selected for judges, by judge and result.
     """
 
-    books: StageCounters = field(default_factory=StageCounters)
+    counters: StageCounters = field(default_factory=StageCounters)
     calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     latency: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class MonitorSnapshot:
     Attributes:
         snapshot: The metrics, in every window and over all time.
         outcomes: The outcomes of the gates.
-        books: The record counters by stage.
+        stages: The record counters by stage.
         captured: The statistics of capture; empty where records come from elsewhere.
         retrieved: How many records retrieved how many documents, by pipeline and source.
         builds: The `(pipeline, build, index_hash)` that were seen last.
@@ -134,7 +134,7 @@ class MonitorSnapshot:
 
     snapshot: Snapshot
     outcomes: Sequence[Outcome] = ()
-    books: Mapping[str, StageCounters] = field(default_factory=dict)
+    stages: Mapping[str, StageCounters] = field(default_factory=dict)
     captured: SdkStats = field(default_factory=SdkStats)
     retrieved: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     builds: Sequence[tuple[str, str, str]] = ()

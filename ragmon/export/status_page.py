@@ -61,12 +61,12 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
     )
 
 
-def problems(reading: MonitorSnapshot) -> list[StatusFinding]:
+def problems(current: MonitorSnapshot) -> list[StatusFinding]:
     """The alarms that fire, then the gates that fail without an alarm."""
-    gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in reading.outcomes}
-    hint = "" if reading.served is None else "ragmon why {}"  # it takes a server's journal
+    gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in current.outcomes}
+    hint = "" if current.served is None else "ragmon why {}"  # it takes a server's journal
     findings = []
-    for state in firing(reading.alarms):
+    for state in firing(current.alarms):
         gate = gates.pop((state.pipeline, state.alert), None)
         name = printable(f"{state.pipeline}/{state.alert}")
         text = f"{name} fires ({state.severity})" + (f": {_gate_text(gate)}" if gate else "")
@@ -85,13 +85,13 @@ def _gate_text(outcome: Outcome) -> str:
     return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
 
 
-def warnings(reading: MonitorSnapshot) -> list[StatusFinding]:
+def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    return _truncated([*_stage_warnings(reading), *_loss_warnings(reading), *_age_warnings(reading)])
+    return _truncated([*_stage_warnings(current), *_loss_warnings(current), *_age_warnings(current)])
 
 
-def _stage_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
-    for stage, counters in sorted(reading.books.items()):
+def _stage_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    for stage, counters in sorted(current.stages.items()):
         if counters.residual:
             hint = "a bug in ragmon: ragmon verify says where"
             yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
@@ -100,13 +100,13 @@ def _stage_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
         )
 
 
-def _loss_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
-    served = reading.served
+def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    served = current.served
     if served is None:
         return
     if served.resets:
         yield StatusFinding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
-    received = sum(counters.received for counters in reading.books.values())
+    received = sum(counters.received for counters in current.stages.values())
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"
         yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
@@ -121,8 +121,8 @@ def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iter
         yield StatusFinding(f"{template.format(lost)}: {by_reason}")
 
 
-def _age_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
-    last, now = reading.last_scored, reading.snapshot.now
+def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    last, now = current.last_scored, current.snapshot.now
     if last is None:
         yield StatusFinding("nothing was scored yet")
     elif now - last > OLD:
@@ -185,7 +185,7 @@ def status(
         "alarms": [alarm(state) for state in firing(reading.alarms)],
         "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
         "gold": gold(reading.snapshot, list(settings.windows)),
-        "books": {stage: books(item) for stage, item in reading.books.items()},
+        "books": {stage: books(item) for stage, item in reading.stages.items()},
         "spans_dropped": dict(reading.captured.spans),
         "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
         "producers": {"missing": served.missing, "dropped": dict(served.lost)},
@@ -244,11 +244,11 @@ def alarm(state: AlarmState) -> dict[str, Any]:
     return {name: getattr(state, name) for name in fields}
 
 
-def books(found: StageCounters) -> dict[str, Any]:
+def books(counters: StageCounters) -> dict[str, Any]:
     """The counters of a stage, with the residual that is not accounted for."""
     fields = ("received", "scored", "duplicate", "pending", "residual")
-    by_reason = {"ignored": dict(found.ignored), "dropped": dict(found.dropped)}
-    return {**{name: getattr(found, name) for name in fields}, **by_reason}
+    by_reason = {"ignored": dict(counters.ignored), "dropped": dict(counters.dropped)}
+    return {**{name: getattr(counters, name) for name in fields}, **by_reason}
 
 
 REFRESH: Final = 10

@@ -75,42 +75,42 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
     measures: Any = None
 
 
-def adapt(found: AnyShape) -> Record:
+def adapt(value: AnyShape) -> Record:
     """Convert a line of any known format to a record.
 
     Raises:
         Rejected: A field has a type or value that no format allows, or no field belongs to a trace.
     """
-    retrieval, context = as_object(found.retrieval), as_object(found.context)
-    documents = found.chunks if found.chunks is not None else retrieval.get("topk")
-    ids = found.retrieved_ids if found.retrieved_ids is not None else documents
-    question = found.q if found.q is not None else found.question
-    answer, facts = _answer(found)
+    retrieval, context = as_object(value.retrieval), as_object(value.context)
+    documents = value.chunks if value.chunks is not None else retrieval.get("topk")
+    ids = value.retrieved_ids if value.retrieved_ids is not None else documents
+    question = value.q if value.q is not None else value.question
+    answer, facts = _answer(value)
     record = Record(
-        v=_version(found.v),
-        trace_id=as_text(found.trace_id, "trace_id"),
-        ts=as_time(found.ts, "ts"),
-        pipeline=as_text(found.pipeline, "pipeline"),
-        source=_source(found),
-        qid=as_id(found.qid, "qid") if found.qid is not None else as_id(found.q_id, "q_id"),
+        v=_version(value.v),
+        trace_id=as_text(value.trace_id, "trace_id"),
+        ts=as_time(value.ts, "ts"),
+        pipeline=as_text(value.pipeline, "pipeline"),
+        source=_source(value),
+        qid=as_id(value.qid, "qid") if value.qid is not None else as_id(value.q_id, "q_id"),
         q=as_text(question, "the question"),
         retrieved_ids=as_ids(ids, "retrieved_ids"),
-        candidate_ids=as_ids(found.candidate_ids, "candidate_ids"),
-        scores=_scores(found.scores, documents),
-        contexts=_contexts(found.contexts, documents),
+        candidate_ids=as_ids(value.candidate_ids, "candidate_ids"),
+        scores=_scores(value.scores, documents),
+        contexts=_contexts(value.contexts, documents),
         answer_json=answer,
-        error=_error(found),
-        latency_ms=_latency(found),
-        index_hash=as_text(_or_default(found.index_hash, retrieval.get("index_hash")), "index_hash"),
-        build=as_text(_or_default(found.build, context.get("build")), "build"),
-        session=as_text(found.session, "session"),
-        sampling=as_type(found.sampling, Sampling, "sampling"),
-        facts=_or_default(as_type(found.facts, TextFacts, "facts"), facts),
-        partial=as_flag(found.partial, "partial") or False,
-        exported=as_flag(found.exported, "exported"),
-        tags=_tags(found.tags, context),
-        verdicts=as_verdicts(found.verdicts),
-        measures=as_type(found.measures, dict[str, float], "measures"),
+        error=_error(value),
+        latency_ms=_latency(value),
+        index_hash=as_text(_or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
+        build=as_text(_or_default(value.build, context.get("build")), "build"),
+        session=as_text(value.session, "session"),
+        sampling=as_type(value.sampling, Sampling, "sampling"),
+        facts=_or_default(as_type(value.facts, TextFacts, "facts"), facts),
+        partial=as_flag(value.partial, "partial") or False,
+        exported=as_flag(value.exported, "exported"),
+        tags=_tags(value.tags, context),
+        verdicts=as_verdicts(value.verdicts),
+        measures=as_type(value.measures, dict[str, float], "measures"),
     )
     if record.v is None and _is_empty(record):
         raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")

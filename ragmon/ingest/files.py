@@ -363,9 +363,9 @@ def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSum
     assembly, number = FileTraceBuffer(), 0
 
     def refuse(rejected: Rejected) -> None:
-        if rejected.lost:
-            intake.read += rejected.lost
-            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost)
+        if rejected.lost_spans:
+            intake.read += rejected.lost_spans
+            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
 
     reject: Reject = partial(intake.reject, path)
     for number, line in lines:

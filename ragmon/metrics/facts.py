@@ -231,7 +231,7 @@ class Facts(NamedTuple):
         relevant = self.relevant(k)
         return relevant & bits_at(self.text_ranks) if self.has(BY_TEXT) else relevant
 
-    def found(self, k: int | None = None) -> int:
+    def gold_in_first(self, k: int | None = None) -> int:
         """How many gold documents are in the first k."""
         relevant = self.relevant(k)
         if self.has(BY_TEXT):

@@ -41,7 +41,7 @@ class FullRecall(_AtK):
     binary = True
 
     def rank_score(self, facts: Facts) -> float:
-        return float(facts.found(self.k) == facts.total())
+        return float(facts.gold_in_first(self.k) == facts.total())
 
 
 @register
@@ -51,7 +51,7 @@ class Recall(_AtK):
     name = "recall"
 
     def rank_score(self, facts: Facts) -> float:
-        return facts.found(self.k) / facts.total()
+        return facts.gold_in_first(self.k) / facts.total()
 
 
 @register

@@ -59,7 +59,7 @@ class SelfMetrics:
         self.labels = LabelSender()
         self.judges: Panel | None = None
 
-    def books(self) -> StageCounters:
+    def counters(self) -> StageCounters:
         """The stage counters of capture, including records lost in dead processes."""
         counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
         ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
@@ -75,13 +75,13 @@ class SelfMetrics:
         """The SDK statistics so far."""
         spans = {} if self.requests is None else dict(self.requests.gathering.dropped)
         return SdkStats(
-            books=self.books(),
+            counters=self.counters(),
             calls=self._calls.totals(),
             latency=self._latency(),
             errors=self._calls.errors(),
             orphans=runtime.outside_calls(),
             spans=spans,
-            labels=dict(self.labels.lost),
+            labels=dict(self.labels.dropped),
             withheld=0 if self.redactions is None else self.redactions.failed,
             judged={} if self.judges is None else self.judges.calls(),
         )
@@ -121,7 +121,7 @@ class SelfMetrics:
         try:
             accepted = base.label(self._sink, [label for _, label in batch])
         except Exception as error:  # noqa: BLE001 - an exporter may raise anything
-            self.labels.lost[DROPPED] += len(batch)
+            self.labels.dropped[DROPPED] += len(batch)
             warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
             return True
         if not accepted:
@@ -138,11 +138,11 @@ class SelfMetrics:
             relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
             label = parse_label({**given, "relevant_ids": relevant_ids})
         except (ValueError, TypeError) as error:
-            self.labels.lost[REJECTED] += 1
+            self.labels.dropped[REJECTED] += 1
             warn_once(f"ragmon.label was given what is no label: {error}")
             return None
         except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
-            self.labels.lost[REJECTED] += 1
+            self.labels.dropped[REJECTED] += 1
             warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
             return None
         label.comment = comment if self.redactions is None else self.redactions.comment(comment)
@@ -151,7 +151,7 @@ class SelfMetrics:
     def _export_counts(self) -> None:
         """Export the counts of all calls."""
         timings = self._timings.read(self._calls)
-        lines = count_lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
+        lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
         if lines:
             base.export_totals(self._sink, lines)
 

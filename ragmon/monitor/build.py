@@ -55,7 +55,7 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     Raises:
         ConfigError: A baseline file cannot be read, or is invalid.
     """
-    pipelines = (settings.common, *settings.pipelines.values())
+    pipelines = (settings.unconfigured, *settings.pipelines.values())
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.gates if gate.where)
@@ -157,7 +157,7 @@ def hash_keys(settings: Settings) -> dict[str | None, bytes]:
     Where a key cannot be read, hashed questions match nothing, and are counted as such: a process that replays traces
     elsewhere need not have the key of the process that wrote them.
     """
-    pipelines: list[tuple[str | None, PipelineSettings]] = [(None, settings.common), *settings.pipelines.items()]
+    pipelines: list[tuple[str | None, PipelineSettings]] = [(None, settings.unconfigured), *settings.pipelines.items()]
     files = {name: file for name, pipeline in pipelines if (file := pipeline.capture.hash_key_file) is not None}
     keys: dict[Path, bytes] = {}
     for file in sorted({*files.values()}):
@@ -248,7 +248,7 @@ class ScorerFactory:
             observers: Follow every counted request.
         """
         settings = self.settings
-        common = reduction_rules(settings.common)
+        common = reduction_rules(settings.unconfigured)
         by_pipeline = {
             name: own_rules
             for name, pipeline in settings.pipelines.items()
@@ -304,7 +304,7 @@ class Redactions:
 
     def comment(self, text: str | None) -> str | None:
         """The part of a rater's comment that may leave the process; the rule is that of user traffic."""
-        content = self._settings.common.capture.content
+        content = self._settings.unconfigured.capture.content
         if text is None or content in ("none", "hash"):
             return None
         return text if content == "full" else redact(text)
@@ -352,7 +352,7 @@ def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
     Raises:
         RagmonError: `capture.id_from` is no path, or the key cannot be read.
     """
-    common = _capture_settings(settings.common)
+    common = _capture_settings(settings.unconfigured)
     by_pipeline = {name: _capture_settings(pipeline) for name, pipeline in settings.pipelines.items()}
     return lambda pipeline: by_pipeline.get(pipeline, common)
 

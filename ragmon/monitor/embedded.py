@@ -113,10 +113,10 @@ class Monitor:
         with self._lock:
             self._changes += 1
             for line in labels:
-                self._engine.take(line, self._clock())
+                self._engine.apply(line, self._clock())
         return True
 
-    def reading(self) -> MonitorSnapshot:
+    def snapshot(self) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
@@ -124,8 +124,8 @@ class Monitor:
             engine.advance(now)
             books = {"score": StageCounters(self._received, engine.scorer.scored, dropped=dict(engine.scorer.dropped))}
             if self.captured is not None:
-                books["capture"] = captured.books
-            return engine.reading(now, books, engine.within(captured))
+                books["capture"] = captured.counters
+            return engine.monitor_snapshot(now, books, engine.within(captured))
 
     def _cache_key(self) -> object:
         """A key that changes whenever the result of `reading` may change."""
@@ -137,13 +137,13 @@ class Monitor:
 
     def outcomes(self) -> list[Outcome]:
         """The current gate outcomes."""
-        return list(self.reading().outcomes)
+        return list(self.snapshot().outcomes)
 
-    def edges(self) -> list[AlarmTransition]:
+    def transitions(self) -> list[AlarmTransition]:
         """The latest alarm transitions, in the order of time."""
         with self._lock:
             self._engine.advance(self._clock())
-            return list(self._engine.edges)
+            return list(self._engine.transitions)
 
     def acknowledge(self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "") -> bool:
         """Silence an alarm that fires, and restart its detector.
@@ -196,7 +196,7 @@ class Monitor:
         from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
 
-        view = AdminView(self.reading, self._cache_key, lambda: status(self.reading(), self.settings, self._began))
+        view = AdminView(self.snapshot, self._cache_key, lambda: status(self.snapshot(), self.settings, self._began))
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
         connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
         return HttpServer(app, address, tls=None, name="admin", connections=connections)

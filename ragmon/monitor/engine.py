@@ -72,7 +72,7 @@ class Engine:
 
     Args:
         settings: The configuration.
-        edges: How many alarm transitions are kept; None for all.
+        transitions: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
         table: The scores of the metrics, where observers use them as well; default: a new table.
         observers: Follow every counted request.
@@ -82,7 +82,7 @@ class Engine:
         settings: The configuration in force.
         scorer: Counts records.
         alarms: The alarms, judged minute by minute.
-        edges: The latest alarm transitions, in the order of time.
+        transitions: The latest alarm transitions, in the order of time.
         errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         labels: Joins labels to their answers.
@@ -95,21 +95,21 @@ class Engine:
         self,
         settings: Settings,
         *,
-        edges: int | None = MAX_TRANSITIONS,
+        max_transitions: int | None = MAX_TRANSITIONS,
         answers: int = 0,
         table: ScoreTable | None = None,
         observers: Sequence[ScoreObserver] = (),
         label_observer: LabelObserver | None = None,
     ) -> None:
         self.settings = settings
-        self.edges: deque[AlarmTransition] = deque(maxlen=edges)
+        self.transitions: deque[AlarmTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
         self._limiter = CardinalityLimiter(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
-        pipelines = (settings.common, *settings.pipelines.values())
+        pipelines = (settings.unconfigured, *settings.pipelines.values())
         self._gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
@@ -153,7 +153,7 @@ class Engine:
             warn_once(f"a label could not be scored: {error_location(error)}")
         return scored
 
-    def take(self, entry: Entry, now: float) -> None:
+    def apply(self, entry: Entry, now: float) -> None:
         """Process an entry of a journal that arrived at a time in seconds since the epoch."""
         if isinstance(entry, Record):
             self.observe(entry, now)
@@ -165,7 +165,7 @@ class Engine:
         elif isinstance(entry, Ack):
             self._advance_to_arrival(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
-                self.edges += self.alarms.acknowledge(entry.pipeline, entry.alert)
+                self.transitions += self.alarms.acknowledge(entry.pipeline, entry.alert)
 
     def report(self, line: Totals, now: float) -> bool:
         """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch.
@@ -179,9 +179,9 @@ class Engine:
             self.scorer.state.calls.see(line)
         return is_counted
 
-    def known(self, record: Record) -> Record:
+    def with_label_names(self, record: Record) -> Record:
         """A record under the names its label is counted under; a label never admits a new pipeline or build."""
-        return self._limiter.known(record)
+        return self._limiter.with_label_names(record)
 
     def shows(self, pipeline: str) -> bool:
         """Whether a pipeline has series of its own: it is configured, or was admitted and not removed since."""
@@ -224,7 +224,7 @@ class Engine:
 
     def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
         """Keep and log alarm transitions."""
-        self.edges += transitions
+        self.transitions += transitions
         for transition in transitions:
             _log_transition(transition)
 
@@ -235,7 +235,7 @@ class Engine:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         transitions = self.alarms.acknowledge(pipeline, alert)
-        self.edges += transitions
+        self.transitions += transitions
         log_acknowledged(pipeline, alert, reason)
         return bool(transitions)
 
@@ -263,15 +263,15 @@ class Engine:
         """The metrics of every window and over all time."""
         return self.scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
 
-    def reading(
-        self, now: float, books: Mapping[str, StageCounters], captured: SdkStats | None = None
+    def monitor_snapshot(
+        self, now: float, stages: Mapping[str, StageCounters], captured: SdkStats | None = None
     ) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
         snapshot, captured = self.snapshot(now), captured or SdkStats()
         return MonitorSnapshot(
             snapshot=snapshot,
             outcomes=self.judge(snapshot),
-            books=books,
+            stages=stages,
             captured=captured,
             retrieved=retrieved_counts(self.scorer.state),
             builds=tuple(self._builds),
@@ -279,7 +279,7 @@ class Engine:
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
             labels=dict(self.labels.book.results + Counter(captured.labels)),
-            labels_waiting=self.labels.book.waiting,
+            labels_waiting=self.labels.book.pending,
             predictions=self._predictions(now),
             overflow=dict(self._limiter.overflow),
         )
@@ -318,7 +318,7 @@ class Engine:
             builds=list(self._builds),
             errors=list(self.errors.items()),
             last_scored=self.last_scored,
-            transitions=list(self.edges),
+            transitions=list(self.transitions),
             labels=self.labels.book.dump(),
         )
 
@@ -330,7 +330,7 @@ class Engine:
         self._builds = dict.fromkeys(state.builds)
         self.errors = Counter(dict(state.errors))
         self.last_scored = state.last_scored
-        self.edges = deque(state.transitions, maxlen=self.edges.maxlen)
+        self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book.restore(state.labels)
 
 

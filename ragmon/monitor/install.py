@@ -138,7 +138,7 @@ class Installation:
             self._sink,
             folder=folder,
             every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child replaces it
-            detour=self.judges,
+            processor=self.judges,
         )
         self._runtime = runtime.Runtime(
             self._worker.submit,
@@ -212,9 +212,9 @@ class Installation:
         provider.add_span_processor(processor)
         self._processors.append((weakref.ref(provider), processor))
 
-    def books(self) -> StageCounters:
+    def counters(self) -> StageCounters:
         """The stage counters of capture."""
-        return self._self_metrics.books()
+        return self._self_metrics.counters()
 
     def flush(self, timeout: float = DRAIN) -> bool:
         """Wait until everything captured so far is exported; returns whether it is."""
@@ -244,7 +244,7 @@ class Installation:
 
     def _close(self) -> None:
         if self._worker.is_told:
-            self._worker.page.close()
+            self._worker.counter_file.close()
         if self.judges is not None:
             self.judges.close()
         for sink in self._owned:

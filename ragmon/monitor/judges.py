@@ -64,7 +64,9 @@ class JudgeFactory:
         self._workers: dict[tuple[str, Table, bool], JudgeWorkers] = {}
         self._quotas: list[DailyQuota] = []
         tables = [
-            item for pipeline in (settings.common, *settings.pipelines.values()) for item in pipeline.judges.items()
+            item
+            for pipeline in (settings.unconfigured, *settings.pipelines.values())
+            for item in pipeline.judges.items()
         ]
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
@@ -143,7 +145,7 @@ class JudgeFactory:
 
 
 def _redacts(settings: Settings) -> bool:
-    captures = [pipeline.capture for pipeline in (settings.common, *settings.pipelines.values())]
+    captures = [pipeline.capture for pipeline in (settings.unconfigured, *settings.pipelines.values())]
     return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
 
 

@@ -271,15 +271,15 @@ class AlarmReplay(_Minutes):
     """Alarms over a replay.
 
     Attributes:
-        edges: The transitions so far, in the order of time.
+        transitions: The transitions so far, in the order of time.
     """
 
     def __init__(self, plan: ScorerFactory) -> None:
         super().__init__(plan)
-        self.edges: list[AlarmTransition] = []
+        self.transitions: list[AlarmTransition] = []
 
     def _advance(self, now: float) -> None:
-        self.edges += self._alarms.advance(now)
+        self.transitions += self._alarms.advance(now)
 
     def notes(self) -> list[str]:
         """Notes for the reader of the transitions."""
@@ -295,7 +295,7 @@ class AlarmReplay(_Minutes):
         """The transitions as JSON lines."""
         return "".join(
             printable_json(json.dumps(as_alert_line(transition), ensure_ascii=False)) + "\n"
-            for transition in self.edges
+            for transition in self.transitions
         )
 
 

@@ -72,7 +72,7 @@ def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
 def _unconfigured_pipeline(settings: Settings) -> int:
     """The maximum number of series of an unconfigured pipeline, without those of its sources."""
     return (
-        _gates_and_alarms(settings.common, settings)
+        _gates_and_alarms(settings.unconfigured, settings)
         + _SERIES[SeriesScope.ERROR] * (CODES + 1)
         + _SERIES[SeriesScope.BUILD] * BUILDS
         + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
@@ -84,7 +84,7 @@ def _source(source: str, settings: Settings) -> int:
     metrics, windows = settings.build_metrics(), len(settings.windows)
     with_gold = [metric for metric in metrics.values() if metric.needs_gold]
     labelled = sum(metric.labelled for metric in metrics.values())
-    gated = {gate.metric for gate in settings.common.gates}
+    gated = {gate.metric for gate in settings.unconfigured.gates}
     gated_with_gold = sum(metric.key in gated for metric in with_gold)
     per_metric = _per_metric(windows)
     gold_series = (
@@ -92,7 +92,7 @@ def _source(source: str, settings: Settings) -> int:
         + windows * _SERIES[SeriesScope.GATED_WINDOW] * gated_with_gold
         + windows * _SERIES[SeriesScope.GOLD_WINDOW]
     )
-    slices = _SERIES[SeriesScope.SLICE] * len(gated) * _slice_values(settings.common)
+    slices = _SERIES[SeriesScope.SLICE] * len(gated) * _slice_values(settings.unconfigured)
     if source == constants.LABEL:
         return gold_series + labelled * per_metric + windows * _SERIES[SeriesScope.PREDICTION] + slices
     uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]

@@ -194,7 +194,7 @@ class CallTotals:
                 counts[key] = series.at(end).minus(base).plus(counts.get(key, NOTHING))
         return counts
 
-    def whole(self) -> dict[CallKey, Count]:
+    def totals(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
         counts: dict[CallKey, Count] = {}
         for keys in self._series.values():

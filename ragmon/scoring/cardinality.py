@@ -223,7 +223,7 @@ class CardinalityLimiter:
             self._unchanged_names.add(names)
         return renamed
 
-    def known(self, record: Record) -> Record:
+    def with_label_names(self, record: Record) -> Record:
         """An answer under the names that a label on it is counted under now; this admits and retires nothing."""
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         admitted = self._pipelines.get(pipeline)

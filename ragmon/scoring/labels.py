@@ -100,7 +100,7 @@ class LabelJoiner:
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
             if len(self._answers) > self._max_answers:
                 del self._answers[next(iter(self._answers))]
-        if self.book.waiting:
+        if self.book.pending:
             self.book.expire(now)
             self._join_all(answer, now)
 
@@ -114,7 +114,7 @@ class LabelJoiner:
         self.book.expire(now)
         answer = label.answer or self._answers.get(label.trace_id)
         if answer is None:
-            self.book.keep(label, now)
+            self.book.add_pending(label, now)
         else:
             self._join(label, answer, now)
 
@@ -136,7 +136,7 @@ class LabelJoiner:
         if not accepts_labels(answer):
             self.book.results[PROBED] += 1
             return
-        verdict = self.book.hear(label, now)
+        verdict = self.book.apply(label, now)
         if verdict is not None:
             record = self._admit(labelled_record(answer, verdict, now), now)
             self._scorer.observe_label(record, gold_item(label.trace_id, verdict))
@@ -203,20 +203,20 @@ class FinalLabels:
         self._answers_by_trace: dict[str, _LabelledAnswer] = {}
         self._now = time()
 
-    def hear(self, label: Label, answer: Record | None = None, came: float | None = None) -> None:
+    def add(self, label: Label, answer: Record | None = None, arrival: float | None = None) -> None:
         """Add a label.
 
         Args:
             label: The label.
             answer: Its answer, where that is known already.
-            came: When it arrived, seconds since the epoch; where that is unknown, a label without a time, or with one
-                in the future, is older than all others.
+            arrival: When it arrived, seconds since the epoch; where that is unknown, a label without a time, or with
+                one in the future, is older than all others.
         """
         labelled = self._answers_by_trace.setdefault(label.trace_id, _LabelledAnswer())
-        given = given_at(label, self._now if came is None else came)
-        given = came or 0.0 if given is None else given
+        given = given_at(label, self._now if arrival is None else arrival)
+        given = arrival or 0.0 if given is None else given
         labelled.labels += 1
-        labelled.raters.setdefault(label.rater, Rating()).hear(label, given)
+        labelled.raters.setdefault(label.rater, Rating()).apply(label, given)
         labelled.first = given if labelled.first is None else min(labelled.first, given)
         labelled.answer = answer or labelled.answer
 

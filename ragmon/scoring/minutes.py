@@ -93,7 +93,7 @@ class Step:
             sums[0] += 1
             sums[1] += score
 
-    def look(self, source: str, cluster: str, record: Record) -> None:
+    def add_properties(self, source: str, cluster: str, record: Record) -> None:
         """Add the monitored properties of a request that do not depend on its facts."""
         if record.index_hash:
             self.indexes.add((record.build or "", record.index_hash))
@@ -246,7 +246,7 @@ class MinuteBatches:
             if where in self._slices:
                 step.count(CountedRecord(source, gold, version, where), cluster, key, measured)
         if source not in ALSO_LIVE_SOURCES:
-            step.look(source, cluster, record)
+            step.add_properties(source, cluster, record)
 
     def _at(self, pipeline: str, arrival: float) -> Step:
         """The step of an arrival; a record that arrives after its minute was closed counts in a later one."""

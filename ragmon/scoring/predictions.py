@@ -30,14 +30,14 @@ class Prediction(NamedTuple):
         pipeline: The pipeline of the answers.
         window: The window.
         proxy: The score that every answer has.
-        told: The estimated mean of the labels that all answers would have; combined over strata where there are
+        estimate: The estimated mean of the labels that all answers would have; combined over strata where there are
             several.
     """
 
     pipeline: str
     window: str
     proxy: str
-    told: Predicted | Stratified
+    estimate: Predicted | Stratified
 
 
 def pairs(measured: Mapping[str, int]) -> dict[str, int]:

@@ -216,7 +216,7 @@ def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> _Reader:
     if cached is None or cached[0] != cache_key:
         cached = state.remembered[_Reader] = (cache_key, _Reader(state, table, gated))
     reader: _Reader = cached[1]
-    reader.look()
+    reader.refresh()
     return reader
 
 
@@ -247,7 +247,7 @@ class _Reader:
         self._cache: dict[_Group, list[tuple[object, list[SeriesStats]]]] = {}
         self._folded: dict[_Group, tuple[object, Sums]] = {}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Update the groups; what was cached of removed series is dropped."""
         if self._keys == self._state.series.keys():
             return
@@ -367,7 +367,7 @@ def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, C
 def _totals(state: State, span: int | None, now: float) -> _Totals:
     """All calls of a window, and those since each producer's first report."""
     if span is None:
-        return state.calls.whole(), state.calls.since(None, inf)
+        return state.calls.totals(), state.calls.since(None, inf)
     totals = state.totals(span, now)
     return totals, totals
 

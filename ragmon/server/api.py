@@ -59,7 +59,7 @@ def records(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     source = params.get("source")
     if source is not None and source not in constants.SOURCES:
         raise UnknownNameError("source", source, constants.SOURCES)
-    pipeline = asking.known(params["pipeline"]) if "pipeline" in params else None
+    pipeline = asking.pipeline_name(params["pipeline"]) if "pipeline" in params else None
     metric = asking.metric(params["metric"]) if "metric" in params else None
     failing = FailureQuery(pipeline=pipeline, metric=metric)
     if "gate" in params:
@@ -112,7 +112,7 @@ def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     max_drop = params.get("max_drop", str(MAX_DROP))
     if not _SHARE.fullmatch(max_drop) or float(max_drop) >= 1:
         raise RagmonError(f"max_drop is {shorten(max_drop)}", hint="a share below 1: 0.02 is 2 points")
-    return asking.compare(params.get("pipeline", asking.usual), by, releases, float(max_drop))
+    return asking.compare(params.get("pipeline", asking.default_pipeline), by, releases, float(max_drop))
 
 
 def _params(given: QueryParams, *allowed: str) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _required(params: dict[str, str], name: str) -> str:
 
 def _gate(asking: QueryService, params: dict[str, str]) -> tuple[str, str]:
     """The pipeline and the gate; `support/precision` names both."""
-    gate, pipeline = split(_required(params, "gate"), params.get("pipeline", asking.usual))
+    gate, pipeline = split(_required(params, "gate"), params.get("pipeline", asking.default_pipeline))
     if pipeline != params.get("pipeline", pipeline):
         message = f"gate names the pipeline {shorten(pipeline)}, and pipeline {shorten(params['pipeline'])}"
         raise RagmonError(message, hint="name it once")
@@ -178,5 +178,5 @@ def server_admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
         return lambda request: JsonResponse(query(asking, request.query_params))
 
-    view = AdminView(views.reading, views.moment, views.status, views.failure, views.trouble, views.quarantine)
+    view = AdminView(views.monitor_snapshot, views.moment, views.status, views.failure, views.trouble, views.quarantine)
     return admin_app(view, hosts, JournalQueries(answer(records), answer(why), answer(compare)))

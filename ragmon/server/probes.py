@@ -169,7 +169,7 @@ class ProbeSupervisor:
         expected = Record(
             trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.qid
         )
-        self._writer.reply(expected, spec.timeout + GRACE + self._wait, came=False)
+        self._writer.reply(expected, spec.timeout + GRACE + self._wait, arrived=False)
 
     def _end(self, names: Iterable[str]) -> None:
         for name in list(names):
@@ -177,7 +177,7 @@ class ProbeSupervisor:
 
     def _transitions(self) -> list[AlarmTransition]:
         with self._writer.lock:
-            return list(self._writer.server_state.engine.edges)
+            return list(self._writer.server_state.engine.transitions)
 
     def _send(self, pipelines: Container[str]) -> None:
         """Send the whole gold set to the pipelines whose alarms ask for a look."""

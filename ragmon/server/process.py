@@ -53,18 +53,18 @@ class MemoryTrimmer:
         self._due = monotonic() + EVERY
         self._last_came = 0
 
-    def give_back(self, came: int) -> None:
+    def trim_if_due(self, arrivals: int) -> None:
         """Trim, if it is time.
 
         Args:
-            came: A number that grows with what arrives.
+            arrivals: A number that grows with what arrives.
         """
         now = monotonic()
         if now < self._due:
             return
         self._due = now + EVERY
-        if came != self._last_came:
-            self._last_came = came
+        if arrivals != self._last_came:
+            self._last_came = arrivals
             with suppress(OSError, AttributeError):
                 ctypes.CDLL(None).malloc_trim(0)
 

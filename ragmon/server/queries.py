@@ -51,11 +51,11 @@ class StatusService:
         self._reloading = reloading
         self._began = writer.clock.now()
 
-    def reading(self) -> MonitorSnapshot:
+    def monitor_snapshot(self) -> MonitorSnapshot:
         """Everything that is exported to Prometheus."""
         writer = self.writer
         with writer.lock:
-            snapshot = writer.server_state.reading(writer.clock.now(), writer.waiting.pending)
+            snapshot = writer.server_state.monitor_snapshot(writer.clock.now(), writer.open_traces.pending)
             captured = replace(snapshot.captured, judged=self._reloading.probing.judged())
             return replace(snapshot, served=self._served(), captured=captured)
 
@@ -64,8 +64,13 @@ class StatusService:
         writer, reloading = self.writer, self._reloading
         with writer.lock:
             server_state, labels = writer.server_state, writer.server_state.engine.labels.book
-            scoring = (server_state, server_state.seq, server_state.engine.alarms.steps.closed, writer.waiting.pending)
-            label_counts = (labels.results.total(), labels.waiting)
+            scoring = (
+                server_state,
+                server_state.seq,
+                server_state.engine.alarms.steps.closed,
+                writer.open_traces.pending,
+            )
+            label_counts = (labels.results.total(), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
             return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
 
@@ -83,7 +88,7 @@ class StatusService:
             resets=writer.resets,
             jumps=writer.clock.jumps,
             reloaded=not self._reloading.broken,
-            missing=server_state.producers.missing(counts.own),
+            missing=server_state.producers.missing(counts.native),
             lost=dict(server_state.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             probes=self._reloading.probing.counts(),
@@ -110,7 +115,7 @@ class StatusService:
 
     def status(self) -> dict[str, Any]:
         """The whole status, as plain JSON data."""
-        reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
+        reading, trouble, reloading = self.monitor_snapshot(), self.trouble(), self._reloading
         served = reading.served or ServerStats()
         not_writing = (
             [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
@@ -149,7 +154,7 @@ class StatusService:
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
-                first = next(journal.books(), None)
+                first = next(journal.row_counts(), None)
                 newest = journal.last()[1] or None
         except RagmonError:  # `trouble` says why
             first = newest = None
@@ -198,7 +203,7 @@ class QueryService:
         return self._writer.server_state.engine.settings
 
     @property
-    def usual(self) -> str:
+    def default_pipeline(self) -> str:
         """The default pipeline of a query."""
         return self._settings.pipeline
 
@@ -206,7 +211,7 @@ class QueryService:
         """The time of the server, seconds since the epoch."""
         return self._writer.clock.now()
 
-    def known(self, pipeline: str) -> str:
+    def pipeline_name(self, pipeline: str) -> str:
         """The name of a pipeline that is configured or has records; the argument is its name or its series label.
 
         Raises:
@@ -254,7 +259,7 @@ class QueryService:
             UnknownNameError: There is no such gate.
             RagmonError: The gate does not judge single requests.
         """
-        pipeline = self.known(pipeline)
+        pipeline = self.pipeline_name(pipeline)
         gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
@@ -277,7 +282,7 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such gate, or the pipeline has no record.
         """
-        writer, pipeline = self._writer, self.known(pipeline)
+        writer, pipeline = self._writer, self.pipeline_name(pipeline)
         with writer.lock:
             engine, now = writer.server_state.engine, writer.clock.now()
             outcome = _outcome(engine.judge(engine.snapshot(now)), pipeline, gate)
@@ -314,7 +319,7 @@ class QueryService:
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
         engine = self._writer.server_state.engine
-        pipeline = self.known(pipeline)
+        pipeline = self.pipeline_name(pipeline)
         policy = engine.settings.policy(pipeline)
         notes = compared.uncompared_gates(policy)
         # Use the gold in force: its files may have changed since, and be broken.

@@ -55,7 +55,7 @@ class ConfigReloader:
         self.probing = probing
         self._loaded = self._last_polled = self._before = self._signature()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Reload the configuration if a file changed and is no longer being written; returns whether it reloaded.
 
         A change since the previous poll waits for the next poll: half a written file may be valid and would be
@@ -84,7 +84,7 @@ class ConfigReloader:
                 **self._before,
             }  # before the gold is read: it may change
             server_state = ServerState(settings)
-            self._writer.errand(lambda: self._apply(server_state)).result()
+            self._writer.run_between_rows(lambda: self._apply(server_state)).result()
             self.probing.configure(settings)
         except RagmonError as error:
             self._refuse(error)
@@ -113,7 +113,7 @@ class ConfigReloader:
         writer = self._writer
         with writer.lock:
             old_engine = writer.server_state.engine
-            writer.go_on_with(server_state)
+            writer.replace_state(server_state)
             writer.journal.limits = limits(server_state.engine.settings.serve)
             reset_alarms(old_engine, server_state.engine)
 
@@ -142,13 +142,13 @@ def reset_alarms(before: Engine, now: Engine) -> None:
     for name, pipeline in now.alarms.pipelines.items():
         old_alarms = before.alarms.pipelines[name].alarms
         for alert, alarm in pipeline.alarms.items():
-            if alert in old_alarms and _rule_identity(alarm.watch) != _rule_identity(old_alarms[alert].watch):
+            if alert in old_alarms and _rule_identity(alarm.rule) != _rule_identity(old_alarms[alert].rule):
                 now.acknowledge(name, alert, "it guards something else now")
 
 
-def _rule_identity(watch: AlarmRule) -> AlarmRule:
+def _rule_identity(rule: AlarmRule) -> AlarmRule:
     """What an alarm watches; severity and threshold may change while it fires."""
-    return replace(watch, severity="", threshold=0.0)
+    return replace(rule, severity="", threshold=0.0)
 
 
 def _files(settings: Settings) -> Iterator[Path]:
@@ -160,7 +160,7 @@ def _files(settings: Settings) -> Iterator[Path]:
             yield path
             yield from _folder_files(path)
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
-    shared = (settings.common, *settings.pipelines.values())
+    shared = (settings.unconfigured, *settings.pipelines.values())
     yield from sorted({file for pipeline in shared if (file := pipeline.alarms.baseline.file) is not None})
     yield from sorted({file for pipeline in shared if (file := pipeline.capture.hash_key_file) is not None})
 

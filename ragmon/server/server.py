@@ -71,13 +71,13 @@ class Server:
         clock: Clock | None = None,
         assembly_limits: AssemblyLimits | None = None,
         reply_wait: float = WAIT,
-        watch: Callable[[Attempts], object] | None = None,
+        on_attempts: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
         token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
-        self.writer = make_writer(settings, clock or Clock(), assembly_limits, watch)
+        self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading)
@@ -142,14 +142,14 @@ def make_writer(
     settings: Settings,
     clock: Clock,
     assembly_limits: AssemblyLimits | None,
-    watch: Callable[[Attempts], object] | None = None,
+    on_attempts: Callable[[Attempts], object] | None = None,
 ) -> JournalWriter:
     """Open the journal of a state folder, recover the state from it, and make the writer."""
     serve = settings.serve
     journal = Journal(Path(serve.state_dir), limits(serve), clock=clock.now)
     try:
-        if watch is not None:
-            watch(journal.attempts)
+        if on_attempts is not None:
+            on_attempts(journal.attempts)
         clock.go_on_from(journal.last()[1])
         try:
             _quarantine(journal)

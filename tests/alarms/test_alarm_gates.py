@@ -217,7 +217,7 @@ def test_every_gate_and_every_guarded_metric_has_an_alarm():
 
 def thresholds(settings, pipeline):
     alarms = build_alarms(settings, ScoreTable(settings.build_metrics())).of(pipeline).alarms.values()
-    return {alarm.watch.severity: alarm.watch.threshold for alarm in alarms}
+    return {alarm.rule.severity: alarm.rule.threshold for alarm in alarms}
 
 
 def test_configured_pipelines_share_the_budget_and_others_have_one_each(configured):

@@ -275,7 +275,7 @@ def test_a_new_installation_on_an_old_provider_sees_every_span_once(configured):
         assert installation.flush(30)
         assert installation.shutdown()
         runtime.install_runtime(before)
-        assert installation.books().received == 1
+        assert installation.counters().received == 1
 
 
 def test_a_pipeline_decorated_a_thousand_times_has_one_plan():

@@ -93,7 +93,7 @@ def test_huge_results_are_held_up_to_a_bound_and_then_dropped_and_counted(result
 
 def test_the_bound_is_given_back_with_every_record_delivered():
     sink = Collected()
-    worker = Worker(to_record, sink, held=3000)
+    worker = Worker(to_record, sink, max_bytes=3000)
     worker.start()
     with capturing(1.0) as (found, _):
         found.submit = worker.submit
@@ -149,7 +149,7 @@ def test_sixty_four_threads_lose_nothing():
     finally:
         installed.shutdown(60)
         ragmon.capture.runtime.install_runtime(before)
-    books = installed.books()
+    books = installed.counters()
     assert (books.received, books.residual) == (3200, 0)
     assert books.scored + sum(books.dropped.values()) == 3200
     assert len(sink.records) == books.scored
@@ -205,7 +205,7 @@ def test_a_sink_that_hangs_costs_the_application_nothing_and_shutdown_its_time_l
     assert not installed.shutdown(timeout=0.2)
     ragmon.capture.runtime.install_runtime(before)
     assert time.monotonic() - started < TIMEOUT / 3, "the sink never ends"
-    books = installed.books()
+    books = installed.counters()
     assert (books.received, books.scored, books.residual) == (5000, 0, 0)
     assert books.dropped.keys() == {"queue_full", "shutdown_timeout", "unconfirmed"}
 

@@ -214,7 +214,7 @@ def test_what_cannot_be_read_is_dropped_and_counted_and_never_reaches_the_applic
     finally:
         installation.shutdown()
     assert [r.answer_json.claim for r in sink.records] == ["before", "after"]
-    books = installation.books()
+    books = installation.counters()
     assert (books.received, books.scored, books.dropped) == (3, 2, {"invalid_schema": 1})
     assert books.residual == 0
     assert "secret" not in caplog.text

@@ -49,7 +49,7 @@ def logged(configured, tmp_path):
             with probe("q1"):
                 ask(SECRET[0])
         assert installed.shutdown()
-        assert installed.books().dropped == {}
+        assert installed.counters().dropped == {}
         found = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
         return [line for line in found if line.get("kind") != "totals"]
 

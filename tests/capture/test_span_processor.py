@@ -252,7 +252,7 @@ def test_what_lies_around_a_decorated_call_is_no_request_of_its_own(keep_all, co
         installation.shutdown()
         ragmon.capture.runtime.install_runtime(before)
     assert [record.q for record in sink.records] == ["is it?"] * keep_all
-    assert installation.books().ignored == {"decorated": 1}
+    assert installation.counters().ignored == {"decorated": 1}
 
 
 def test_ragmons_own_work_is_never_traffic(traced):

@@ -38,7 +38,7 @@ def asked(*questions):
 def test_calls_that_lost_the_draw_are_kept_for_how_they_ended():
     with capturing(0.0, keep={"error": 1.0, "refusal": 1.0}) as (found, kept):
         asked("raise", "not in context", "an answer")
-    assert [(call.stratum, call.odds.audit) for call in kept] == [("error", False), ("refusal", False)]
+    assert [(call.stratum, call.decision.audit) for call in kept] == [("error", False), ("refusal", False)]
     assert sum(found.totals().values()) == 3
 
 
@@ -91,7 +91,7 @@ def test_the_trace_id_of_a_call_kept_for_its_outcome_says_that_it_lost_the_draw(
         asked(*["not in context"] * 400)
     lowest = draws.threshold(0.25)
     for call in kept:
-        assert (int(call.trace_id, 16) % draws.SPAN >= lowest) is call.odds.audit
+        assert (int(call.trace_id, 16) % draws.SPAN >= lowest) is call.decision.audit
     assert len({call.trace_id for call in kept}) == 400
 
 

@@ -198,7 +198,7 @@ class TestCall:
         library.label("f" * 32, correct=True, rater="ada")
         library.label(traced, correct=7, rater="ada")
         installation.flush()
-        reading = installation.monitor.reading()
+        reading = installation.monitor.snapshot()
         assert reading.labels == {"joined": 1, "rejected": 1}
         assert reading.labels_waiting == 1
         assert reading.snapshot.find("default", "label").metrics["answer_correct"].value == 1.0
@@ -245,7 +245,7 @@ class TestCall:
             library.label(trace(2), correct=True, rater="ada")
             installation.flush()
             wait_for(lambda: running.status()["labels"], lambda told: told == {"waiting": 1})
-            assert installation._labels.lost == {"rejected": 4}
+            assert installation._labels.dropped == {"rejected": 4}
 
     def test_all_that_wait_are_handed_on_when_the_application_ends(self, tmp_path, installed):
         log = tmp_path / "log.jsonl"
@@ -283,7 +283,7 @@ class TestCall:
         taking = giving.LabelSender()
         for _ in range(giving.MOST + 5):
             taking.put({})
-        assert (len(taking), taking.lost) == (giving.MOST, {"dropped": 5})
+        assert (len(taking), taking.dropped) == (giving.MOST, {"dropped": 5})
 
 
 def _server(path):

@@ -153,7 +153,7 @@ def test_where_nothing_is_installed_nothing_is_said(installed):
 )
 def test_opentelemetry_captures_content_where_it_is_asked_to(installed, environ, lost):
     found = told(environ, installed(ALL[0]))["OpenTelemetry GenAI"]
-    assert (lost in found.lost) if lost else not found.lost
+    assert (lost in found.loss) if lost else not found.loss
     assert bool(found.hint) is bool(lost)
 
 
@@ -163,8 +163,8 @@ def test_openllmetry_captures_content_where_its_own_code_says_so(installed, monk
     if value is not None:
         monkeypatch.setenv("TRACELOOP_TRACE_CONTENT", value)
     found = told(None, installed(ALL[1]))["OpenLLMetry"]
-    assert bool(found.lost) is not bool(should_send_prompts())
-    if found.lost:
+    assert bool(found.loss) is not bool(should_send_prompts())
+    if found.loss:
         assert "no question, ids or answer arrive: unscorable" in found.lost
 
 
@@ -187,7 +187,7 @@ def test_openinference_hides_what_its_own_code_says(installed, monkeypatch, swit
     monkeypatch.setenv(switch, value)
     hidden = TraceConfig().mask(HIDES[switch], "text") != "text"
     found = told(None, installed(ALL[2]))["OpenInference"]
-    assert (f"{switch}=true hides" in found.lost) is hidden
+    assert (f"{switch}=true hides" in found.loss) is hidden
     assert found.hint == (f"unset {switch}" if hidden else "")
 
 
@@ -206,7 +206,7 @@ def test_as_many_documents_as_are_said_fit_on_a_span_and_twice_as_many_do_not(mo
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     found = limits(defaults(), environ, flattened=True)
-    (documents,) = map(int, re.findall(r"about (\d+) documents", found.lost or found.told))
+    (documents,) = map(int, re.findall(r"about (\d+) documents", found.loss or found.note))
     for many, kept in {documents: True, 2 * documents: False}.items():
         span = TracerProvider(span_limits=SpanLimits()).get_tracer("t").start_span("retrieve")
         for n in range(8):
@@ -221,10 +221,10 @@ def test_as_many_documents_as_are_said_fit_on_a_span_and_twice_as_many_do_not(mo
 def test_a_limit_that_cuts_into_what_metrics_look_at_loses_and_another_is_worth_a_word():
     assert (
         "of more than about 6 documents"
-        in limits(defaults(), {"OTEL_ATTRIBUTE_COUNT_LIMIT": "32"}, flattened=True).lost
+        in limits(defaults(), {"OTEL_ATTRIBUTE_COUNT_LIMIT": "32"}, flattened=True).loss
     )
     usual = limits(defaults(), {}, flattened=True)
-    assert (usual.lost, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT is not set, which means 128" in usual.told) == ("", True)
+    assert (usual.loss, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT is not set, which means 128" in usual.note) == ("", True)
 
 
 def test_one_attribute_for_all_documents_or_no_limit_loses_none():
@@ -234,7 +234,7 @@ def test_one_attribute_for_all_documents_or_no_limit_loses_none():
 
 def test_a_short_limit_on_the_length_of_values_loses_text():
     found = limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "512"}, flattened=False)
-    assert found.lost == "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT=512 cuts questions, answers and lists of documents"
+    assert found.loss == "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT=512 cuts questions, answers and lists of documents"
     assert limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100000"}, flattened=False) == ("", "", "")
 
 
@@ -249,9 +249,9 @@ def test_what_a_sampler_keeps_is_what_the_sdk_keeps(monkeypatch, sampler, rate):
     decisions = [made.should_sample(None, draw.getrandbits(128), "request").decision for _ in range(4000)]
     kept = sum(decision.is_sampled() for decision in decisions) / len(decisions)
     found = samplers(defaults(), environ)
-    told = re.search(r"keeps ([\d.]+|none)", found.lost + found.told)
+    told = re.search(r"keeps ([\d.]+|none)", found.loss + found.note)
     stated = 1.0 if told is None else 0.0 if told[1] == "none" else float(told[1])
-    assert bool(found.lost) is (kept == 0)
+    assert bool(found.loss) is (kept == 0)
     assert kept == pytest.approx(stated, abs=0.03)
 
 
@@ -259,7 +259,7 @@ def test_two_draws_that_know_nothing_of_each_other_multiply(tmp_path):
     (tmp_path / "ragmon.toml").write_text("[sampling]\nrate = 0.5\n")
     settings = load(tmp_path / "ragmon.toml", environ={})
     found = samplers(settings, {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"})
-    assert "with `[sampling] rate` 0.5 on top 0.125 of them are scored" in found.told
+    assert "with `[sampling] rate` 0.5 on top 0.125 of them are scored" in found.note
 
 
 @pytest.mark.slow

@@ -105,7 +105,8 @@ def test_however_often_it_is_tried_no_gate_counts_it(tmp_path):
     with serving(tmp_path, GATES) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(5):
-            assert all(check.ok for check in chain_checks(settings, running.admin, TIMEOUT))
+            checks = list(chain_checks(settings, running.admin, TIMEOUT))
+            assert all(check.ok for check in checks), checks
         assert running.books()["scored"] == 5
         assert all(gate["n"] == 0 for gate in running.status()["gates"])
 

@@ -39,7 +39,7 @@ FULL = '[capture]\ncontent = "full"\n'
 def save(running):
     """Have a running server write a checkpoint."""
     writer = running.server.writer
-    writer.errand(lambda: writer._housekeeping.save(writer.server_state)).result(TIMEOUT)
+    writer.run_between_rows(lambda: writer._housekeeping.save(writer.server_state)).result(TIMEOUT)
 
 
 def rows(running, count, each=30, first=0):
@@ -256,16 +256,16 @@ def test_rows_that_are_missing_are_named(folder, seqs, named):
 def test_the_first_rows_are_missing_where_no_checkpoint_says_what_they_said(folder):
     with database(folder) as connection:
         connection.execute("DELETE FROM rows WHERE seq <= 8")
-    assert account(folder).wrong == ("rows 7 to 8 are missing",)
+    assert account(folder).failed == ("rows 7 to 8 are missing",)
     with database(folder) as connection:
         connection.execute("DELETE FROM checkpoints")
-    assert account(folder).wrong == ("rows 1 to 8 are gone, and no checkpoint says what they said",)
+    assert account(folder).failed == ("rows 1 to 8 are gone, and no checkpoint says what they said",)
 
 
 def test_the_last_rows_are_missing_where_a_checkpoint_knows_of_them(folder):
     with database(folder) as connection:
         connection.execute("DELETE FROM rows WHERE seq > 10")
-    assert account(folder).wrong == ("a checkpoint knows of row 12, and the newest row is 10",)
+    assert account(folder).failed == ("a checkpoint knows of row 12, and the newest row is 10",)
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         writer = running.server.writer
-        writer.errand(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(TIMEOUT)
+        writer.run_between_rows(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(TIMEOUT)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)
@@ -362,13 +362,13 @@ def test_counts_that_were_changed_before_a_checkpoint_are_found_by_a_replay_alon
 )
 def test_a_row_that_is_not_what_it_was_is_named(folder, changed, named):
     rewrite(folder, 5, **changed)
-    assert account(folder).wrong == (named,)
+    assert account(folder).failed == (named,)
 
 
 def test_only_the_first_faults_are_named(folder):
     for seq in range(1, 13):
         rewrite(folder, seq, counts=lambda told: b"[]")
-    wrong = account(folder).wrong
+    wrong = account(folder).failed
     assert wrong[:2] == ("row 1 cannot be read", "row 2 cannot be read")
     assert (len(wrong), wrong[-1]) == (11, "2 more rows are not as they should be")
 
@@ -376,9 +376,9 @@ def test_only_the_first_faults_are_named(folder):
 def test_a_large_journal_is_replayed_when_somebody_says_so(folder, monkeypatch):
     monkeypatch.setattr(verifying, "DEEP", 359)
     found = account(folder)
-    assert (found.holds, len(found.found)) == (True, 1)
+    assert (found.holds, len(found.passed)) == (True, 1)
     assert found.notes == ("rows were not replayed: they hold more than 359 lines; --deep does it all the same",)
-    assert any("agree" in text for text in account(folder, deep=True).found)
+    assert any("agree" in text for text in account(folder, deep=True).passed)
 
 
 @pytest.mark.slow

@@ -35,21 +35,21 @@ def write(tmp_path):
 def test_the_argument_beats_the_variable_that_names_a_file(write, tmp_path):
     path = write("sampling.rate = 0.3\n", other="sampling.rate = 0.4\n")
     environ = {"RAGMON_CONFIG": str(tmp_path / "other.toml")}
-    assert load(path, environ=environ).common.sampling.rate == 0.3
-    assert load(environ=environ).common.sampling.rate == 0.4
+    assert load(path, environ=environ).unconfigured.sampling.rate == 0.3
+    assert load(environ=environ).unconfigured.sampling.rate == 0.4
 
 
 def test_the_variable_that_names_a_file_beats_the_file_that_lies_here(write, tmp_path, monkeypatch):
     write("sampling.rate = 0.3\n", other="sampling.rate = 0.4\n")
     monkeypatch.chdir(tmp_path)
-    assert load(environ={}).common.sampling.rate == 0.3
-    assert load(environ={"RAGMON_CONFIG": "other.toml"}).common.sampling.rate == 0.4
+    assert load(environ={}).unconfigured.sampling.rate == 0.3
+    assert load(environ={"RAGMON_CONFIG": "other.toml"}).unconfigured.sampling.rate == 0.4
 
 
 def test_the_environment_beats_the_file_in_every_pipeline(write):
     path = write("sampling.rate = 0.3\n[pipelines.a.sampling]\nrate = 0.4\n")
     settings = load(path, environ={"RAGMON_SAMPLE": "0.9"})
-    assert settings.pipelines["a"].sampling.rate == settings.common.sampling.rate == 0.9
+    assert settings.pipelines["a"].sampling.rate == settings.unconfigured.sampling.rate == 0.9
     assert settings.origins["sampling.rate"] == "environment RAGMON_SAMPLE"
     assert "pipelines.a.sampling.rate" not in settings.origins
 
@@ -74,7 +74,7 @@ def test_each_variable_sets_its_key_and_is_named_as_origin(write, variable, valu
 
 def test_an_empty_variable_says_nothing(write):
     settings = load(write("sampling.rate = 0.3\n"), environ={"RAGMON_SAMPLE": "", "RAGMON_CONFIG": ""})
-    assert settings.common.sampling.rate == 0.3
+    assert settings.unconfigured.sampling.rate == 0.3
 
 
 def test_an_endpoint_from_the_environment_takes_the_place_of_a_file(write):

@@ -29,7 +29,7 @@ class TestExtend:
         base = '[sampling]\nrate = 0.5\nslow_above = "3s"\n[gates.mrr]\nat_least = 0.5\nmin_samples = 99\n'
         path = write('extend = "base.toml"\n[sampling]\nrate = 0.1\n[gates.mrr]\nat_least = 0.6\n', base=base)
         settings = load(path, environ={})
-        assert (settings.common.sampling.rate, settings.common.sampling.slow_above) == (0.1, 3)
+        assert (settings.unconfigured.sampling.rate, settings.unconfigured.sampling.slow_above) == (0.1, 3)
         (gate,) = settings.policy().gates
         assert (gate.threshold, gate.min_samples) == (0.6, 99)
         assert settings.origins["sampling.rate"] == "ragmon.toml:3"
@@ -38,7 +38,7 @@ class TestExtend:
     def test_a_value_that_is_a_table_is_replaced_not_merged(self, write):
         """`keep = {}` switches off what the extended file keeps."""
         path = write('extend = "base.toml"\nsampling.keep = {}\n', base="[sampling]\nkeep = { error = 0.5 }\n")
-        assert set(dict(load(path, environ={}).common.sampling.keep).values()) == {0.0}
+        assert set(dict(load(path, environ={}).unconfigured.sampling.keep).values()) == {0.0}
 
     def test_extending_reaches_over_several_files_and_folders(self, write, tmp_path):
         (tmp_path / "common").mkdir()
@@ -106,7 +106,7 @@ class TestFilesNobodyCanRead:
     def test_a_byte_order_mark_does_no_harm(self, tmp_path):
         path = tmp_path / "ragmon.toml"
         path.write_bytes(b"\xef\xbb\xbfsampling.rate = 0.5\n")
-        assert load(path, environ={}).common.sampling.rate == 0.5
+        assert load(path, environ={}).unconfigured.sampling.rate == 0.5
 
 
 ANNOUNCED = {

@@ -92,5 +92,5 @@ def test_whatever_stands_anywhere_is_a_problem_and_never_a_crash(spoils):
             table[path[-1]] = junk
     found, wrong = resolved(data)
     assert all(problem.message for problem in wrong)
-    assert 0 <= found.common.sampling.rate <= 1
+    assert 0 <= found.unconfigured.sampling.rate <= 1
     assert all(gate.window in found.windows for gate in found.policy(found.pipeline).gates)

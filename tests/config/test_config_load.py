@@ -149,15 +149,15 @@ def test_no_key_of_the_full_example_is_left_at_its_default(full):
 
 def test_times_and_sizes_are_seconds_and_bytes(full):
     assert full.windows == {"10m": 600, "6h": 21_600}
-    assert full.common.sampling.slow_above == 0.5
-    assert full.common.metrics.answered_within_ms == 1500
+    assert full.unconfigured.sampling.slow_above == 0.5
+    assert full.unconfigured.metrics.answered_within_ms == 1500
     assert (full.probes[0].every, full.probes[0].timeout) == (1800, 5)
     assert full.serve.retention == 14 * 86_400
     assert full.serve.max_size == 500_000_000
 
 
 def test_refusals_become_the_rule_the_facts_use(full):
-    rule = full.common.refusal
+    rule = full.unconfigured.refusal
     assert rule.is_token("no answer")
     assert rule.is_like("i really cannot tell")
     assert not rule.is_like("the ferry leaves at nine")
@@ -167,7 +167,7 @@ def test_refusals_become_the_rule_the_facts_use(full):
 def test_paths_are_relative_to_the_file_they_stand_in(full, tmp_path):
     assert full.gold[0].paths == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
     assert (full.gold[0].frozen, full.gold[0].key_file) == (tmp_path / "gold.frozen.json", tmp_path / "gold.key")
-    assert full.common.capture.hash_key_file == tmp_path / "hash.key"
+    assert full.unconfigured.capture.hash_key_file == tmp_path / "hash.key"
     assert full.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
     assert full.serve.tls.key == tmp_path / "k.pem"
     assert full.serve.state_dir == tmp_path / "state"
@@ -184,7 +184,7 @@ def test_a_probe_goes_through_the_pipeline_of_its_gold_set(full):
     (probe,) = full.probes
     assert (probe.name, probe.pipeline, probe.gold) == ("support", "support", "support")
     assert probe.answer == {"claim": "result.text", "retrieved": "sources"}
-    assert full.pipelines["support"].probed
+    assert full.pipelines["support"].has_probe
 
 
 def test_a_pipelines_own_key_stands_beside_the_tables_of_all(full):
@@ -195,11 +195,11 @@ def test_a_pipelines_own_key_stands_beside_the_tables_of_all(full):
 
 
 def test_the_word_default_is_the_list_of_refusals_ragmon_ships(write):
-    assert load(write('refusal.patterns = "default"\n'), environ={}).common.refusal.patterns == DEFAULT_PATTERNS
+    assert load(write('refusal.patterns = "default"\n'), environ={}).unconfigured.refusal.patterns == DEFAULT_PATTERNS
 
 
 def test_an_empty_list_switches_the_refusal_matcher_off(write):
-    assert not load(write("refusal.patterns = []\n"), environ={}).common.refusal.is_like("i am sorry")
+    assert not load(write("refusal.patterns = []\n"), environ={}).unconfigured.refusal.is_like("i am sorry")
 
 
 @pytest.mark.parametrize("way", ["off", "upstream"])
@@ -211,7 +211,7 @@ def test_settings_cannot_be_changed(full):
     with pytest.raises(AttributeError):
         full.build = "x"
     with pytest.raises(ValueError, match="frozen"):
-        full.common.sampling.rate = 1.0
+        full.unconfigured.sampling.rate = 1.0
 
 
 def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
@@ -220,10 +220,10 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
     assert settings == defaults()
     assert settings.path is None
     assert list(settings.pipelines) == ["default"]
-    assert settings.common.sampling.rate == 0.05
-    assert dict(settings.common.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
-    assert settings.common.refusal.patterns == DEFAULT_PATTERNS
-    assert settings.common.metrics.answered_within_ms is None
+    assert settings.unconfigured.sampling.rate == 0.05
+    assert dict(settings.unconfigured.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
+    assert settings.unconfigured.refusal.patterns == DEFAULT_PATTERNS
+    assert settings.unconfigured.metrics.answered_within_ms is None
     assert settings.export.endpoint is None
     assert str(settings.serve.max_size) == "5GiB"
     assert set(settings.origins.values()) == {"default"}

@@ -141,7 +141,7 @@ def test_a_probe_asks_the_only_gold_set_through_the_nearest_pipeline(settings, t
     """The pipeline it stands in, else its gold set's, else the only or default one."""
     found = settings(text)
     assert [(probe.gold, probe.pipeline) for probe in found.probes] == [("g", pipeline)]
-    assert [name for name, one in found.pipelines.items() if one.probed] == [pipeline]
+    assert [name for name, one in found.pipelines.items() if one.has_probe] == [pipeline]
 
 
 def test_no_gold_set_is_called_as_labels_are(settings):

@@ -242,7 +242,7 @@ def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_say
 
 
 def mapped_from(body, form):
-    spans = [one.span() for one in decode_traces(body, form).foreign]
+    spans = [one.span() for one in decode_traces(body, form).external]
     (request,) = per_request(spans)
     return to_record(request)
 
@@ -291,7 +291,7 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
     room, found = JournalledTraceBuffer(), Counter()
     began = process_time()
     for number, body in enumerate(bodies):
-        found += room.add(decode_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
+        found += room.add(decode_traces(body, Encoding.PROTOBUF).external, number, 0.0, len(body))
     assert process_time() - began <= 2.0
     assert found == {"new": 1, trace_buffer.TOO_MANY: 40_000 - MAX_SPANS}
     (waiting,) = room.traces.values()
@@ -302,7 +302,7 @@ def test_a_root_that_comes_last_is_kept_however_many_came_before():
     room = JournalledTraceBuffer(AssemblyLimits(spans=2))
     spans = crowd(4, "TOOL", "under")
     body = export([*spans[1:], spans[0]]).SerializeToString()
-    assert room.add(decode_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[trace_buffer.TOO_MANY] == 1
+    assert room.add(decode_traces(body, Encoding.PROTOBUF).external, 1, 0.0, 9)[trace_buffer.TOO_MANY] == 1
     assert next(iter(room.traces.values())).root_ended is not None
 
 

@@ -228,7 +228,7 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     assert len(body) > 700_000
 
     def read():
-        (held,) = protobuf.read_protobuf(body).foreign
+        (held,) = protobuf.read_protobuf(body).external
         record = to_record([held.span()]).record
         assert Scorer().observe(record)
         return record
@@ -252,7 +252,7 @@ def logged(configured, tmp_path):
         ragmon.trace(lambda question: {"answer": answer, "documents": [{"id": "d1", "text": answer}]})(question)
         assert installation.shutdown()
         seconds = time.process_time() - begun
-        assert installation.books().dropped == {}
+        assert installation.counters().dropped == {}
         lines = map(json.loads, (tmp_path / "trace.jsonl").read_text("utf-8").splitlines())
         return seconds, [line for line in lines if line.get("kind") != "totals"]
 

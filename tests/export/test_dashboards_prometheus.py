@@ -137,7 +137,7 @@ def test_of_two_replicas_ratios_are_weighed_and_intervals_are_narrower_than_each
     each = [
         found
         for replica in world.replicas
-        for found in replica.monitor.reading().snapshot.series
+        for found in replica.monitor.snapshot().snapshot.series
         if (found.source, found.window, found.gold, found.slice) == ("live", "1h", "", "")
     ]
     estimates = [found.estimate("error_rate") for found in each]

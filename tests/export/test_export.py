@@ -90,7 +90,7 @@ def test_a_redactor_that_fails_costs_the_text_and_is_counted(installed, tmp_path
     answer("a secret question")
     assert one.flush(30)
     assert one._self_metrics.captured().withheld == 1
-    assert one.books().scored == 1
+    assert one.counters().scored == 1
     assert "secret" not in (tmp_path / "trace.jsonl").read_text()
 
 
@@ -114,7 +114,7 @@ def test_what_a_server_refuses_is_counted_by_reason(installed, receiver):
     one = installed(f'[export]\nendpoint = "{receiver.endpoint}"')
     answer("first")
     assert one.flush(30)
-    books = one.books()
+    books = one.counters()
     assert (books.received, books.scored, books.dropped, books.residual) == (1, 0, {"export_refused": 1}, 0)
 
 

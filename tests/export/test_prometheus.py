@@ -112,7 +112,7 @@ def monitor(configured, clock):
 def expose(monitor, render=generate_latest):
     """What is sent to Prometheus."""
     registry = CollectorRegistry()
-    registry.register(Collector(monitor.reading))
+    registry.register(Collector(monitor.snapshot))
     return render(registry).decode()
 
 
@@ -141,7 +141,7 @@ def test_values_are_those_of_the_records(monitor):
         return found[(name, *sorted({"pipeline": "default", **labels}.items()))]
 
     probe = {"source": "probe", "gold": "gold"}
-    version = monitor.reading().snapshot.golds[0].version
+    version = monitor.snapshot().snapshot.golds[0].version
     # Of every two probes one is right, the other answers what nobody can.
     assert of("rag_answer_precision", **probe, window="5m") == 0.5
     assert of("rag_answer_precision_samples", **probe, window="5m") == 40

@@ -102,7 +102,7 @@ def server(real, replicas, tmp_path_factory):
 
 
 def stat(monitor, metric, source, gold):
-    return monitor.reading().snapshot.find("default", source, gold=gold).metrics[metric]
+    return monitor.snapshot().snapshot.find("default", source, gold=gold).metrics[metric]
 
 
 @pytest.mark.slow
@@ -113,12 +113,12 @@ def test_prometheus_takes_the_whole_exposition(server):
 
 def test_every_metric_summed_over_replicas_and_divided_is_that_of_the_whole(server, whole):
     compared = 0
-    for series in whole.reading().snapshot.series:
+    for series in whole.snapshot().snapshot.series:
         if series.window != "all" or series.slice or series.source == "match":
             continue
         for key, found in series.metrics.items():
             name, _, k = key.partition("@")
-            if found.value is None or (key in whole.reading().snapshot.gold_metrics) != bool(series.gold):
+            if found.value is None or (key in whole.snapshot().snapshot.gold_metrics) != bool(series.gold):
                 continue
             labels = f'{{pipeline="default",source="{series.source}",gold="{series.gold}",k="{k}"}}'
             # Over a minute: a scrape that took too long leaves a gap.
@@ -140,7 +140,7 @@ def test_the_variance_of_a_graded_metric_can_be_had_in_promql(server, whole):
 
 
 def test_slices_latency_documents_and_requests_add_up_over_replicas(server, whole):
-    series = {s.slice: s for s in whole.reading().snapshot.series if s.window == "all" and s.source == "live"}
+    series = {s.slice: s for s in whole.snapshot().snapshot.series if s.window == "all" and s.source == "live"}
     sliced = server.query('sum by (slice) (rag_slice_scored_total{metric="compliance",source="live"})')
     assert sliced == {(("slice", name),): found.metrics["compliance"].n for name, found in series.items() if name}
     assert len(sliced) == 3
@@ -154,7 +154,7 @@ def test_slices_latency_documents_and_requests_add_up_over_replicas(server, whol
 def test_gauges_and_verdicts_are_those_of_each_replica(server, replicas):
     for monitor in replicas:
         at = f'{{instance="{monitor.address}",pipeline="default"'
-        series = monitor.reading().snapshot.find("default", "probe", window="1h", gold="gold")
+        series = monitor.snapshot().snapshot.find("default", "probe", window="1h", gold="gold")
         value = server.value(f'{PRECISION}{at},source="probe",window="1h"}}')
         assert value == pytest.approx(series.metrics["answer_precision"].value)
         judged = server.query(f'ragmon_gate_status{at},gate="answer_precision"}} == 1')

@@ -123,7 +123,7 @@ def monitor(tmp_path):
 
 def page(monitor):
     registry = CollectorRegistry()
-    registry.register(Collector(monitor.reading))
+    registry.register(Collector(monitor.snapshot))
     return values(generate_latest(registry).decode())
 
 

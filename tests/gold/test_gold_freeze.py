@@ -252,7 +252,7 @@ def test_a_running_server_keeps_the_old_set_until_the_new_one_is_frozen_too(tmp_
     lines(tmp_path / "gold.jsonl", gold())
     frozen(tmp_path)
     with serving(tmp_path, "[gold.support]\npath = 'gold.jsonl'\nfrozen = 'gold.frozen.json'\n") as running:
-        look, items = running.server.reloading.look, 'ragmon_gold_items{gold="support"}'
+        look, items = running.server.reloading.poll, 'ragmon_gold_items{gold="support"}'
         lines(tmp_path / "gold.jsonl", gold(answerable=50))
         assert [look() for _ in range(3)] == [False, True, False]
         metrics = running.metrics()

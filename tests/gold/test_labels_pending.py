@@ -102,7 +102,7 @@ def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
     one, other = LabelStore(), LabelStore()
     for number in range(3 * MOST):
         for book in (one, other):
-            book.keep(label(number // 2, "ab"[number % 2] if number % 5 else f"r{number}"), float(number))
+            book.add_pending(label(number // 2, "ab"[number % 2] if number % 5 else f"r{number}"), float(number))
         if number % 10 == 0:
             held = saved(other.dump())
             other = LabelStore()
@@ -114,10 +114,10 @@ def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
 def test_a_label_that_names_no_trace_is_rejected_and_told_what_a_trace_id_is(trace_id):
     request = decode_labels([{"trace_id": trace_id, "rater": "ada", "correct": True}])
     assert (request.entries, request.counts.labels) == ([], {"rejected": 1})
-    assert request.taken.rejected == 1
+    assert request.result.rejected == 1
     if trace_id:
-        assert "32 hex digits" in request.taken.message
-        assert repr(trace_id) in request.taken.message
+        assert "32 hex digits" in request.result.message
+        assert repr(trace_id) in request.result.message
 
 
 def test_a_trace_id_may_be_written_in_capitals():

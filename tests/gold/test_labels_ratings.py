@@ -55,7 +55,7 @@ def verdict(said):
     raters = {}
     for one in said:
         if (one.correct, one.answerable, one.relevant_ids) != (None, None, None):
-            raters.setdefault(one.rater, Rating()).hear(one, one.ts)
+            raters.setdefault(one.rater, Rating()).apply(one, one.ts)
     return consensus(raters.values())
 
 
@@ -95,8 +95,8 @@ class TestBook:
 
     def test_the_first_word_on_an_answer_is_told_and_later_ones_are_not(self):
         book = LabelStore()
-        assert book.hear(label(correct=True), 100.0) == Consensus(correct=1.0)
-        assert book.hear(label("bob", correct=True), 101.0) is None
+        assert book.apply(label(correct=True), 100.0) == Consensus(correct=1.0)
+        assert book.apply(label("bob", correct=True), 101.0) is None
         assert book.results == {JOINED: 2}
 
     @pytest.mark.parametrize(
@@ -113,67 +113,67 @@ class TestBook:
     )
     def test_what_becomes_of_a_second_label_depends_on_the_first(self, before, then, result):
         book = LabelStore()
-        book.hear(before, 10.0)
-        book.hear(then, 10.0)
+        book.apply(before, 10.0)
+        book.apply(then, 10.0)
         assert book.results[result] == (2 if result == JOINED else 1)
         assert book.results.total() == 2
 
     @pytest.mark.parametrize("ahead", [9e9, 75.0])
     def test_a_clock_that_is_ahead_does_not_have_the_last_word_for_ever(self, ahead):
         book = LabelStore()
-        book.hear(label(correct=True, ts=ahead), 10.0)
-        book.hear(label(correct=False), 11.0)
+        book.apply(label(correct=True, ts=ahead), 10.0)
+        book.apply(label(correct=False), 11.0)
         assert book.results == {JOINED: 1, CHANGED: 1}
 
     def test_a_clock_that_is_a_little_ahead_is_believed(self):
         """Two labels that come together keep their order."""
         book = LabelStore()
-        book.hear(label(correct=True, ts=15.0), 10.0)
-        book.hear(label(correct=False, ts=14.0), 10.0)
+        book.apply(label(correct=True, ts=15.0), 10.0)
+        book.apply(label(correct=False, ts=14.0), 10.0)
         assert book.results == {JOINED: 1, LATE: 1}
 
     def test_a_label_waits_for_its_trace_and_is_an_orphan_when_that_never_comes(self):
         book = LabelStore(ttl=60.0)
-        book.keep(label(correct=True), 0.0)
-        book.keep(label(trace_id="b" * 32, correct=True), 30.0)
+        book.add_pending(label(correct=True), 0.0)
+        book.add_pending(label(trace_id="b" * 32, correct=True), 30.0)
         book.expire(61.0)
-        assert (book.results[ORPHAN], book.waiting) == (1, 1)
+        assert (book.results[ORPHAN], book.pending) == (1, 1)
         assert [one.trace_id for one in book.take("b" * 32)] == ["b" * 32]
-        assert book.waiting == 0
+        assert book.pending == 0
 
     @pytest.mark.slow
     def test_labels_without_traces_cannot_fill_the_memory(self):
         book = LabelStore()
         for n in range(MAX_ANSWERS + 10):
-            book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
-        assert (book.results, book.waiting) == ({EVICTED: 10}, MAX_ANSWERS)
+            book.add_pending(label(trace_id=f"{n:032x}", correct=True), 0.0)
+        assert (book.results, book.pending) == ({EVICTED: 10}, MAX_ANSWERS)
 
     def test_large_labels_without_traces_cannot_fill_the_memory_either(self):
         book, n = LabelStore(), MAX_BYTES // LARGE
         for number in range(n):
-            book.keep(large(number), 0.0)
-        assert 0 < book.results[EVICTED] == n - book.waiting
+            book.add_pending(large(number), 0.0)
+        assert 0 < book.results[EVICTED] == n - book.pending
         assert MAX_BYTES / 2 < len(msgspec.json.encode(book.dump())) < MAX_BYTES
 
     @pytest.mark.slow
     def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
         book, n = LabelStore(), 2 * MAX_BYTES // LARGE
         for number in range(n):
-            assert book.hear(large(number), 0.0) is not None
+            assert book.apply(large(number), 0.0) is not None
         assert book.results == {JOINED: n}
         assert len(msgspec.json.encode(book.dump())) < MAX_BYTES
-        book.hear(large(n - 1), 1.0)
-        book.hear(large(0), 1.0)
+        book.apply(large(n - 1), 1.0)
+        book.apply(large(0), 1.0)
         assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
 
     def test_on_one_answer_only_so_much_is_said(self):
         book = LabelStore()
         for number in range(20):
-            book.hear(large(0, f"rater {number}"), 0.0)
+            book.apply(large(0, f"rater {number}"), 0.0)
         heard = book.results[JOINED]
         assert 1 < heard <= LARGEST_ANSWER // LARGE
         assert book.results == {JOINED: heard, TOO_MANY_RATINGS: 20 - heard}
-        book.hear(large(0, "rater 0"), 0.0)
+        book.apply(large(0, "rater 0"), 0.0)
         assert book.results[DUPLICATE] == 1
 
     @pytest.mark.slow
@@ -183,8 +183,8 @@ class TestBook:
             at = hour * 3600.0
             book.expire(at)
             for number in range(MAX_BYTES // LARGE // 2):
-                book.keep(large(number), at)
-                book.hear(large(-1 - number), at)
+                book.add_pending(large(number), at)
+                book.apply(large(-1 - number), at)
             for number in range(MAX_BYTES // LARGE // 2):
                 assert len(book.take(large(number).trace_id)) == 1
             again = LabelStore(ttl=60.0)
@@ -197,32 +197,32 @@ class TestBook:
         """An older ragmon saved none."""
         book = LabelStore()
         for number in range(MAX_BYTES // LARGE // 2):
-            book.hear(large(number), 0.0)
+            book.apply(large(number), 0.0)
         told = saved(book.dump())
         for answer in told.answers.values():
             answer.size = 0
         again = LabelStore()
         again.restore(told)
         for number in range(MAX_BYTES // LARGE // 2):
-            again.hear(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
+            again.apply(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
         for number in range(MAX_BYTES // LARGE * 21 // 20):
-            again.hear(large(-1 - number), 2.0)
+            again.apply(large(-1 - number), 2.0)
         assert len(msgspec.json.encode(again.dump())) < MAX_BYTES
 
     def test_what_was_said_long_ago_is_forgotten(self):
         book = LabelStore(ttl=60.0)
-        book.hear(label(correct=True), 0.0)
+        book.apply(label(correct=True), 0.0)
         book.expire(61.0)
-        assert book.hear(label(correct=True), 62.0) == Consensus(correct=1.0)
+        assert book.apply(label(correct=True), 62.0) == Consensus(correct=1.0)
 
     def test_a_book_goes_on_where_it_was_and_keeps_nobodys_comment(self):
         book = LabelStore()
-        book.hear(label(correct=True, ts=5.0, comment="rude words"), 10.0)
-        book.keep(label(trace_id="b" * 32, correct=False, comment="rude words"), 10.0)
+        book.apply(label(correct=True, ts=5.0, comment="rude words"), 10.0)
+        book.add_pending(label(trace_id="b" * 32, correct=False, comment="rude words"), 10.0)
         told = saved(book.dump())
         assert "rude" not in str(told)
         again = LabelStore()
         again.restore(told)
-        again.hear(label(correct=True, ts=6.0), 20.0)
+        again.apply(label(correct=True, ts=6.0), 20.0)
         assert again.dump().results == {JOINED: 1, DUPLICATE: 1}
-        assert again.waiting == 1
+        assert again.pending == 1

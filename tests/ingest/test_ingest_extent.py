@@ -126,7 +126,7 @@ def test_what_collectors_send_is_taken(as_json_too):
     request = export([made({f"key.{n}": "value" for n in range(12)})] * 8192)
     body = as_json(request) if as_json_too else request.SerializeToString()
     taken = decode_traces(body, Encoding.JSON if as_json_too else Encoding.PROTOBUF)
-    assert len(taken.foreign) == 8192
+    assert len(taken.external) == 8192
 
 
 @given(st.binary(max_size=2000), st.sampled_from([SPANS, POINTS]), st.booleans())

@@ -38,7 +38,7 @@ def received(request, as_json_too=False):
 
 
 def spans_of(batch):
-    return [one.span() for one in batch.foreign]
+    return [one.span() for one in batch.external]
 
 
 def sent(*records, **options):
@@ -55,7 +55,7 @@ def sent(*records, **options):
 def test_spans_of_real_instrumentations_become_the_records_all_their_attributes_make(path, as_json_too):
     for trace in recorded(path):
         batch = received(export(trace), as_json_too)
-        assert (batch.spans, batch.rejected, len(batch.foreign)) == (len(trace), {}, len(trace))
+        assert (batch.spans, batch.rejected, len(batch.external)) == (len(trace), {}, len(trace))
         assert to_record(spans_of(batch)) == to_record(trace)
 
 
@@ -219,7 +219,7 @@ def test_a_span_arrives_whole(as_json_too, sampled):
     root = made({}, start=1, end=9)
     attributes = {semconv.SPAN_KIND: "CHAIN"}
     child = made(attributes, parent=root, start=2, end=3, failed=True, dropped=2, scope="s", sampled=sampled)
-    (one,) = received(export([child]), as_json_too).foreign
+    (one,) = received(export([child]), as_json_too).external
     found = one.span()
     assert found._replace(attributes={}, events=[]) == child._replace(attributes={}, events=[])
     assert (one.trace_id, one.span_id) == (bytes.fromhex(TRACE), bytes.fromhex(child.span_id))
@@ -229,7 +229,7 @@ def test_a_span_arrives_whole(as_json_too, sampled):
 @ENCODINGS
 @pytest.mark.parametrize("parent", ["", "0" * 16])
 def test_a_span_without_a_parent_is_a_root(as_json_too, parent):
-    (one,) = received(export([made({})._replace(parent_id=parent)]), as_json_too).foreign
+    (one,) = received(export([made({})._replace(parent_id=parent)]), as_json_too).external
     assert one.is_root
     assert one.span().parent_id is None
 
@@ -239,15 +239,15 @@ def test_every_span_knows_its_process(as_json_too):
     request = export([made({})], **{"service.name": "shop", "service.version": "2026.11", "host.name": "h"})
     request.MergeFrom(export([made({})], **{"service.name": 7}))
     batch = received(request, as_json_too)
-    assert [(one.service, one.build) for one in batch.foreign] == [("shop", "2026.11"), (None, None)]
+    assert [(one.service, one.build) for one in batch.external] == [("shop", "2026.11"), (None, None)]
 
 
 @ENCODINGS
 def test_what_ragmon_sends_arrives_as_lines_of_the_trace_contract(as_json_too):
     records = [make_record(f"q{n}", v=1, trace_id=f"{n + 1:032x}", ts=1.7e9 + n) for n in range(5)]
     batch = received(sent(*records, conventions=True), as_json_too)
-    assert [decode(own.line.encode()) for own in batch.own] == records
-    assert [own.trace_id.hex() for own in batch.own] == [record.trace_id for record in records]
+    assert [decode(own.line.encode()) for own in batch.native] == records
+    assert [own.trace_id.hex() for own in batch.native] == [record.trace_id for record in records]
     assert [own.end_ns for own in batch.own] == [round(record.ts * 1e9) for record in records]
     assert (batch.spans, batch.foreign, batch.stages, batch.rejected) == (5, [], 0, {})
 
@@ -256,7 +256,7 @@ def test_what_ragmon_sends_arrives_as_lines_of_the_trace_contract(as_json_too):
 def test_stages_of_ragmons_own_are_counted_and_not_read(as_json_too):
     records = [make_record("q1", v=1, ts=1.7e9), make_record("q2", v=1, ts=1.7e9)]
     batch = received(sent(*records, stages=True), as_json_too)
-    assert (batch.spans, len(batch.own), batch.foreign) == (2 + batch.stages, 2, [])
+    assert (batch.spans, len(batch.native), batch.external) == (2 + batch.stages, 2, [])
     assert batch.stages >= 2
 
 
@@ -265,13 +265,13 @@ def test_a_record_another_program_passes_on_as_its_own_span_is_whole_too(as_json
     request = sent(make_record("q1", v=1, ts=1.7e9))
     request.resource_spans[0].scope_spans[0].scope.name = "a gateway"
     batch = received(request, as_json_too)
-    assert (len(batch.own), batch.foreign) == (1, [])
+    assert (len(batch.native), batch.external) == (1, [])
 
 
 @ENCODINGS
 def test_a_record_that_is_no_text_is_rejected(as_json_too):
     batch = received(export([made({semconv.RAGMON_RECORD: 7})], scope="ragmon"), as_json_too)
-    assert (batch.own, batch.rejected, batch.first) == ([], {constants.INVALID_SCHEMA: 1}, "ragmon.record is text")
+    assert (batch.native, batch.rejected, batch.first) == ([], {constants.INVALID_SCHEMA: 1}, "ragmon.record is text")
 
 
 @ENCODINGS
@@ -291,7 +291,7 @@ def test_a_record_that_is_no_text_is_rejected(as_json_too):
 def test_a_span_whose_id_is_none_is_rejected_and_the_others_are_read(as_json_too, ids):
     spans = [made({}), made({})._replace(**ids), made({})]
     batch = received(export(spans), as_json_too)
-    assert [one.span_id.hex() for one in batch.foreign] == [spans[0].span_id, spans[2].span_id]
+    assert [one.span_id.hex() for one in batch.external] == [spans[0].span_id, spans[2].span_id]
     assert (batch.spans, batch.rejected) == (3, {constants.INVALID_SCHEMA: 1})
     assert next(iter(ids)).split("_")[0] in batch.first
 
@@ -351,7 +351,7 @@ def test_lists_in_lists_are_read_and_a_span_of_a_depth_that_no_one_means_is_none
     (span,) = spans_of(read(nested(30), json=False))
     assert to_record([span]).reason == "not_rag"
     batch = read(nested(1000), json=False)
-    assert (batch.spans, batch.foreign, batch.rejected) == (1, [], {MALFORMED_PROTOBUF: 1})
+    assert (batch.spans, batch.external, batch.rejected) == (1, [], {MALFORMED_PROTOBUF: 1})
 
 
 ODD_JSON = [
@@ -384,7 +384,7 @@ def test_a_member_that_is_null_is_not_set(member):
     found = json.loads(as_json(export(spans)))
     found["resourceSpans"][0]["scopeSpans"][0]["spans"][0][member] = None
     batch = read(json.dumps(found).encode(), json=True)
-    assert (len(batch.foreign), batch.rejected) == (2, {})
+    assert (len(batch.external), batch.rejected) == (2, {})
 
 
 def test_numbers_may_be_written_as_text_or_with_a_point():
@@ -402,7 +402,7 @@ def test_a_span_of_other_types_is_rejected_and_its_neighbours_are_read(wrong):
     found = json.loads(as_json(export([made({}), made({})])))
     found["resourceSpans"][0]["scopeSpans"][0]["spans"][0].update(wrong)
     batch = read(json.dumps(found).encode(), json=True)
-    assert (batch.spans, len(batch.foreign), batch.rejected) == (2, 1, {constants.INVALID_SCHEMA: 1})
+    assert (batch.spans, len(batch.external), batch.rejected) == (2, 1, {constants.INVALID_SCHEMA: 1})
 
 
 def test_an_attribute_whose_key_is_written_twice_spoils_no_request():
@@ -429,7 +429,7 @@ def test_a_time_in_json_that_the_protocol_cannot_hold_is_rejected(time):
     found = json.loads(as_json(export([made({})])))
     found["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["endTimeUnixNano"] = time
     batch = read(json.dumps(found).encode(), json=True)
-    assert (batch.foreign, batch.rejected) == ([], {constants.INVALID_SCHEMA: 1})
+    assert (batch.external, batch.rejected) == ([], {constants.INVALID_SCHEMA: 1})
 
 
 def survives(body, as_json_too):
@@ -438,7 +438,7 @@ def survives(body, as_json_too):
         batch = read(body, json=as_json_too)
     except Rejected:
         return
-    assert batch.spans == len(batch.own) + len(batch.foreign) + batch.stages + batch.rejected.total()
+    assert batch.spans == len(batch.native) + len(batch.external) + batch.stages + batch.rejected.total()
     assert bool(batch.first) == bool(batch.rejected)
     spans = spans_of(batch)
     assert all(isinstance(span, Span) for span in spans)

@@ -132,9 +132,9 @@ FAULTS |= {f"json: {name}": (Encoding.JSON, *fault) for name, fault in JSON_FAUL
 def test_a_bad_span_is_repaired_or_lost_alone_and_the_other_ninety_nine_are_records(form, body, lost):
     taken = decode_traces(body, form)
     assert taken.counts.dropped == lost
-    assert taken.counts.received == taken.taken.rejected == sum(lost.values())
-    assert bool(taken.taken.message) == bool(lost)
-    records = [to_record([one.span()]).record for one in taken.foreign]
+    assert taken.counts.received == taken.result.rejected == sum(lost.values())
+    assert bool(taken.result.message) == bool(lost)
+    records = [to_record([one.span()]).record for one in taken.external]
     assert len(records) == SPANS - sum(lost.values())
     assert {record.retrieved_ids[0] for record in records} >= {f"d{n}" for n in range(SPANS) if n != BAD}
 
@@ -153,7 +153,7 @@ def test_and_so_it_is_in_a_file(tmp_path, body, lost):
 
 def test_a_half_of_a_pair_is_a_question_mark_in_either_encoding():
     bodies = ((Encoding.JSON, in_json(b"MARK", rb"M\ud83d")), (Encoding.PROTOBUF, in_protobuf(b"MARK?", b"M?\xffK?")))
-    asked = [to_record([decode_traces(body, form).foreign[BAD].span()]).record.q for form, body in bodies]
+    asked = [to_record([decode_traces(body, form).external[BAD].span()]).record.q for form, body in bodies]
     assert asked == ["Is it M??", "Is it M??K?"]
 
 
@@ -164,11 +164,11 @@ def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
     for body in (in_json(b"MARK", b"caf\xe9"), in_json(QUESTION, QUESTION + b","), in_span(name=5, traceId=7)):
         taken = decode_traces(body, Encoding.JSON)
         again = read(taken.body, json=True)
-        assert [one.span() for one in again.foreign] == [one.span() for one in taken.foreign]
+        assert [one.span() for one in again.external] == [one.span() for one in taken.external]
         assert (again.body, again.rejected) == (b"", {})
-        left = remove_traces("json", taken.body, {taken.foreign[0].trace_id.hex()})
+        left = remove_traces("json", taken.body, {taken.external[0].trace_id.hex()})
         assert left.removed == 1
-        assert len(read(left.body, json=True).foreign) == len(taken.foreign) - 1
+        assert len(read(left.body, json=True).external) == len(taken.external) - 1
     for whole, form in ((request().SerializeToString(), Encoding.PROTOBUF), (as_json(request()), Encoding.JSON)):
         assert decode_traces(whole, form).body == whole
 
@@ -209,7 +209,7 @@ def test_a_resource_whose_numbers_are_none_costs_its_own_spans_and_no_others():
     other[0]["resource"]["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
     found["resourceSpans"] += other
     taken = decode_traces(json.dumps(found).encode(), Encoding.JSON)
-    assert (len(taken.foreign), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
+    assert (len(taken.external), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
 
 
 def flipped(body, chance):
@@ -232,13 +232,13 @@ def test_of_a_request_with_any_bits_changed_no_more_spans_are_lost_than_were_hit
         try:
             batch = read(changed, json=form is Encoding.JSON)
         except Rejected as rejected:
-            lost.add(rejected.lost)
+            lost.add(rejected.lost_spans)
             continue
         read_at_all += 1
-        assert batch.spans == len(batch.own) + len(batch.foreign) + batch.stages + batch.rejected.total()
+        assert batch.spans == len(batch.native) + len(batch.external) + batch.stages + batch.rejected.total()
         # A bit of a key may have named a list of spans otherwise, which is then a field that nobody knows.
         assert batch.rejected.total() <= 3
-        assert all(to_record([one.span()]) for one in batch.foreign)
+        assert all(to_record([one.span()]) for one in batch.external)
     assert read_at_all > 300
     assert lost <= {*range(1, 22)}
 
@@ -286,7 +286,7 @@ def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     for name in ("json", "protobuf", "split_request"):
         monkeypatch.setattr(repair, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
-        assert len(decode_traces(body, form).foreign) == SPANS
+        assert len(decode_traces(body, form).external) == SPANS
 
 
 MEBIBYTES = 8 << 20

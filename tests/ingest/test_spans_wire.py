@@ -52,7 +52,7 @@ def nothing_is_known():
 
 def arrived(request):
     """The attributes of the spans in a request."""
-    return [one.span().attributes for one in read(request.SerializeToString(), json=False).foreign]
+    return [one.span().attributes for one in read(request.SerializeToString(), json=False).external]
 
 
 def assert_same(found, told):
@@ -88,7 +88,7 @@ def test_scores_that_change_their_kinds_stay_with_their_documents(scores, shuffl
             for part, value in (("id", f"d{place}"), ("score", score))
         }
         spans.append(made({semconv.SPAN_KIND: semconv.RETRIEVER, **documents}))
-    for one, span in zip(read(export(spans).SerializeToString(), json=False).foreign, spans, strict=True):
+    for one, span in zip(read(export(spans).SerializeToString(), json=False).external, spans, strict=True):
         assert to_record([one.span()]) == to_record([span])
 
 
@@ -172,6 +172,6 @@ def test_attributes_written_as_the_protocol_allows_and_no_exporter_does(first, s
         ids = field(1, b"t" * 16) + field(2, b"s" * 8)
         span = ids + b"".join(field(9, pair) for pair in (*usual, odd))
         body = field(1, field(2, field(2, span)))
-        (one,) = read(body, json=False).foreign
+        (one,) = read(body, json=False).external
         (told,) = TracesData.FromString(body).resource_spans[0].scope_spans[0].spans
         assert_same(one.span().attributes, reading.one_by_one(told))

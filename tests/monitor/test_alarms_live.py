@@ -86,17 +86,17 @@ def broken(monitor, clock, minutes=1, **fields):
 
 
 def firing(monitor):
-    return {f"{state.pipeline}/{state.alert}" for state in monitor.reading().alarms if state.firing is not None}
+    return {f"{state.pipeline}/{state.alert}" for state in monitor.snapshot().alarms if state.firing is not None}
 
 
 def test_a_minute_is_judged_when_it_is_over_even_if_nothing_comes_after_it(monitor, clock):
     broken(monitor, clock)
     clock.advance(59.9)
-    assert (firing(monitor), monitor.edges()) == (set(), [])
+    assert (firing(monitor), monitor.transitions()) == (set(), [])
     clock.advance(0.1)
     assert "default/compliance" in firing(monitor)
-    assert {edge.ts for edge in monitor.edges()} == {NOON + 60}
-    assert {state.firing for state in monitor.reading().alarms if state.firing is not None} == {NOON + 60}
+    assert {edge.ts for edge in monitor.transitions()} == {NOON + 60}
+    assert {state.firing for state in monitor.snapshot().alarms if state.firing is not None} == {NOON + 60}
 
 
 def test_records_count_when_they_come(monitor, clock):
@@ -104,14 +104,14 @@ def test_records_count_when_they_come(monitor, clock):
     clock.advance(7200)
     broken(monitor, clock, ts=NOON)
     clock.advance(60)
-    assert {edge.ts for edge in monitor.edges()} == {NOON + 7260}
+    assert {edge.ts for edge in monitor.transitions()} == {NOON + 7260}
 
 
 def test_a_record_from_the_future_is_in_no_alarm(monitor, clock):
     broken(monitor, clock, 2, ts=NOON + 7200)
     clock.advance(10_000)
-    assert monitor.edges() == []
-    assert monitor.reading().books["score"].dropped == {"too_future": 80}
+    assert monitor.transitions() == []
+    assert monitor.snapshot().stages["score"].dropped == {"too_future": 80}
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ LABELS = {"ragmon_gate_alarm": ("pipeline", "gate", "severity"), "ragmon_gate_ev
 def exposed(monitor):
     """What Prometheus reads of alarms, by their labels: whether they fire, and how far they are on their way."""
     registry = CollectorRegistry()
-    registry.register(Collector(monitor.reading))
+    registry.register(Collector(monitor.snapshot))
     found = {name: {} for name in LABELS}
     for family in parse(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -142,7 +142,7 @@ def test_the_exposition_shows_every_alarm_and_how_far_it_is(monitor, clock):
     submit(monitor, clock, *[GOOD] * 30, *[FAULTS["empty"]] * 6, pipeline="support")
     clock.advance(60)
     alarm, evidence = exposed(monitor)
-    states = monitor.reading().alarms
+    states = monitor.snapshot().alarms
     assert alarm == {("support", state.alert, state.severity): 0 for state in states}
     assert evidence == {("support", state.alert): pytest.approx(state.evidence) for state in states}
     assert 0 < evidence["support", "empty_retrieval_rate"] < 1
@@ -161,7 +161,7 @@ def test_evidence_grows_until_it_fires(monitor, clock):
     while "default/compliance" not in firing(monitor):
         submit(monitor, clock, FAULTS["listless"], *[GOOD] * 19)
         clock.advance(60)
-        (state,) = (s for s in monitor.reading().alarms if s.alert == "compliance")
+        (state,) = (s for s in monitor.snapshot().alarms if s.alert == "compliance")
         seen.append(state.evidence)
         assert len(seen) < 200
     assert len(seen) > 5
@@ -179,8 +179,8 @@ def test_an_acknowledged_alarm_is_silent_until_there_is_proof_again(monitor, clo
     assert monitor.acknowledge("compliance") is True
     assert monitor.acknowledge("compliance") is False
     assert "default/compliance" not in firing(monitor)
-    assert [(edge.alert, edge.state) for edge in monitor.edges()][-1] == ("compliance", "resolved")
-    times = [edge.ts for edge in monitor.edges()]
+    assert [(edge.alert, edge.state) for edge in monitor.transitions()][-1] == ("compliance", "resolved")
+    times = [edge.ts for edge in monitor.transitions()]
     assert times == sorted(times)
     broken(monitor, clock, 3)
     clock.advance(60)
@@ -198,7 +198,7 @@ def test_acknowledging_judges_first_what_is_over(monitor, clock):
 def test_a_name_nobody_knows_is_refused(monitor, clock):
     broken(monitor, clock)
     clock.advance(60)
-    monitor.edges()
+    monitor.transitions()
     for arguments in (("complience",), ("compliance", "support")):
         with pytest.raises(UnknownNameError, match=r"unknown (alarm|pipeline)"):
             monitor.acknowledge(*arguments)

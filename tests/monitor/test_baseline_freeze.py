@@ -141,7 +141,7 @@ def first_alarm(folder, toml, records, alert):
     (folder / "ragmon.toml").write_text(toml)
     watching = AlarmReplay(ScorerFactory(load(folder / "ragmon.toml", environ={}), (GOLD,)))
     Run(watching.scorer).feed(watching.follow(records))
-    times = [edge.ts for edge in watching.edges if edge.alert == alert and edge.state == "firing"]
+    times = [edge.ts for edge in watching.transitions if edge.alert == alert and edge.state == "firing"]
     return None if not times else (times[0] - START) / 60
 
 
@@ -168,4 +168,4 @@ def test_a_healthy_production_stays_silent_against_it(folder):
     (folder / "ragmon.toml").write_text('[alarms]\nbaseline = { file = "baseline.json" }\n')
     watching = AlarmReplay(ScorerFactory(load(folder / "ragmon.toml", environ={}), (GOLD,)))
     Run(watching.scorer).feed(watching.follow(traffic(240, share=0.9, seed=4)))
-    assert [edge.alert for edge in watching.edges if edge.severity == "page"] == []
+    assert [edge.alert for edge in watching.transitions if edge.severity == "page"] == []

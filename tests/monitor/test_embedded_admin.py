@@ -373,7 +373,7 @@ from ragmon.config.load import defaults
 from ragmon.core.record import Record
 monitor = ragmon.Monitor(defaults())
 monitor.submit(Record(source="live"))
-monitor.reading()
+monitor.snapshot()
 print([name for name in ("starlette", "uvicorn", "h11", "anyio") if name in sys.modules])
 """
     assert program(code) == "[]\n"

@@ -38,8 +38,8 @@ def nothing_stays():
 
 def shut_down(installed):
     assert installed.shutdown()
-    assert installed.books().residual == 0
-    assert installed.books().pending == 0
+    assert installed.counters().residual == 0
+    assert installed.counters().pending == 0
 
 
 def test_a_second_call_changes_nothing(configured):
@@ -112,12 +112,12 @@ def test_without_a_sink_a_monitor_scores_and_is_served(configured):
             traced(question)
     assert installed.flush()
     assert monitor.address.startswith("127.0.0.1:")
-    reading = monitor.reading()
-    assert reading.books["capture"].scored == reading.books["score"].received == reading.books["score"].scored == 3
+    reading = monitor.snapshot()
+    assert reading.stages["capture"].scored == reading.stages["score"].received == reading.stages["score"].scored == 3
     assert reading.captured.calls["default", "live", "error"] == 1
     shut_down(installed)
     assert monitor.address is None
-    assert monitor.reading().captured.calls["default", "live", "rest"] == 2, "what was counted stays readable"
+    assert monitor.snapshot().captured.calls["default", "live", "rest"] == 2, "what was counted stays readable"
 
 
 def test_a_monitor_given_as_the_sink_knows_of_all_calls_and_stays_its_owners():
@@ -127,7 +127,7 @@ def test_a_monitor_given_as_the_sink_knows_of_all_calls_and_stays_its_owners():
         shut_down(installed)
         assert installed.monitor is monitor
         assert monitor.address is not None
-        assert monitor.reading().captured.calls["default", "live", "rest"] == 1
+        assert monitor.snapshot().captured.calls["default", "live", "rest"] == 1
 
 
 def test_a_sink_that_fails_costs_the_record_and_nothing_else():
@@ -138,7 +138,7 @@ def test_a_sink_that_fails_costs_the_record_and_nothing_else():
     installed = ragmon.install(defaults(), sink=Broken())
     assert traced("q")["answer"] == "q"
     shut_down(installed)
-    assert installed.books().dropped == {"export_failed": 1}
+    assert installed.counters().dropped == {"export_failed": 1}
 
 
 def test_capture_traces_takes_the_place_of_what_is_installed_for_a_while():
@@ -174,8 +174,8 @@ def test_calls_under_way_at_shutdown_are_counted():
     assert installed.shutdown()
     leave.set()
     thread.join(timeout=TIMEOUT)
-    assert installed.books().dropped == {"shutdown_timeout": 1}
-    assert installed.books().residual == 0
+    assert installed.counters().dropped == {"shutdown_timeout": 1}
+    assert installed.counters().residual == 0
 
 
 PROGRAM = """

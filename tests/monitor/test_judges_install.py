@@ -41,8 +41,8 @@ def start(monkeypatch):
     yield install
     for one in started:
         one.shutdown()
-        assert one.books().residual == 0
-        assert one.books().pending == 0
+        assert one.counters().residual == 0
+        assert one.counters().pending == 0
 
 
 @ragmon.trace
@@ -76,7 +76,7 @@ class TestFromCallToMetrics:
             'ragmon_judge_calls_total{judge="faithfulness",result="scored"': 2.0,
             'ragmon_judge_calls_total{judge="faithfulness",result="skipped"': 1.0,
         }
-        assert installed.monitor.reading().books["score"].scored == 3
+        assert installed.monitor.snapshot().stages["score"].scored == 3
 
     def test_a_judge_that_fails_leaves_no_number_behind(self, configured, model, start):
         model.script = ["I am sure the answer is fine: yes"] * 2
@@ -89,7 +89,7 @@ class TestFromCallToMetrics:
         assert series(page, "ragmon_judge_calls_total") == {
             'ragmon_judge_calls_total{judge="faithfulness",result="judge_error"': 2.0
         }
-        assert installed.monitor.reading().books["score"].scored == 2
+        assert installed.monitor.snapshot().stages["score"].scored == 2
 
     def test_before_anybody_is_judged_there_is_no_series(self, configured, model, start):
         installed = start(configured(ALL + TABLE.format(url=model.url)))
@@ -111,9 +111,9 @@ class TestFromCallToMetrics:
             installed = start(settings, provider=provider)
             answer("outside")
             assert installed.flush(30)
-            reading = installed.monitor.reading()
+            reading = installed.monitor.snapshot()
         assert set(series(scraped(installed.monitor), "rag_judge_again").values()) == {1.0}
-        assert reading.books["score"].received == 1
+        assert reading.stages["score"].received == 1
         assert reading.captured.calls["default", "live", "rest"] == 1
 
     @pytest.mark.parametrize("content", ["none", "redacted", "full"])
@@ -149,7 +149,7 @@ class TestFromCallToMetrics:
         for score in (0.5, 1.0, None):
             measures = None if score is None else {"judge_faithfulness": score}
             monitor.submit(ragmon.testing.make_record(source="live", measures=measures))
-        (live,) = (found for found in monitor.reading().snapshot.series if found.window == "all")
+        (live,) = (found for found in monitor.snapshot().snapshot.series if found.window == "all")
         assert (live.metrics["judge_faithfulness"].value, live.metrics["judge_faithfulness"].n) == (0.75, 2)
 
     def test_nothing_a_user_wrote_and_no_key_is_in_any_log(self, configured, model, start, tmp_path, caplog):

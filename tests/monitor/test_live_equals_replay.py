@@ -104,7 +104,7 @@ def live_and_replay(home, happenings, content):
     for happens in happenings:
         ask(happens)
     assert installed.shutdown()
-    assert installed.books().scored == installed.books().received == len(happenings)
+    assert installed.counters().scored == installed.counters().received == len(happenings)
     scorer = ScorerFactory(found, load_gold(found.gold))()
     intake = ReadSummary()
     found_records = [line for line in read_files([str(log)], intake) if isinstance(line, Record)]
@@ -151,7 +151,7 @@ def metrics(snapshot):
 def test_the_log_without_text_gives_the_same_metrics(home, happened):
     """Claim metrics too: what the text said was decided where the text was, against the same gold."""
     monitor, scorer, text = live_and_replay(home, happened, "none")
-    assert metrics(scorer.snapshot()) == metrics(monitor.reading().snapshot)
+    assert metrics(scorer.snapshot()) == metrics(monitor.snapshot().snapshot)
     for line in map(json.loads, text.splitlines()):
         assert not line.keys() & {"q", "contexts"}
         assert "claim" not in line.get("answer_json", {})

@@ -40,14 +40,14 @@ def samples(monitor):
     """Every sample a scrape would see: name and labels, and the value."""
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in Collector(monitor.reading).collect()
+        for family in Collector(monitor.snapshot).collect()
         for sample in family.samples
     }
 
 
 def counters(monitor):
     """The samples that must never fall."""
-    families = list(Collector(monitor.reading).collect())
+    families = list(Collector(monitor.snapshot).collect())
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in families
@@ -63,7 +63,7 @@ def live(clock, **fields):
 def test_received_is_scored_and_dropped(monitor, clock):
     for ts in (clock(), clock() + 299, clock() + 301, clock() - 30 * 24 * HOUR, None):
         monitor.submit(make_record(source="live", ts=ts))
-    books = monitor.reading().books["score"]
+    books = monitor.snapshot().stages["score"]
     assert (books.received, books.scored) == (5, 3)
     assert books.dropped == {"too_future": 1, "too_old": 1}
     assert books.residual == 0
@@ -95,7 +95,7 @@ def test_a_metric_that_fails_costs_the_record_is_counted_and_does_not_raise(cloc
     with caplog.at_level(logging.WARNING, logger="ragmon"):
         for question in ("fine", "poison", "poison", "fine"):
             monitor.submit(live(clock, q=question))
-    books = monitor.reading().books["score"]
+    books = monitor.snapshot().stages["score"]
     assert (books.received, books.scored, books.dropped, books.residual) == (4, 2, {"scorer_error": 2}, 0)
     assert ["ZeroDivisionError at test_monitor.py" in entry.getMessage() for entry in caplog.records] == [True]
     assert "poison" not in caplog.text
@@ -105,7 +105,7 @@ def test_a_metric_that_fails_costs_the_record_is_counted_and_does_not_raise(cloc
 def test_a_registered_metric_is_exported_with_its_docstring_as_help(clock):
     monitor = Monitor(defaults(), clock=clock)
     monitor.submit(live(clock))
-    (family,) = (f for f in Collector(monitor.reading).collect() if f.name == "rag_picky")
+    (family,) = (f for f in Collector(monitor.snapshot).collect() if f.name == "rag_picky")
     assert family.documentation == "Share of answers it likes."
     assert {(sample.labels["window"], sample.value) for sample in family.samples} == {
         ("5m", 0.25),
@@ -147,7 +147,7 @@ def test_only_the_audit_share_is_estimated_on(monitor, clock):
     """A call that was kept because it failed says nothing about how often calls fail."""
     monitor.submit(live(clock))
     monitor.submit(live(clock, error="TimeoutError", sampling=Sampling(False, "error", 0.05, 1.0)))
-    assert monitor.reading().snapshot.find("default", "live").metrics["error_rate"].value == 0.0
+    assert monitor.snapshot().snapshot.find("default", "live").metrics["error_rate"].value == 0.0
 
 
 def test_a_pipeline_nobody_configured_is_judged_by_the_common_gates(monitor, clock):
@@ -174,7 +174,7 @@ def test_the_builds_that_are_shown_are_those_of_each_pipeline_seen_last(monitor,
     for pipeline in ("support", "sales"):
         for number in order:
             monitor.submit(live(clock, pipeline=pipeline, build=f"b{number}", index_hash="i1"))
-    shown = monitor.reading().builds
+    shown = monitor.snapshot().builds
     for pipeline in ("support", "sales"):
         mine = [build for name, build, _ in shown if name == pipeline]
         assert mine == [*(f"b{number}" for number in range(2, BUILDS)), "b0", f"b{BUILDS}"]
@@ -295,7 +295,7 @@ def test_scrapes_while_records_are_scored_always_add_up(monitor, clock):
         list(pool.map(feed, range(4)))
         done.set()
         assert all(found.result() for found in watching)
-    assert monitor.reading().books["score"].scored == 600
+    assert monitor.snapshot().stages["score"].scored == 600
 
 
 def test_the_package_offers_it_under_its_name():

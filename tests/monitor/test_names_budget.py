@@ -126,13 +126,13 @@ def live(tmp_path):
 
 def shown(live, now):
     """The pipelines on the page, and how many series there are."""
-    samples = [sample for family in families(live.reading(now, {})) for sample in family.samples]
+    samples = [sample for family in families(live.monitor_snapshot(now, {})) for sample in family.samples]
     return {sample.labels.get("pipeline") for sample in samples} - {None}, len(samples)
 
 
 def total(live, now, name, **labels):
     """The sum of a family's samples."""
-    samples = (sample for family in families(live.reading(now, {})) for sample in family.samples)
+    samples = (sample for family in families(live.monitor_snapshot(now, {})) for sample in family.samples)
     return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
 
@@ -203,7 +203,7 @@ def test_no_counter_rises_by_what_is_given_up_and_sums_over_all_pipelines_never_
         live.observe(record(n, NOW, pipeline=f"pod-{n}"), NOW)
 
     def sums(now):
-        samples = [sample for family in families(live.reading(now, {})) for sample in family.samples]
+        samples = [sample for family in families(live.monitor_snapshot(now, {})) for sample in family.samples]
         lasting = ("_total", "_count", "_sum", "_bucket")
         return {
             (one.name, *one.labels.items()): one.value
@@ -231,15 +231,15 @@ def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live,
     live.advance(NOW + HOUR)
     firing = {state.alert for state in live.alarms.states() if state.firing is not None}
     assert firing
-    live.edges.clear()
+    live.transitions.clear()
     later = NOW + DAY + 2 * HOUR
     live.observe(record(0, later), later)
-    assert {(edge.pipeline, edge.alert, edge.state) for edge in live.edges} == {
+    assert {(edge.pipeline, edge.alert, edge.state) for edge in live.transitions} == {
         ("pod", alert, "resolved") for alert in firing
     }
     assert sum("alarm pod/" in said and "resolved" in said for said in caplog.messages) == len(firing)
     assert "pod" not in {state.pipeline for state in live.alarms.states()}
-    assert later - 60 <= live.edges[0].ts <= later + 60
+    assert later - 60 <= live.transitions[0].ts <= later + 60
 
 
 @pytest.mark.slow
@@ -258,8 +258,10 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
             for _ in range(10):
                 writer.tick(0.1 * DAY)
         assert writer.agrees()
-        edges = [(edge.pipeline, edge.alert, edge.state, edge.ts) for edge in writer.server_state.engine.edges]
-        assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().engine.edges][-len(edges) :]
+        edges = [(edge.pipeline, edge.alert, edge.state, edge.ts) for edge in writer.server_state.engine.transitions]
+        assert (
+            edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().engine.transitions][-len(edges) :]
+        )
         held = {key.pipeline for key in writer.server_state.engine.scorer.state.series}
         assert {name.split("-")[1] for name in held if name.startswith("pod")} == {"3"}
         assert constants.DROPPED_PIPELINES in held
@@ -281,7 +283,7 @@ def test_totals_with_names_of_their_own_make_no_series(tmp_path):
             tell(n, source=f"s{n}")
             tell(n, stratum=f"s{n}")
             tell(n, dropped={f"reason {n}": 1})
-        reading = writer.server_state.reading(NOW, 0)
+        reading = writer.server_state.monitor_snapshot(NOW, 0)
         assert set(reading.captured.calls) == {("support", "live", "rest")}
         assert dict(writer.server_state.producers.dropped()) == {constants.OTHER: 50}
 
@@ -301,7 +303,7 @@ def test_a_producer_that_is_given_up_is_shown_no_longer_and_still_accounted_for(
         missing = writer.server_state.producers.missing(0)
         later = NOW + 2 * DAY
         writer.server_state.engine.observe(record(0, later), later)
-        assert writer.server_state.reading(later, 0).captured.calls == {}
+        assert writer.server_state.monitor_snapshot(later, 0).captured.calls == {}
         assert writer.server_state.producers.missing(0) == missing == 7
 
 
@@ -310,10 +312,10 @@ def test_an_application_that_makes_up_pipelines_is_under_the_same_budget():
     monitor = Monitor(load_defaults(), clock=lambda: NOW)
     calls = {(f"pipeline {n}", "live", "rest"): n + 1 for n in range(500)}
     monitor.captured = lambda: SdkStats(calls=calls, errors={(name, "E"): 1 for name, _, _ in calls})
-    assert 10 <= len(monitor.reading().captured.calls) < 100
+    assert 10 <= len(monitor.snapshot().captured.calls) < 100
     for n in range(500):
         monitor.submit(record(n, NOW, pipeline=f"pipeline {n}"))
-    reading = monitor.reading()
+    reading = monitor.snapshot()
     assert 10 <= len(reading.captured.calls) < 100
     assert sum(len(family.samples) for family in families(reading)) <= MOST
-    assert reading.books["score"].scored == 500
+    assert reading.stages["score"].scored == 500

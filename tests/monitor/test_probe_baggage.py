@@ -130,13 +130,13 @@ def test_the_key_of_probes_tells_nothing_of_the_key_of_questions(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(KEY)
     settings = load(_written(tmp_path, f'[capture]\nhash_key_file = "{path}"\n'), environ={})
-    assert probe_key(settings.common.capture) not in (None, KEY)
+    assert probe_key(settings.unconfigured.capture) not in (None, KEY)
     path.write_bytes(b"short")
     with pytest.raises(RagmonError, match="the key is too short"):
-        probe_key(settings.common.capture)
+        probe_key(settings.unconfigured.capture)
     path.unlink()
     with pytest.raises(RagmonError, match="cannot be read"):
-        probe_key(settings.common.capture)
+        probe_key(settings.unconfigured.capture)
 
 
 def _written(folder, text):

@@ -98,7 +98,7 @@ def test_a_question_is_no_call_of_a_user():
     with asking("tests.support.probed_functions:plain") as client:
         for _ in range(3):
             client.ask(QUESTION, client.sending(QUESTION))
-        counted = client.capture._installation.books()
+        counted = client.capture._installation.counters()
         calls = runtime.current.totals()
     assert counted.received == 3
     assert calls["support", "probe", "rest"] == 3

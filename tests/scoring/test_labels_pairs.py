@@ -62,12 +62,12 @@ def world(n=600, labels=150, seed=1, audit=None):
             NOW + number,
         )
     for number in rng.sample(range(n), labels):
-        live.take(Label(trace_id=trace(number), rater="ada", correct=right[number]), NOW + n)
+        live.apply(Label(trace_id=trace(number), rater="ada", correct=right[number]), NOW + n)
     return live, sum(right.values()) / n
 
 
 def shown(live, name):
-    reading = live.reading(NOW + 601, {})
+    reading = live.monitor_snapshot(NOW + 601, {})
     samples = (sample for family in families(reading) for sample in family.samples)
     return [sample.value for sample in samples if sample.name == name and sample.labels.get("window") == "1h"]
 
@@ -86,9 +86,9 @@ def test_it_is_what_the_formula_says_of_the_same_pairs():
     scorer = live.scorer
     (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
     every = scorer.snapshot().find("default", "live").metrics[PROXY]
-    assert (told.told.n, every.n) == (150, 600)
+    assert (told.estimate.n, every.n) == (150, 600)
     rebuilt = sums_of(_merged(live, "label"), _merged(live, "live"), PROXY, scorer.table)
-    assert told.told == predicted(rebuilt)
+    assert told.estimate == predicted(rebuilt)
     assert (rebuilt.records, rebuilt.proxies) == (every.n, every.sum)
 
 
@@ -104,7 +104,7 @@ def _merged(live, source):
 def test_answers_kept_for_their_outcome_are_no_sample_and_count_on_neither_side():
     live, _ = world(audit=lambda number: number % 2 == 0)
     (told,) = predictions(live.scorer.state, live.scorer.table, {"all": None}, NOW, lambda _: PROXY)
-    assert told.told.n < 150
+    assert told.estimate.n < 150
     drawn = live.scorer.snapshot().find("default", "live").metrics[PROXY].n
     assert drawn == 300
 
@@ -119,7 +119,7 @@ def test_refused_answers_are_in_no_pair():
     live = Engine(defaults(), answers=10)
     told = {"ts": NOW, "source": "live", "measures": {PROXY: 0.5}}
     live.observe(make_record(trace_id=trace(1), claim="not in context", **told), NOW)
-    live.take(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
+    live.apply(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
     assert sums_of(_merged(live, "label"), WindowBucket(), PROXY, live.scorer.table) == Sums()
 
 
@@ -133,12 +133,12 @@ def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels()
         told = {"ts": NOW + number % 60, "source": "live", "measures": {PROXY: 0.9 if right else 0.4}}
         live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW + 60)
         if number < 400 and (slow or number % 4 == 1):
-            live.take(Label(trace_id=trace(number), rater="ada", correct=right), NOW + 60)
+            live.apply(Label(trace_id=trace(number), rater="ada", correct=right), NOW + 60)
     scorer = live.scorer
     (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW + 60, lambda _: PROXY)
     alone = scorer.snapshot().find("default", "label").metrics[METRIC].value
-    assert told.told.lower < 0.83 < told.told.upper
-    assert alone < told.told.lower
+    assert told.estimate.lower < 0.83 < told.estimate.upper
+    assert alone < told.estimate.lower
 
 
 def test_refusals_weigh_nothing_in_what_is_correct():
@@ -150,7 +150,7 @@ def test_refusals_weigh_nothing_in_what_is_correct():
         told["measures"] = {PROXY: rng.random()}
         live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW)
         if number < 100:
-            live.take(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
+            live.apply(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
     scorer = live.scorer
     (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
-    assert (told.told.value, told.told.unobserved) == (1.0, 0.0)
+    assert (told.estimate.value, told.estimate.unobserved) == (1.0, 0.0)

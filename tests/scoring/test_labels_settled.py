@@ -232,7 +232,7 @@ def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelle
         records.append(record)
         at = asked + rng.expovariate(1 / (120 if fast else 86_400))
         if at <= NOW + 30.0 * 4000:
-            settled.hear(Label(trace_id=trace(number), rater="ada", correct=True, ts=at))
+            settled.add(Label(trace_id=trace(number), rater="ada", correct=True, ts=at))
     run.feed(records)
     settled.meet(records)
     run.finalise(settled, lambda _: "groundedness")
@@ -263,7 +263,7 @@ def test_people_who_judged_real_answers_are_heard_in_any_order():
         wrong = [Label(trace_id=one.trace_id, rater="people", correct=not one.correct, ts=one.ts - 1) for one in labels]
         settled, scorer = FinalLabels(), Scorer()
         for label in disturbed([*labels, *wrong], rng):
-            settled.hear(label)
+            settled.add(label)
         settled.meet(records)
         settled.finalise(scorer)
         stat = scorer.snapshot().find("default", "label").metrics["answer_correct"]

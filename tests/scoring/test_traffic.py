@@ -42,7 +42,7 @@ def calls_of(found):
 def test_a_window_has_the_calls_between_its_edges():
     calls = seen(line(100, 10), line(250, 20), line(400, 30))
     assert calls_of(calls.since(START + 20, START + 40)) == {KEY: 300}
-    assert calls_of(calls.whole()) == {KEY: 400}
+    assert calls_of(calls.totals()) == {KEY: 400}
 
 
 def test_producers_add_up_and_a_restarted_one_counts_from_nothing_again():
@@ -62,7 +62,7 @@ def test_lines_about_losses_count_no_calls():
 
 
 def test_strata_of_one_pipeline_and_source_are_told_apart():
-    found = seen(line(5, 10), line(2, 10, stratum="slow"), line(9, 10, stratum="unknown_weight")).whole()
+    found = seen(line(5, 10), line(2, 10, stratum="slow"), line(9, 10, stratum="unknown_weight")).totals()
     assert by_stratum(found, "default", "live") == {"rest": Count(5, 0), "slow": Count(2, 0)}
     assert by_stratum(found, "default", "probe") == {}
 
@@ -104,7 +104,7 @@ def test_old_counts_are_thinned_out_without_losing_a_call():
     calls, all_of_them = seen(*lines), seen(*lines)
     calls.fold(START + 6600, START + 3600)
     assert len(next(iter(told(calls).values()))[1]) < 75
-    assert calls.whole() == all_of_them.whole()
+    assert calls.totals() == all_of_them.totals()
     assert calls.since(START + 3900, START + 6000) == all_of_them.since(START + 3900, START + 6000)
 
 
@@ -113,7 +113,7 @@ def test_a_count_that_comes_late_never_lowers_one_that_is_known():
     calls.fold(START + 6600, None)
     calls.see(line(50, 450))
     calls.fold(START + 6600, None)
-    assert calls_of(calls.whole()) == {KEY: 100}
+    assert calls_of(calls.totals()) == {KEY: 100}
 
 
 def test_a_stratum_that_was_never_told_of_before_had_no_calls():
@@ -137,6 +137,6 @@ def test_a_thousand_processes_that_came_and_went_take_the_room_of_one():
     calls.see(line(40, 90_000, instance="alive"))
     calls.fold(START + 80_000, START + 50_000)
     assert len(told(calls)) == 2
-    assert calls_of(calls.whole()) == {KEY: 3040}
+    assert calls_of(calls.totals()) == {KEY: 3040}
     calls.see(line(50, 100_000, instance="alive"))
     assert calls_of(calls.since(START + 95_000, START + 101_000)) == {KEY: 10}

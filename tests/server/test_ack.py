@@ -49,7 +49,7 @@ def feed(monitor, clock, minutes=3):
 
 
 def firing(monitor):
-    return {state.alert for state in monitor.reading().alarms if state.firing is not None}
+    return {state.alert for state in monitor.snapshot().alarms if state.firing is not None}
 
 
 def post(monitor, body, *, method="POST", kind="application/json", **headers):
@@ -73,7 +73,7 @@ def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
     assert done.out == "support/citation_scope: silenced, and armed again\n"
     assert "alarm support/citation_scope acknowledged: rolled back" in caplog.text
     assert "citation_scope" not in firing(monitor)
-    last = [edge for edge in monitor.edges() if edge.alert == "citation_scope"][-1]
+    last = [edge for edge in monitor.transitions() if edge.alert == "citation_scope"][-1]
     assert last.state == "resolved"
     feed(monitor, clock)
     assert "citation_scope" in firing(monitor)

@@ -62,7 +62,7 @@ def restored(settings, data):
 
 def fed(server_state, entries):
     for seq, arrival, counts, lines in entries:
-        server_state.take(seq, arrival, counts, lines)
+        server_state.apply(seq, arrival, counts, lines)
     return server_state
 
 

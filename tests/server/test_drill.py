@@ -135,6 +135,6 @@ def same_again(folder, settings):
     with open_readonly(folder / "state") as journal:
         server, again = recover(settings, journal), replay(settings, journal)
     assert again.engine.scorer.state.digest() == server.engine.scorer.state.digest()
-    edges = list(server.engine.edges)
-    assert list(again.engine.edges)[: len(edges)] == edges
+    edges = list(server.engine.transitions)
+    assert list(again.engine.transitions)[: len(edges)] == edges
     assert {edge.state for edge in edges if edge.alert == "answer_precision"} == {"firing", "resolved"}

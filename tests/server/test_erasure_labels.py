@@ -70,7 +70,7 @@ def test_a_saved_state_loses_the_words_and_the_next_one_has_none(manual, tmp_pat
     assert held(tmp_path) == set()
     manual.again()
     book = manual.server_state.engine.labels.book
-    assert (book.waiting, book.results) == (1, {"joined": 3, "orphan": 1})
+    assert (book.pending, book.results) == (1, {"joined": 3, "orphan": 1})
 
 
 def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(manual, tmp_path):

@@ -49,7 +49,7 @@ def quarter_of_an_hour(folder, off):
                 pass_by(running, time, 5.0, off if k % 2 else -off)
                 pass_by(running, time, 5.0)
         books, shown = accounted(running), running.metrics()
-        found = [as_alert_line(edge) for edge in running.server.writer.server_state.engine.edges]
+        found = [as_alert_line(edge) for edge in running.server.writer.server_state.engine.transitions]
         jumps = shown["ragmon_clock_jumps_total"]
         told = {name: value for name, value in shown.items() if name.startswith(("rag_", "ragmon_gate_", "ragmon_rec"))}
         return jumps, (books, digest(running), found, told)

@@ -217,7 +217,7 @@ def test_what_came_twice_leaves_no_text_behind(tmp_path):
 
 def _bodies(folder):
     with open_readonly(folder / "state") as journal:
-        return list(journal.bodies())
+        return list(journal.pending_requests())
 
 
 @pytest.mark.slow

@@ -185,5 +185,5 @@ def held():
 
 def exposed(live):
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: live.reading(BEGIN + 3 * 3600.0, {})))
+    registry.register(Collector(lambda: live.monitor_snapshot(BEGIN + 3 * 3600.0, {})))
     return generate_latest(registry)

@@ -209,7 +209,7 @@ def swapped_again(folder, probes):
                 after, left = ledger_of(word), probes[word]
                 after.load(server_state.dump())
                 server_state = after
-            server_state.take(row.seq, row.arrival, BatchCounts.load(row.counts), lines)
+            server_state.apply(row.seq, row.arrival, BatchCounts.load(row.counts), lines)
             left -= sum(isinstance(line, Record) and line.source == "probe" for line in lines)
         return fingerprint(server_state), fingerprint(recover(server_state.engine.settings, journal))
 
@@ -237,7 +237,7 @@ def exported(manual, seconds=0.0):
     """The series of a metric of the gold set."""
     manual.tick(seconds)
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: manual.server_state.reading(manual.time.now, 0)))
+    registry.register(Collector(lambda: manual.server_state.monitor_snapshot(manual.time.now, 0)))
     return [line for line in generate_latest(registry).decode().split("\n") if line.startswith("rag_answer_precision")]
 
 

@@ -48,8 +48,8 @@ def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(jou
     with journal.begin() as batch:
         assert batch.append(100.0, 1, b'{"received":1}', LINES) == 1
         assert batch.append(101.0, 2, b"{}", LINES * 2) == 2
-        assert batch.hold(101.5, "json", b"{}") == 1
-        batch.remember([b"t" * 16], 102.0)
+        assert batch.add_pending(101.5, "json", b"{}") == 1
+        batch.mark_finished([b"t" * 16], 102.0)
         batch.save(2, 102.0, b"state")
     journal.close()
     journal = Journal(folder)
@@ -57,8 +57,8 @@ def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(jou
         JournalRow(1, 100.0, 1, b'{"received":1}', LINES),
         JournalRow(2, 101.0, 2, b"{}", LINES * 2),
     ]
-    assert list(journal.books()) == [RowCounts(1, 100.0, 1, b'{"received":1}'), RowCounts(2, 101.0, 2, b"{}")]
-    assert list(journal.bodies()) == [PendingRequest(1, 101.5, "json", b"{}")]
+    assert list(journal.row_counts()) == [RowCounts(1, 100.0, 1, b'{"received":1}'), RowCounts(2, 101.0, 2, b"{}")]
+    assert list(journal.pending_requests()) == [PendingRequest(1, 101.5, "json", b"{}")]
     assert journal.assembled(since=102.0) == {b"t" * 16: 102.0}
     assert journal.assembled(since=102.1) == {}
     assert journal.checkpoint() == Checkpoint(2, 102.0, b"state")
@@ -74,13 +74,13 @@ def test_a_transaction_that_fails_leaves_nothing(journal):
         with journal.begin() as batch:
             batch.claim([(1, b"k")])
             batch.append(200.0, 1, b"{}", LINES)
-            batch.hold(200.0, "json", b"{}")
+            batch.add_pending(200.0, "json", b"{}")
             raise KeyError("the caller's own")
 
     with pytest.raises(KeyError):
         half()
     assert journal.last() == (1, 100.0)
-    assert list(journal.bodies()) == []
+    assert list(journal.pending_requests()) == []
     with journal.begin() as batch:
         assert batch.claim([(1, b"k")]) == set()
         assert batch.append(300.0, 0, b"{}", b"") == 2
@@ -118,16 +118,16 @@ def test_the_last_row_before_a_moment_is_found(journal):
 
 def test_nothing_is_in_a_new_journal(journal):
     assert (journal.last(), journal.checkpoint(), journal.base(), journal.last_before(1e9)) == ((0, 0.0), None, None, 0)
-    assert (list(journal.rows()), list(journal.bodies()), journal.assembled(0)) == ([], [], {})
+    assert (list(journal.rows()), list(journal.pending_requests()), journal.assembled(0)) == ([], [], {})
 
 
 def test_a_body_that_is_released_is_gone_and_its_number_is_never_given_again(journal):
     with journal.begin() as batch:
-        first, second = batch.hold(1.0, "json", b"1"), batch.hold(1.0, "json", b"2")
+        first, second = batch.add_pending(1.0, "json", b"1"), batch.add_pending(1.0, "json", b"2")
     with journal.begin() as batch:
-        batch.release([second, first, 77])
-        assert batch.hold(2.0, "json", b"3") == second + 1
-    assert [body.body for body in journal.bodies()] == [b"3"]
+        batch.delete_pending([second, first, 77])
+        assert batch.add_pending(2.0, "json", b"3") == second + 1
+    assert [body.body for body in journal.pending_requests()] == [b"3"]
 
 
 def test_the_newest_checkpoint_that_can_be_read_counts(journal):

@@ -30,9 +30,9 @@ def fill(folder, rows=40):
         with journal.begin() as batch:
             batch.claim([(17 * 10**7 + n % 5, b"%d" % (100 * n + m)) for m in range(10)])
             batch.append(NOW + n, 10, b"{}", LINES * (n % 7) * 40)
-            batch.hold(NOW, "json", b"{}" * n * 50)
-            batch.remember([b"%016d" % n], NOW)
-            batch.fail([Failure(n, m, NOW, f"p{m}", "live", {"m": 0.0}, build=f"b{n % 3}") for m in range(5)])
+            batch.add_pending(NOW, "json", b"{}" * n * 50)
+            batch.mark_finished([b"%016d" % n], NOW)
+            batch.add_failures([Failure(n, m, NOW, f"p{m}", "live", {"m": 0.0}, build=f"b{n % 3}") for m in range(5)])
             batch.save(n, NOW + n, b"state" * 100)
     journal.close()
 
@@ -42,14 +42,14 @@ def use(journal):
     with journal.begin() as batch:
         batch.claim([(17 * 10**7 + n % 5, b"%d" % n) for n in range(500)])
         batch.append(NOW, 1, b"{}", LINES)
-        batch.hold(NOW, "json", b"{}")
-        batch.remember([b"%016d" % 3], NOW)
-        batch.fail([Failure(10**6, m, NOW, "p1", "live", {"m": 0.0}) for m in range(5)])
+        batch.add_pending(NOW, "json", b"{}")
+        batch.mark_finished([b"%016d" % 3], NOW)
+        batch.add_failures([Failure(10**6, m, NOW, "p1", "live", {"m": 0.0}) for m in range(5)])
         batch.save(journal.last()[0], NOW, b"state")
     journal.checkpoint()
     journal.base()
     journal.last_before(NOW)
-    for what in (journal.rows(), journal.books(), journal.bodies(), journal.assembled(0)):
+    for what in (journal.rows(), journal.row_counts(), journal.pending_requests(), journal.assembled(0)):
         list(what)
     for query in (
         FailureQuery(),
@@ -160,7 +160,7 @@ def test_damage_found_late_is_told(tmp_path, clock, monkeypatch):
     journal = Journal(tmp_path, clock=clock)
     assert journal.set_aside is None
     with pytest.raises(JournalError) as found:
-        list(journal.bodies())
+        list(journal.pending_requests())
     assert found.value.reason == "corrupt"
     assert journal.quarantine_and_reset() == tmp_path / ASIDE
     use(journal)

@@ -95,7 +95,7 @@ def test_a_tag_takes_the_records_that_have_it_and_the_labels_and_spans_of_their_
     append(journal, record(MEANT, SECRET, tags={"user": "8", "lang": "de"}), *kept)
     append(journal, record(None, SECRET, tags={"user": "8"}))
     with journal.begin() as batch:
-        batch.hold(1.0, "json", otlp_json([span(MEANT, SECRET), span(OTHER, "kept")]))
+        batch.add_pending(1.0, "json", otlp_json([span(MEANT, SECRET), span(OTHER, "kept")]))
     done = erase(tmp_path, tag=("user", "8"))
     assert (done.rows, done.records, done.labels, done.spans) == (3, 2, 1, 1)
     assert entries(journal) == [Tombstone("label"), Tombstone("record"), *kept, Tombstone("record")]
@@ -106,9 +106,9 @@ def test_what_is_forgotten_fails_no_gate_any_more(journal, tmp_path):
     seq = append(journal, record(MEANT), record(OTHER))
     with journal.begin() as batch:
         facts = {"signs": [SECRET]}
-        batch.fail([Failure(seq, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT, facts=facts)])
-        batch.fail([Failure(seq, 1, 1.0, "shop", "live", {"m": 0.0}, trace_id=OTHER)])
-        batch.fail([Failure(seq + 9, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT.upper(), facts=facts)])
+        batch.add_failures([Failure(seq, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT, facts=facts)])
+        batch.add_failures([Failure(seq, 1, 1.0, "shop", "live", {"m": 0.0}, trace_id=OTHER)])
+        batch.add_failures([Failure(seq + 9, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT.upper(), facts=facts)])
     erase(tmp_path, trace=MEANT)
     assert [found.trace_id for found in journal.failures(FailureQuery(metric="m")).failures] == [OTHER]
     assert on_disk(tmp_path, SECRET) == []
@@ -118,11 +118,14 @@ def test_what_is_forgotten_fails_no_gate_any_more(journal, tmp_path):
 def test_spans_that_wait_are_taken_out_of_their_requests(journal, tmp_path, form):
     write, waits = WRITES[form], [bytes.fromhex(MEANT)]
     with journal.begin() as batch:
-        batch.hold(7.0, form, write([span(MEANT, SECRET), span(OTHER, "kept ü")], [span(MEANT, SECRET)]), waits)
-        batch.hold(7.0, form, write([span(MEANT, SECRET)]), waits)
-        batch.hold(7.0, form, write([span(OTHER, "kept")]))
+        batch.add_pending(7.0, form, write([span(MEANT, SECRET), span(OTHER, "kept ü")], [span(MEANT, SECRET)]), waits)
+        batch.add_pending(7.0, form, write([span(MEANT, SECRET)]), waits)
+        batch.add_pending(7.0, form, write([span(OTHER, "kept")]))
     assert erase(tmp_path, trace=MEANT.upper()).spans == 3
-    assert [(body.seq, names(form, body.body)) for body in journal.bodies()] == [(1, [["kept ü"]]), (3, [["kept"]])]
+    assert [(body.seq, names(form, body.body)) for body in journal.pending_requests()] == [
+        (1, [["kept ü"]]),
+        (3, [["kept"]]),
+    ]
     assert journal.assembled(0) == {bytes.fromhex(MEANT): -7.0}, "a span of it that comes late makes no record"
     assert on_disk(tmp_path, SECRET) == []
 
@@ -208,12 +211,14 @@ def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
         seq = append(journal, *lines)
         with journal.begin() as batch:
             batch.claim([(n, rng.randbytes(16)) for _ in range(20)])
-            batch.fail([Failure(seq, lines.index(lines[-1]), n, "shop", "live", {"m": 0.0}, trace, facts={"q": text})])
+            batch.add_failures(
+                [Failure(seq, lines.index(lines[-1]), n, "shop", "live", {"m": 0.0}, trace, facts={"q": text})]
+            )
             held.append(
-                batch.hold(1.0, "json", otlp_json([span(trace, text)], [span(OTHER, "y" * rng.randrange(9000))]))
+                batch.add_pending(1.0, "json", otlp_json([span(trace, text)], [span(OTHER, "y" * rng.randrange(9000))]))
             )
             if len(held) > 30:
-                batch.release([held.pop(rng.randrange(len(held)))])
+                batch.delete_pending([held.pop(rng.randrange(len(held)))])
     for trace in meant:
         erase(tmp_path, trace=trace)
     assert on_disk(tmp_path, SECRET) == []

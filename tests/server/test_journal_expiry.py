@@ -159,14 +159,14 @@ def test_failures_go_with_their_rows_and_series_with_their_failures(open_journal
     for build in ("old", "new"):
         seq = append(journal, clock, save=True)
         with journal.begin() as batch:
-            batch.fail([Failure(seq, 0, clock(), "shop", "live", {"m": 0.0}, build=build)])
+            batch.add_failures([Failure(seq, 0, clock(), "shop", "live", {"m": 0.0}, build=build)])
         clock.advance(5 * DAY)
     expire(journal)
     assert [found.build for found in journal.failures(FailureQuery()).failures] == ["new"]
     counts = [journal._connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("failed", "series")]
     assert counts == [2, 1]
     with journal.begin() as batch:
-        batch.fail([Failure(2, 1, clock(), "shop", "live", {"m": 0.0}, build="old")])
+        batch.add_failures([Failure(2, 1, clock(), "shop", "live", {"m": 0.0}, build="old")])
     assert len(journal.failures(FailureQuery(build="old")).failures) == 1
 
 
@@ -174,8 +174,8 @@ def test_keys_assembled_traces_and_bodies_go_when_their_time_is_over(open_journa
     journal = open_journal(keys=DAY, assembled=2 * DAY, retention=3 * DAY)
     with journal.begin() as batch:
         batch.claim([(int(clock() // 10), b"k")])
-        batch.remember([b"t" * 16], clock())
-        batch.hold(clock(), "json", b"{}")
+        batch.mark_finished([b"t" * 16], clock())
+        batch.add_pending(clock(), "json", b"{}")
     journal.close()
     journal = open_journal(keys=DAY, assembled=2 * DAY, retention=3 * DAY)
     journal._keys._most = 1  # so that the key is put into the table by the next claim
@@ -185,7 +185,7 @@ def test_keys_assembled_traces_and_bodies_go_when_their_time_is_over(open_journa
             batch.claim([(int(clock() // 10) + 5, b"%f" % clock())])
         expire(journal)
         (keys,) = journal._connection.execute("SELECT count(*) FROM keys WHERE substr(key, 6) = x'6B'").fetchone()
-        left.append((keys, len(journal.assembled(0)), len(list(journal.bodies()))))
+        left.append((keys, len(journal.assembled(0)), len(list(journal.pending_requests()))))
         clock.advance(DAY + 20)
     assert left == [(1, 1, 1), (0, 1, 1), (0, 0, 1), (0, 0, 0)]
 

@@ -26,7 +26,7 @@ def failure(seq, place=0, ts=None, *, scores=("answer_precision",), **told):
 
 def write(journal, *found):
     with journal.begin() as batch:
-        batch.fail(found)
+        batch.add_failures(found)
 
 
 def every(journal, query):

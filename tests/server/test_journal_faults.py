@@ -46,7 +46,7 @@ def test_on_a_full_disk_nothing_is_half_written_and_it_goes_on_when_there_is_roo
         assert again.value.reason == "disk_full"
     assert [row.lines for row in journal.rows()] == [LINES] * written
     with open_readonly(disk / "state") as reader:
-        assert len(list(reader.books())) == written
+        assert len(list(reader.row_counts())) == written
     ballast.unlink()
     with journal.begin() as batch:
         assert batch.claim([(1, b"%d" % n) for n in range(written + 1)]) == set(range(written))
@@ -84,7 +84,7 @@ for n in range(journal.last()[0] + 1, 1_000_000):
     with journal.begin() as batch:
         taken = batch.claim([(n // 9, b"%d" % n), (n // 9, b"%d again" % n)])
         seq = batch.append(float(n), 1, b"{}", b"%d\\n" % n * (n % 700))
-        batch.fail([Failure(seq, 0, float(n), "shop", "live", {"m": 0.0})])
+        batch.add_failures([Failure(seq, 0, float(n), "shop", "live", {"m": 0.0})])
         if n % 5 == 0:
             batch.save(seq, float(n), b"%d" % n)
     assert (taken, seq) == (set(), n)

@@ -108,11 +108,11 @@ class Model(RuleBasedStateMachine):
             assert self.keys.claim(wanted) == expected
         if kept:
             self.connection.execute("COMMIT")
-            self.keys.kept()
+            self.keys.committed()
             self.known = known
         else:
             self.connection.execute("ROLLBACK")
-            self.keys.undone()
+            self.keys.rolled_back()
 
     @rule()
     def open_again(self):

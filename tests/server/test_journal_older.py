@@ -95,7 +95,7 @@ def test_its_scores_are_those_of_the_records_that_were_sent(manual, sent):
     server_state = ServerState(manual.settings)
     for row, found in held(manual):
         told = [sent.get(entry.trace_id, entry) if isinstance(entry, Record) else entry for entry in found]
-        server_state.take(row.seq, row.arrival, ServerState(manual.settings).counts, told)
+        server_state.apply(row.seq, row.arrival, ServerState(manual.settings).counts, told)
     digest = server_state.engine.scorer.state.digest()
     assert manual.server_state.engine.scorer.state.digest() == manual.replayed().engine.scorer.state.digest() == digest
 
@@ -115,7 +115,7 @@ def test_what_waited_goes_on_waiting_and_is_accounted_for(manual):
     assert (manual.books.received, manual.books.scored, manual.books.pending, manual.books.residual) == (51, 46, 0, 0)
     assert manual.agrees()
     assert manual.verified().holds
-    assert list(manual.writer.journal.bodies()) == []
+    assert list(manual.writer.journal.pending_requests()) == []
 
 
 @pytest.mark.slow
@@ -145,9 +145,9 @@ def test_whoever_only_reads_is_told_to_start_a_server_and_changes_nothing(folder
 def test_numbers_of_requests_that_waited_are_not_given_again(folder, commit):
     """Another process may still delete what it saw under such a number."""
     with_rows = Journal(folder / "state", clock=lambda: AFTER)
-    highest = max(found.seq for found in with_rows.bodies())
+    highest = max(found.seq for found in with_rows.pending_requests())
     with with_rows.begin() as batch:
-        batch.release(found.seq for found in list(with_rows.bodies()))
+        batch.delete_pending(found.seq for found in list(with_rows.pending_requests()))
     with with_rows.begin() as batch:
-        assert batch.hold(AFTER, "json", b"{}") > highest
+        assert batch.add_pending(AFTER, "json", b"{}") > highest
     with_rows.close()

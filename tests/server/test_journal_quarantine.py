@@ -33,16 +33,16 @@ def kept(folder):
 def hold(journal, body, form="protobuf", step=ASSEMBLING, arrival=1.0):
     """Set the guilty trace of a request aside, and let the request go."""
     with journal.begin() as batch:
-        seq = batch.hold(arrival, form, body, [TRACE])
+        seq = batch.add_pending(arrival, form, body, [TRACE])
         batch.quarantine(TRACE, step, [seq])
-        batch.release([seq])
+        batch.delete_pending([seq])
 
 
 @pytest.mark.parametrize("form", WRITES)
 def test_the_spans_of_the_guilty_trace_alone_are_kept(journal, tmp_path, form):
     hold(journal, WRITES[form]([*GUILTY, *HONEST]), form)
     (one,) = kept(tmp_path)
-    assert (one.arrival, one.step, one.trace_id, one.form) == (1.0, ASSEMBLING, GUILTY[0].trace_id, form)
+    assert (one.arrival, one.step, one.trace_id, one.encoding) == (1.0, ASSEMBLING, GUILTY[0].trace_id, form)
     assert (one.size, SECRET in one.body, b"What is 2?" in one.body) == (len(one.body), True, False)
 
 
@@ -59,7 +59,7 @@ def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_th
             manual.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
         manual.kill()
         with open_readonly(tmp_path / "state") as journal:
-            poison = next((one.seq, one.arrival) for one in journal.bodies())
+            poison = next((one.seq, one.arrival) for one in journal.pending_requests())
         for _ in range(2):
             attempts = Attempts(tmp_path / "state")
             attempts.begin(body_key(*poison))

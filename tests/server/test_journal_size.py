@@ -114,7 +114,7 @@ def test_spans_that_wait_are_never_deleted_for_want_of_room(manual):
     manual.send(*(body(*foreign(n, at=manual.time.now, **texts)) for n in range(100)))
     assert on_disk(manual.folder) > 8 * MIB
     manual.writer._housekeeping.keep(manual.server_state)
-    assert len(list(manual.writer.journal.bodies())) == 100
+    assert len(list(manual.writer.journal.pending_requests())) == 100
     manual.tick(60.0)
     assert (manual.books.scored, manual.books.pending, manual.books.residual) == (100, 0, 0)
 

@@ -48,7 +48,7 @@ def settled(records, labels, scorer=None):
     run, joined = Run(scorer or Scorer()), FinalLabels()
     run.feed(records)
     for one in labels:
-        joined.hear(one)
+        joined.add(one)
     joined.meet(records)
     run.finalise(joined, lambda _: "groundedness")
     return run
@@ -108,16 +108,16 @@ def test_a_report_counts_labels_on_answers_that_are_older_than_any_window():
 def test_an_answer_hears_so_many_raters_and_each_label_has_a_result():
     book = LabelStore()
     for n in range(RATERS + 5):
-        book.hear(said(0, f"rater {n}"), NOW)
-    book.hear(said(0, "rater 0"), NOW)
+        book.apply(said(0, f"rater {n}"), NOW)
+    book.apply(said(0, "rater 0"), NOW)
     assert book.results == {JOINED: RATERS, TOO_MANY_RATINGS: 5, DUPLICATE: 1}
 
 
 def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_more(tmp_path):
     live = Engine(load(configuration(tmp_path), environ={}))
-    live.take(said(0), NOW)
+    live.apply(said(0), NOW)
     live.observe(answer(1, ts=None), NOW + 8 * 86_400.0)
-    assert (live.labels.book.results, live.labels.book.waiting) == ({ORPHAN: 1}, 0)
+    assert (live.labels.book.results, live.labels.book.pending) == ({ORPHAN: 1}, 0)
 
 
 @pytest.mark.slow

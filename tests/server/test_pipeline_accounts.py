@@ -36,7 +36,7 @@ def test_a_span_that_came_after_the_rate_was_lowered_survives_a_crash(tmp_path):
         root, retrieval = foreign(1, at=manual.time.now)
         manual.send(body(retrieval))
         manual.reload(RARE)
-        assert not is_sampled(bytes.fromhex(root.trace_id), manual.writer.waiting.lowest)
+        assert not is_sampled(bytes.fromhex(root.trace_id), manual.writer.open_traces.lowest)
         manual.send(body(root))
         manual.again()
         manual.tick(5)
@@ -77,7 +77,7 @@ def test_a_trace_that_comes_again_after_more_than_a_day_counts_once(tmp_path, mo
             manual.send(whole([asked(k, ts=manual.time.now) for k in range(4 * n, 4 * n + 4)]))
         manual.expire()
         manual.again()
-        assert not manual.writer.journal.known([bytes.fromhex(foreign(1)[0].trace_id)])
+        assert not manual.writer.journal.finished_trace_ids([bytes.fromhex(foreign(1)[0].trace_id)])
         manual.send(one)
         manual.tick(10)
         assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (81, {"too_old": 1}, 0)
@@ -129,7 +129,7 @@ def test_the_largest_and_the_smallest_numbers_cost_no_request(tmp_path):
 def test_what_waits_takes_memory_for_each_request_as_a_whole_and_once(tmp_path):
     """A span keeps the request it came in: of two traces in one request, the first that is done frees nothing."""
     with ManualWriter(tmp_path, assembly_limits=AssemblyLimits(idle=5.0, rootless=60.0)) as manual:
-        at, room = manual.time.now, manual.writer.waiting._room
+        at, room = manual.time.now, manual.writer.open_traces._room
         both = body(*foreign(1, at=at), *foreign(2, parent=f"{9:016x}", at=at))
         rest = body(foreign(3, parent=f"{9:016x}", at=at)[1])
         manual.send(both, rest)

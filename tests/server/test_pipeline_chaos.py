@@ -157,7 +157,7 @@ class Chaos(ManualWriter):
     def _journalled(self):
         """What a start works on."""
         with open_readonly(self.folder / "state") as journal:
-            for waits in journal.bodies():
+            for waits in journal.pending_requests():
                 yield WorkItem(body_key(waits.seq, waits.arrival))
                 yield from (WorkItem(trace_key(trace_id)) for trace_id in sorted(waits.traces))
             saved = journal.checkpoint()

@@ -57,7 +57,7 @@ def test_a_metric_that_fails_on_facts_spoils_no_page(tmp_path):
     with ManualWriter(tmp_path) as manual:
         manual.send(whole([asked(n, ts=manual.time.now, **({"error": "X"} if n == 2 else {})) for n in range(5)]))
         assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (4, {"scorer_error": 1}, 0)
-        series = manual.server_state.reading(manual.time.now, 0).snapshot.series
+        series = manual.server_state.monitor_snapshot(manual.time.now, 0).snapshot.series
         assert {one.estimate("moody").n for one in series if one.window == "all"} == {4}
         assert manual.agrees()
 
@@ -80,7 +80,7 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
                 manual.send(whole([asked(20 * minute + n, ts=manual.time.now, **told) for n in range(20)]))
                 manual.tick(60)
             assert manual.books.scored == manual.replayed().engine.scorer.scored == 600
-            assert manual.server_state.engine.edges or manual.replayed().engine.edges, (
+            assert manual.server_state.engine.transitions or manual.replayed().engine.transitions, (
                 "an alarm began, so the log was written to"
             )
     finally:
@@ -94,7 +94,7 @@ def test_a_record_that_a_metric_fails_on_costs_no_other_line_of_its_row(tmp_path
         manual.send(whole([asked(n, ts=manual.time.now, tags={} if n == 2 else {"a": "b"}) for n in range(5)]))
         assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (4, {"scorer_error": 1}, 0)
         assert manual.agrees()
-        assert manual.replayed().books(0) == manual.books
+        assert manual.replayed().counters(0) == manual.books
         manual.again()
         assert (manual.books.scored, manual.books.dropped) == (4, {"scorer_error": 1})
 
@@ -113,7 +113,7 @@ def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path,
         known = {"ts": BEGIN, "started": BEGIN - 10, "pipeline": "support", "source": "live", "calls": 7}
         said = [QueuedRequest(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
         manual.take(*said, decode_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
-        assert [request.done.result().rejected for request in said] == [0, 0, 0]
+        assert [request.future.result().rejected for request in said] == [0, 0, 0]
         assert (manual.books.scored, manual.server_state.seq) == (3, 1)
         assert [key.instance for key, _ in manual.server_state.producers] == ["good", "better"]
         assert manual.agrees()

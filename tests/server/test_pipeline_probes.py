@@ -86,7 +86,7 @@ def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(ma
 
 
 def test_a_request_that_is_under_way_is_no_users(manual):
-    manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+    manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, arrived=False)
     manual.send(whole([own()]))
     assert (counted(manual), sources(manual), manual.books.pending) == ((1, 0, 0), {}, 1)
     manual.writer.reply(reply(), WAIT)
@@ -102,7 +102,7 @@ class TestTheApplicationTellsFirst:
     def asked_first(self, manual):
         """A question is under way, and the application has told of it, without a word of text."""
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        manual.writer.reply(begun, 60.0, came=False)
+        manual.writer.reply(begun, 60.0, arrived=False)
         manual.send(whole([own(q=None)]))
         return manual
 
@@ -142,15 +142,15 @@ class TestTheApplicationTellsFirst:
     def test_a_server_that_is_killed_loses_the_reply_and_not_the_record(self, asked_first):
         asked_first.again()
         assert asked_first.books.pending == 1
-        assert asked_first.verified().books["ingest"].pending == 1
+        assert asked_first.verified().stages["ingest"].pending == 1
         asked_first.tick()
         assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
         asked_first.again()
         asked_first.tick()
-        assert (counted(asked_first), asked_first.verified().wrong) == ((1, 1, 0), ())
+        assert (counted(asked_first), asked_first.verified().failed) == ((1, 1, 0), ())
 
     def test_a_server_that_is_stopped_waits_for_nothing(self, asked_first):
-        asked_first.writer.waiting.replies.hurried = True
+        asked_first.writer.open_traces.replies.hurried = True
         asked_first.tick()
         assert counted(asked_first) == (1, 1, 0)
 
@@ -166,7 +166,7 @@ class TestTheApplicationTellsFirst:
         assert counted(asked_first) == (1, 0, 0)
 
     def test_it_is_found_by_its_tag_while_it_waits(self, manual):
-        manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+        manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, arrived=False)
         manual.send(whole([own(tags={"user": "u1"})]))
         assert erase(manual.folder / "state", tag=("user", "u1")).spans == 1
         manual.tick(61)
@@ -181,7 +181,7 @@ class TestTheApplicationTellsFirst:
 
     def test_spans_of_another_instrumentation_wait_as_well(self, manual):
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        manual.writer.reply(begun, 60.0, came=False)
+        manual.writer.reply(begun, 60.0, arrived=False)
         manual.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
         manual.tick(5)
         assert (counted(manual), manual.books.pending) == ((1, 0, 0), 1)
@@ -190,10 +190,10 @@ class TestTheApplicationTellsFirst:
         assert (counted(manual), sources(manual)) == ((2, 1, 1), {"probe": 1})
 
     def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, manual):
-        manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+        manual.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, arrived=False)
         manual.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
         manual.tick(5)
-        assert manual.writer.waiting.released
+        assert manual.writer.open_traces.released
         manual.again()
         assert (counted(manual), manual.books.pending) == ((1, 0, 0), 1)
         manual.tick(61)
@@ -201,9 +201,9 @@ class TestTheApplicationTellsFirst:
 
 
 def test_one_that_never_came_back_is_forgotten(manual):
-    manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+    manual.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, arrived=False)
     manual.tick(61)
-    assert (counted(manual), manual.writer.waiting.replies._waiting) == ((0, 0, 0), {})
+    assert (counted(manual), manual.writer.open_traces.replies._waiting) == ((0, 0, 0), {})
 
 
 def test_what_the_application_tells_too_late_was_there_already(manual):
@@ -280,7 +280,7 @@ class TestARepliesWaitOutlivesTheServer:
         for _ in range(2):
             manual.again()
             manual.tick(WAIT - 1)
-            assert (counted(manual), manual.verified().wrong) == ((0, 0, 0), ())
+            assert (counted(manual), manual.verified().failed) == ((0, 0, 0), ())
         manual.tick(2)
         assert (counted(manual), sources(manual)) == ((1, 1, 0), {"probe": 1})
         manual.again()
@@ -340,7 +340,7 @@ def test_probes_an_application_sends_through_itself_in_one_trace_all_count(manua
 
 def test_nothing_that_came_back_is_lost_when_the_server_stops(manual):
     manual.writer.reply(reply(), WAIT)
-    manual.writer.waiting.replies.hurried = True
+    manual.writer.open_traces.replies.hurried = True
     manual.tick()
     assert counted(manual) == (1, 1, 0)
 

@@ -66,17 +66,17 @@ def test_a_server_that_was_down_for_a_day_counts_no_producer_twice(tmp_path):
 def test_what_came_too_late_to_be_taken_is_not_missing(tmp_path):
     with ManualWriter(tmp_path) as manual:
         says(manual, "a", 10, 10)
-        assert manual.server_state.producers.missing(manual.server_state.counts.own) == 10
+        assert manual.server_state.producers.missing(manual.server_state.counts.native) == 10
         manual.send(whole([asked(n, ts=manual.time.now - 25 * HOUR) for n in range(10)]))
         assert manual.books.dropped == {"too_old": 10}
-        assert manual.server_state.producers.missing(manual.server_state.counts.own) == 0
+        assert manual.server_state.producers.missing(manual.server_state.counts.native) == 0
 
 
 def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(tmp_path):
     """A request of somebody else came in the same moment, and one after the next start."""
     with ManualWriter(tmp_path) as manual:
         poison = metrics(counted(1e300))
-        assert poison.taken.rejected == 2
+        assert poison.result.rejected == 2
         manual.take(poison, decode_traces(whole([asked(1, ts=manual.time.now)]), Encoding.PROTOBUF))
         manual.again()
         manual.send(whole([asked(2, ts=manual.time.now)]))

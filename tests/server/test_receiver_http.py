@@ -735,7 +735,7 @@ def test_more_than_may_be_in_flight_are_asked_to_come_again(consumer, opened):
 
 
 def test_all_bodies_together_are_held_to_a_size(consumer, opened):
-    port = opened(held=MIB)
+    port = opened(memory=MIB)
     consumer.holds = True
     busy = threading.Thread(target=status, args=(port, "/v1/traces", bytes(MIB // 2)))
     busy.start()

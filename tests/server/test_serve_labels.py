@@ -76,7 +76,7 @@ def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_pa
             decode_labels([label(n) for n in range(6)]), decode_traces(whole([asked(n) for n in range(5)]), PROTOBUF)
         )
         book = writer.server_state.engine.labels.book
-        assert (book.results, book.waiting) == ({"joined": 5}, 1)
+        assert (book.results, book.pending) == ({"joined": 5}, 1)
 
 
 def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp_path):

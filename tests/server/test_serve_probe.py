@@ -80,8 +80,8 @@ class TestOverHttp:
             assert after['rag_answer_precision{gold="support",pipeline="support",source="probe",window="5m"}'] == 1.0
             assert after['rag_over_refusal_rate{gold="support",pipeline="support",source="probe",window="5m"}'] == 0.0
             running.server.probing.stop()
-            running.server.writer.waiting.replies.hurried = True
-            books = wait_for(running.books, lambda books: not len(running.server.writer.waiting.replies._waiting))
+            running.server.writer.open_traces.replies.hurried = True
+            books = wait_for(running.books, lambda books: not len(running.server.writer.open_traces.replies._waiting))
             assert (books["residual"], books["duplicate"]) == (0, 0)
             here = digest(running)
         assert replayed(tmp_path) == here
@@ -175,7 +175,7 @@ def test_stopping_does_not_wait_for_answers(tmp_path):
 def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=0.0) as running:
         assert prober(running)
-        edges = running.server.writer.server_state.engine.edges
+        edges = running.server.writer.server_state.engine.transitions
         for at, state in ((1.0, "firing"), (2.0, "resolved"), (3.0, "firing")):
             edge = AlarmTransition(at, "support", "coverage_low", "coverage", "look", state)
             between_rows(running, lambda edge=edge: edges.append(edge))

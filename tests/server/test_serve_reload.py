@@ -259,7 +259,7 @@ def test_a_file_is_read_once_it_holds_still(tmp_path):
     path, lines = tmp_path / "gold.jsonl", golden(40)
     path.write_text("".join(lines[:5]))
     with serving(tmp_path, "[gold.gold]\npath = 'gold.jsonl'\n") as running:
-        look, items = running.server.reloading.look, 'ragmon_gold_items{gold="gold"}'
+        look, items = running.server.reloading.poll, 'ragmon_gold_items{gold="gold"}'
         assert not look()
         with path.open("w") as file:
             for line in lines:
@@ -276,7 +276,7 @@ def test_what_changes_the_list_of_files_is_read_once(tmp_path):
     (tmp_path / "gold.jsonl").write_text("".join(golden(3)))
     with changed(tmp_path, "", "[gold.gold]\npath = 'gold.jsonl'\n") as (running, reload):
         assert reload()
-        assert [running.server.reloading.look() for _ in range(3)] == [False] * 3
+        assert [running.server.reloading.poll() for _ in range(3)] == [False] * 3
 
 
 def test_a_file_inside_a_folder_of_gold_counts(tmp_path):
@@ -287,7 +287,7 @@ def test_a_file_inside_a_folder_of_gold_counts(tmp_path):
         (folder / f"{name}.json").write_text(json.dumps(told))
     with serving(tmp_path, "[gold.gold]\npath = 'gold'\n") as running:
         (folder / "queries.json").write_text(json.dumps({name: {"query": f"What is {name}?"} for name in "ab"}))
-        assert [running.server.reloading.look() for _ in range(3)] == [False, True, False]
+        assert [running.server.reloading.poll() for _ in range(3)] == [False, True, False]
         assert running.metrics()['ragmon_gold_items{gold="gold"}'] == 2
 
 
@@ -396,7 +396,7 @@ def test_an_alarm_whose_gate_changed_is_silent_and_starts_from_nothing(tmp_path)
         assert "errors" in fires(running)
         assert reload()
         assert "errors" not in fires(running)
-        last = [edge for edge in running.server.writer.server_state.engine.edges if edge.alert == "errors"][-1]
+        last = [edge for edge in running.server.writer.server_state.engine.transitions if edge.alert == "errors"][-1]
         assert last.state == "resolved"
         minutes(running, moved, 5, wrong=20)
         assert "errors" not in fires(running)

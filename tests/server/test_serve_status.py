@@ -83,7 +83,7 @@ def test_gates_of_configured_pipelines_come_first_and_of_the_others_those_that_f
 def reading(**how):
     served = how.pop("served", {})
     books = StageCounters(**how.pop("books", {"received": 1000, "scored": 1000}))
-    found = {"last_scored": 5000.0, "books": {"ingest": books}, "served": ServerStats(**served), **how}
+    found = {"last_scored": 5000.0, "stages": {"ingest": books}, "served": ServerStats(**served), **how}
     return MonitorSnapshot(Snapshot(5000.0, [], [], [], frozenset()), **found)
 
 

@@ -131,30 +131,30 @@ def test_a_full_house_takes_nobody_until_somebody_has_gone():
 
 
 def test_bytes_of_all_bodies_are_counted_together_and_given_back():
-    intake = MemoryLimiter(RequestLimits(held=100, small=0))
+    intake = MemoryLimiter(RequestLimits(memory=100, small=0))
     with intake.ticket() as first, intake.ticket() as second:
-        first.hold(60)
-        second.hold(40)
+        first.reserve(60)
+        second.reserve(40)
         with pytest.raises(HTTPError):
-            second.hold(1)
-        first.hold(-10)
-        second.hold(10)
-    assert intake.held == 0
+            second.reserve(1)
+        first.reserve(-10)
+        second.reserve(10)
+    assert intake.reserved == 0
 
 
 def test_an_inflated_body_counts_with_its_size():
     async def run():
-        intake = MemoryLimiter(RequestLimits(held=1000, small=0))
+        intake = MemoryLimiter(RequestLimits(memory=1000, small=0))
         body = gzip.compress(bytes(900))
         with intake.ticket() as ticket:
-            ticket.hold(len(body))
+            ticket.reserve(len(body))
             assert await intake.inflated(ticket, body, "gzip") == bytes(900)
-            assert intake.held == 900
+            assert intake.reserved == 900
             large = gzip.compress(bytes(101))
             with intake.ticket() as other:
-                other.hold(len(large))
+                other.reserve(len(large))
                 with pytest.raises(HTTPError):
                     await intake.inflated(other, large, "gzip")
-        assert intake.held == 0
+        assert intake.reserved == 0
 
     asyncio.run(run())

@@ -90,9 +90,9 @@ def longest_beside(running, sent, wave):
 def test_a_span_that_waits_keeps_its_own_bytes_and_not_its_request():
     """And is read as it would have been."""
     batch = read_protobuf(export([*foreign(1, content="a" * 50_000), *foreign(2)]).SerializeToString())
-    waiting = [span_bytes(one) for one in batch.foreign]
-    assert [one.span() for one in waiting] == [one.span() for one in batch.foreign]
-    assert [len(one.told) // 10_000 for one in waiting] == [0, 5, 0, 0]
+    waiting = [span_bytes(one) for one in batch.external]
+    assert [one.span() for one in waiting] == [one.span() for one in batch.external]
+    assert [len(one.message) // 10_000 for one in waiting] == [0, 5, 0, 0]
     assert [span_bytes(one) is one for one in waiting] == [True] * 4
 
 
@@ -132,15 +132,15 @@ class TestTurns:
         assert refused.retry_after
 
     def test_where_large_bodies_fill_the_house_small_ones_still_find_room(self):
-        intake = MemoryLimiter(RequestLimits(held=600, small=50))
+        intake = MemoryLimiter(RequestLimits(memory=600, small=50))
         with intake.ticket() as full, intake.ticket() as other:
-            full.hold(600)
+            full.reserve(600)
             with pytest.raises(HTTPError):
-                other.hold(51)
-            other.hold(50)
+                other.reserve(51)
+            other.reserve(50)
             with pytest.raises(HTTPError):
-                other.hold(1)  # now it is no small one
-        assert intake.held == 0
+                other.reserve(1)  # now it is no small one
+        assert intake.reserved == 0
 
 
 @pytest.mark.slow

@@ -262,8 +262,8 @@ def live(settings, records, look=None):
     for record in records:
         while look is not None and look.random() < 0.002:
             clock.now = look.uniform(clock.now, record.ts) if clock.now else record.ts
-            look.choice((monitor.reading, monitor.edges))()
+            look.choice((monitor.snapshot, monitor.transitions))()
         clock.now = record.ts
         monitor.submit(record)
     clock.now += 60
-    return [as_alert_line(edge) for edge in monitor.edges()]
+    return [as_alert_line(edge) for edge in monitor.transitions()]

@@ -117,10 +117,10 @@ class Replica:
             unknown={("contexts", "content_not_captured"): n},
             probes={("harbour", "asked"): n, ("harbour", "failed"): n},
         )
-        found = self.monitor.reading()
-        books = {**found.books, "ingest": replace(found.books["score"], received=3 * n, ignored={"no_rag": 2 * n})}
+        found = self.monitor.snapshot()
+        books = {**found.stages, "ingest": replace(found.stages["score"], received=3 * n, ignored={"no_rag": 2 * n})}
         books["score"] = replace(books["score"], received=books["score"].received + n, dropped={"too_old": n})
-        return replace(found, served=served, books=books, last_scored=time())  # in Prometheus it is today
+        return replace(found, served=served, stages=books, last_scored=time())  # in Prometheus it is today
 
     def __enter__(self):
         self._reading = self._read()

@@ -27,4 +27,4 @@ if __name__ == "__main__":
     ended.wait()
     load.stop()
     installed.shutdown()
-    say(installed.books().residual)
+    say(installed.counters().residual)

@@ -66,7 +66,7 @@ class ManualWriter:
         """Go on with another configuration, or with the same one read again."""
         if text is not None:
             self._configure(text)
-        self.writer.go_on_with(ServerState(self.settings))
+        self.writer.replace_state(ServerState(self.settings))
 
     def send(self, *bodies):
         """Write one row of exports of traces."""
@@ -106,7 +106,7 @@ class ManualWriter:
     @property
     def books(self):
         """The books of what came in."""
-        return self.server_state.books(self.writer.waiting.pending)
+        return self.server_state.counters(self.writer.open_traces.pending)
 
     def replayed(self):
         """Where a replay of all rows comes to."""

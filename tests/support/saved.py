@@ -39,7 +39,7 @@ def batches():
         totals = {"pipeline": "support", "source": "live", "stratum": "rest", "latency_ms": {4: number}}
         instance = f"i{number % 3}"
         entries.append(Totals(ts=arrival, instance=instance, started=1.0, calls=number + 1, kept=number // 2, **totals))
-        yield number + 1, arrival, BatchCounts(received=len(entries), own=len(entries)), entries
+        yield number + 1, arrival, BatchCounts(received=len(entries), native=len(entries)), entries
 
 
 def account(server_state):
@@ -48,7 +48,7 @@ def account(server_state):
     return {
         "seq": server_state.seq,
         "digest": engine.scorer.state.digest(),
-        "transitions": [list(astuple(transition)) for transition in engine.edges],
+        "transitions": [list(astuple(transition)) for transition in engine.transitions],
         "alarms": [list(astuple(state)) for state in engine.alarms.states()],
         "labels": dict(sorted(engine.labels.book.results.items())),
         "waiting": engine.labels.book.waiting,

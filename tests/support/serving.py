@@ -276,7 +276,7 @@ def digest(running):
 
 def between_rows(running, what):
     """Have something done by a server in this process while it writes nothing; returns what came of it."""
-    return running.server.writer.errand(what).result(TIMEOUT)
+    return running.server.writer.run_between_rows(what).result(TIMEOUT)
 
 
 def replayed(folder):

@@ -66,10 +66,10 @@ def claims_prompt(answer: str) -> Prompt:
     return _prompt("claims", _CLAIMS, '{"claims": ["..."]}', {"claims": array_schema}, [("ANSWER", answer)])
 
 
-def support(found: Sequence[str], contexts: Sequence[str], *, reasons: bool) -> Prompt:
+def support(claims: Sequence[str], contexts: Sequence[str], *, reasons: bool) -> Prompt:
     """The prompt: which claims the contexts support."""
-    sections = [*_numbered_sections("CONTEXT", contexts), *_numbered_sections("CLAIM", found)]
-    return _verdicts(_SUPPORT, len(found), sections, reasons=reasons)
+    sections = [*_numbered_sections("CONTEXT", contexts), *_numbered_sections("CLAIM", claims)]
+    return _verdicts(_SUPPORT, len(claims), sections, reasons=reasons)
 
 
 def _verdicts(task: str, count: int, sections: Iterable[tuple[str, str]], *, reasons: bool) -> Prompt:
@@ -83,10 +83,12 @@ def _verdicts(task: str, count: int, sections: Iterable[tuple[str, str]], *, rea
     return _prompt("verdicts", full_task, form, {"verdicts": array_schema}, sections)
 
 
-def _prompt(name: str, task: str, form: str, fields: dict[str, Any], sections: Iterable[tuple[str, str]]) -> Prompt:
+def _prompt(
+    name: str, task: str, reply_format: str, fields: dict[str, Any], sections: Iterable[tuple[str, str]]
+) -> Prompt:
     sections = list(sections)
     boundary = _boundary(text for _, text in sections)
-    system = "\n\n".join([_GUARD.format(boundary=boundary), task, _FORM.format(form=form)])
+    system = "\n\n".join([_GUARD.format(boundary=boundary), task, _FORM.format(form=reply_format)])
     user = "\n".join(f"<<<{label} {boundary}>>>\n{text}\n<<<END {boundary}>>>" for label, text in sections)
     return Prompt(name, system, user, _object_schema(fields))
 

@@ -39,7 +39,9 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
     if settings.export.endpoint is not None:
         yield from chain_checks(settings, admin or f"http://{settings.serve.admin}", wait)
     else:
-        yield Check("server", ok=True, told="not tried: there is no `[export] endpoint`, records stay in this process")
+        yield Check(
+            "server", ok=True, finding="not tried: there is no `[export] endpoint`, records stay in this process"
+        )
 
 
 @click.command()
@@ -78,7 +80,7 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     bad = False
     for result in checks(settings, admin=admin_url, wait=wait):
         bad |= not result.ok
-        click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.told)}")
+        click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.finding)}")
         if result.hint:
             click.echo(f"{'':15} hint: {printable_line(result.hint)}")
     _print_instrumentations(settings)
@@ -93,7 +95,7 @@ def _print_instrumentations(settings: Settings) -> None:
         click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
     for instrumentation in installed:
         click.echo(
-            f"{instrumentation.name}: {printable_line(instrumentation.lost or instrumentation.told or 'nothing')}"
+            f"{instrumentation.name}: {printable_line(instrumentation.loss or instrumentation.note or 'nothing')}"
         )
         if instrumentation.packages:
             click.echo(f"{'':6}{printable_line(', '.join(instrumentation.packages))}")

@@ -91,14 +91,14 @@ def send_record(settings: Settings, place: Url, record: Record) -> Check:
     try:
         sink = server(settings, cache(lambda: Redactions(settings)))
     except RagmonError as error:
-        return Check(EXPORTER, ok=False, told=f"not tried: {error}", hint=error.hint)
+        return Check(EXPORTER, ok=False, finding=f"not tried: {error}", hint=error.hint)
     assert isinstance(sink, Redacting)  # noqa: S101 - there is an endpoint
     with _log_messages() as messages, closing(sink):
         dropped = sink.deliver([record])
     if not dropped:
-        return Check(EXPORTER, ok=True, told=f"{place.authority} took a trace")
+        return Check(EXPORTER, ok=True, finding=f"{place.authority} took a trace")
     reason = " ".join(messages) or f"{place.authority} said no to the record itself ({', '.join(dropped)})"
-    return Check(EXPORTER, ok=False, told=reason, hint=_hint(reason, place))
+    return Check(EXPORTER, ok=False, finding=reason, hint=_hint(reason, place))
 
 
 def _hint(reason: str, address: Url) -> str:
@@ -182,18 +182,18 @@ def local_quarantine(settings: Settings) -> Iterator[Check]:
     yield from quarantine_checks(requests)
 
 
-def quarantine_checks(found: Iterable[QuarantinedItem]) -> Iterator[Check]:
+def quarantine_checks(quarantined: Iterable[QuarantinedItem]) -> Iterator[Check]:
     """Report the requests in quarantine; nothing if there are none.
 
     Args:
-        found: The requests, in the order in which they were quarantined.
+        quarantined: The requests, in the order in which they were quarantined.
     """
-    newest = list(found)[::-1]
+    newest = list(quarantined)[::-1]
     if not newest:
         return
     remainder = f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else ""
     names = ", ".join(map(_name, newest[:SHOWN]))
-    yield Check(QUARANTINE, ok=True, told=f"after the process ended over it twice: {names}{remainder}", hint=HINT)
+    yield Check(QUARANTINE, ok=True, finding=f"after the process ended over it twice: {names}{remainder}", hint=HINT)
 
 
 def _name(request: QuarantinedItem) -> str:
@@ -247,12 +247,12 @@ def _reachable(endpoint: str) -> tuple[Url | None, Check]:
         address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
         with closing(HttpClient(address._replace(scheme="http"), 0)) as client:
             client.open(time.monotonic() + TIMEOUT)
-            return address, Check("endpoint", ok=True, told=f"{address.authority} answers")
+            return address, Check("endpoint", ok=True, finding=f"{address.authority} answers")
     except RagmonError as error:
-        return None, Check("endpoint", ok=False, told=str(error), hint=hint)
+        return None, Check("endpoint", ok=False, finding=str(error), hint=hint)
     except OSError as error:
         message = f"nobody answers on {address.authority} ({error.strerror or error})"
-        return None, Check("endpoint", ok=False, told=message, hint=hint)
+        return None, Check("endpoint", ok=False, finding=message, hint=hint)
 
 
 def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
@@ -261,10 +261,10 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
         server_status = status(admin)
     except RagmonError as error:
         message = f"it cannot be seen what became of the trace: {error}"
-        return None, Check("server", ok=False, told=message, hint=f"--admin-url URL; {error.hint}")
+        return None, Check("server", ok=False, finding=message, hint=f"--admin-url URL; {error.hint}")
     if server_status.trouble:
         return None, Check(
-            "server", ok=False, told=f"it takes nothing: {server_status.trouble}", hint="its log says why"
+            "server", ok=False, finding=f"it takes nothing: {server_status.trouble}", hint="its log says why"
         )
     offset = server_status.now - time.time()
     note = (
@@ -273,7 +273,7 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
         else ""
     )
     return server_status, Check(
-        "server", ok=True, told=f"ragmon {server_status.version} on {parse_server_url(admin).authority}{note}"
+        "server", ok=True, finding=f"ragmon {server_status.version} on {parse_server_url(admin).authority}{note}"
     )
 
 
@@ -308,7 +308,7 @@ def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
 
 
 def _count(server_status: ServerStatus, name: str) -> int:
-    return sum(getattr(counters, name) for counters in server_status.books.values())
+    return sum(getattr(counters, name) for counters in server_status.stages.values())
 
 
 def _outcome(
@@ -324,18 +324,21 @@ def _outcome(
         wait: Seconds it was waited for.
     """
     if _scored(before, after, record):
-        yield Check("journal", ok=True, told=f"it is in row {after.journal.row} or one before it")
-        yield Check("scored", ok=True, told=f"as pipeline {PIPELINE}, which no metric, gate or alarm reads")
+        yield Check("journal", ok=True, finding=f"it is in row {after.journal.row} or one before it")
+        yield Check("scored", ok=True, finding=f"as pipeline {PIPELINE}, which no metric, gate or alarm reads")
         return
     if after.trouble:
         yield Check(
-            "journal", ok=False, told=f"it cannot be written: {after.trouble}", hint="the server's log says why"
+            "journal", ok=False, finding=f"it cannot be written: {after.trouble}", hint="the server's log says why"
         )
         return
     dropped = _dropped(before, after)
     if dropped and _count(after, "received") > _count(before, "received"):
         yield Check(
-            "scored", ok=False, told=f"something arrived and was dropped: {_listed(dropped)}", hint=_drop_hint(dropped)
+            "scored",
+            ok=False,
+            finding=f"something arrived and was dropped: {_listed(dropped)}",
+            hint=_drop_hint(dropped),
         )
         return
     yield _not_arrived(counter_delta(before.refused, after.refused), direct=direct, wait=wait)
@@ -344,8 +347,8 @@ def _outcome(
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
     """Records the server dropped between two statuses, by reason."""
     dropped: Counter[str] = Counter()
-    for stage, counters in after.books.items():
-        earlier = before.books.get(stage)
+    for stage, counters in after.stages.items():
+        earlier = before.stages.get(stage)
         dropped.update(counter_delta({} if earlier is None else dict(earlier.dropped), dict(counters.dropped)))
     return dropped
 
@@ -363,14 +366,14 @@ def _not_arrived(refused: dict[str, int], *, direct: bool, wait: float) -> Check
     if direct:
         message = "a `ragmon serve` took the trace, and it is not the one that was asked"
         hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
-        return Check("arrived", ok=False, told=message, hint=hint)
+        return Check("arrived", ok=False, finding=message, hint=hint)
     message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
     if refused:
         message = f"the collector's requests are turned away: {_listed(refused)}"
         hint = "give its exporter the server's token and protocol"
-        return Check("arrived", ok=False, told=message, hint=hint)
+        return Check("arrived", ok=False, finding=message, hint=hint)
     return Check(
-        "arrived", ok=False, told=message, hint="its log and its exporter; --wait, where it gathers for longer"
+        "arrived", ok=False, finding=message, hint="its log and its exporter; --wait, where it gathers for longer"
     )
 
 
@@ -383,13 +386,13 @@ def _metrics(admin: str) -> Check:
     try:
         response = get_page(admin, "/metrics")
     except RagmonError as error:
-        return Check("metrics", ok=False, told=str(error), hint=error.hint)
+        return Check("metrics", ok=False, finding=str(error), hint=error.hint)
     lines = response.body.decode(errors="replace").splitlines()
     if response.status != HTTPStatus.OK:
         message = f"/metrics answered with status {response.status}"
-        return Check("metrics", ok=False, told=message, hint="the server's log says why")
+        return Check("metrics", ok=False, finding=message, hint="the server's log says why")
     if not any(f'pipeline="{PIPELINE}"' in line for line in lines):
         return Check(
-            "metrics", ok=False, told="the trace is scored and not on /metrics", hint="report this: it is a bug"
+            "metrics", ok=False, finding="the trace is scored and not on /metrics", hint="report this: it is a bug"
         )
-    return Check("metrics", ok=True, told=f"it is seen among {len(lines)} lines of /metrics")
+    return Check("metrics", ok=True, finding=f"it is seen among {len(lines)} lines of /metrics")

@@ -43,13 +43,13 @@ class Check:
     Attributes:
         name: What was checked.
         ok: Whether it passed.
-        told: The finding.
+        finding: The finding.
         hint: What to correct or to know.
     """
 
     name: str
     ok: bool
-    told: str
+    finding: str
     hint: str = ""
 
 
@@ -73,9 +73,9 @@ def _gold(settings: Settings) -> Check:
     try:
         sets = load_gold(settings.gold)
     except RagmonError as error:
-        return Check("gold", ok=False, told=str(error), hint=error.hint)
+        return Check("gold", ok=False, finding=str(error), hint=error.hint)
     summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
-    return Check("gold", ok=True, told=summary or "none: only label-free metrics are counted")
+    return Check("gold", ok=True, finding=summary or "none: only label-free metrics are counted")
 
 
 def _embedders(settings: Settings) -> Iterator[Check]:
@@ -86,18 +86,20 @@ def _embedders(settings: Settings) -> Iterator[Check]:
         try:
             matchers = nearest_of(settings, load_gold([spec]))
         except RagmonError as error:
-            yield Check(f"embed {spec.name}", ok=False, told=str(error), hint=error.hint)
+            yield Check(f"embed {spec.name}", ok=False, finding=str(error), hint=error.hint)
             continue
         calibration = matchers[0].calibration if matchers else None
         if calibration is None or calibration.threshold is None:
             message = "off: " + ("the embedder failed, as the log says" if calibration is None else calibration.reason)
-            yield Check(f"embed {spec.name}", ok=False, told=message, hint="write more paraphrases, or leave embed out")
+            yield Check(
+                f"embed {spec.name}", ok=False, finding=message, hint="write more paraphrases, or leave embed out"
+            )
             continue
         message = (
             f"similarity {calibration.threshold:.3f}, "
             f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
         )
-        yield Check(f"embed {spec.name}", ok=True, told=message)
+        yield Check(f"embed {spec.name}", ok=True, finding=message)
 
 
 def _baselines(settings: Settings) -> Check:
@@ -106,7 +108,7 @@ def _baselines(settings: Settings) -> Check:
         for name in settings.pipelines:
             alarms.of(name)
     except RagmonError as error:
-        return Check("baseline", ok=False, told=str(error), hint=error.hint)
+        return Check("baseline", ok=False, finding=str(error), hint=error.hint)
     files = sorted(
         {
             str(pipeline.alarms.baseline.file)
@@ -114,7 +116,7 @@ def _baselines(settings: Settings) -> Check:
             if pipeline.alarms.baseline.file
         }
     )
-    return Check("baseline", ok=True, told=", ".join(files) or "learned from traffic, at least an hour of it")
+    return Check("baseline", ok=True, finding=", ".join(files) or "learned from traffic, at least an hour of it")
 
 
 def _capture(settings: Settings) -> Check:
@@ -122,29 +124,29 @@ def _capture(settings: Settings) -> Check:
     isolated = replace(
         settings,
         export=ExportTable(),
-        common=_keep_all(settings.common),
+        unconfigured=_keep_all(settings.unconfigured),
         pipelines={name: _keep_all(pipeline) for name, pipeline in settings.pipelines.items()},
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
     )
     try:
         installed = install.install(isolated)
     except RagmonError as error:
-        return Check("capture", ok=False, told=f"not tried: {error}", hint=error.hint)
+        return Check("capture", ok=False, finding=f"not tried: {error}", hint=error.hint)
     try:
         ragmon.trace(name=settings.pipeline)(_answer)("Is anybody there?")
         installed.flush()
         monitor = installed.monitor
         address = None if monitor is None else monitor.address
         if address is None:
-            return Check("capture", ok=False, told="nothing is captured", hint="RAGMON_DISABLED is set")
+            return Check("capture", ok=False, finding="nothing is captured", hint="RAGMON_DISABLED is set")
         lines = get_page(f"http://{address}", "/metrics").body.decode().splitlines()
     finally:
         installed.shutdown()
     scored = next((line for line in lines if line.startswith('ragmon_records_scored_total{stage="score"}')), "")
     if scored.rpartition(" ")[2] != "1.0":
-        return Check("capture", ok=False, told="a call was made and not scored", hint="report this: it is a bug")
+        return Check("capture", ok=False, finding="a call was made and not scored", hint="report this: it is a bug")
     message = f"a call was captured and scored here, and is one of {len(lines)} lines of /metrics"
-    return Check("capture", ok=True, told=message)
+    return Check("capture", ok=True, finding=message)
 
 
 def _answer(question: str) -> dict[str, object]:
@@ -189,13 +191,13 @@ class SettingEffect(NamedTuple):
     """The effect of a setting on the data that arrives.
 
     Attributes:
-        lost: What does not arrive, and why; "" if nothing is certainly lost.
-        told: What is worth knowing.
+        loss: What does not arrive, and why; "" if nothing is certainly lost.
+        note: What is worth knowing.
         hint: What to change.
     """
 
-    lost: str = ""
-    told: str = ""
+    loss: str = ""
+    note: str = ""
     hint: str = ""
 
 
@@ -216,14 +218,14 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
         return SettingEffect()
     limit = USUAL if number is None else number
     documents = max(0, (limit - _OTHER_ATTRIBUTES) // _ATTRIBUTES_PER_DOCUMENT)
-    max_rank = max(k for scope in (settings.common, *settings.pipelines.values()) for k in scope.metrics.k)
+    max_rank = max(k for scope in (settings.unconfigured, *settings.pipelines.values()) for k in scope.metrics.k)
     setting = f"{name}={limit}" if name else f"{NUMBER[0]} is not set, which means {limit}"
     message = (
         f"{setting}: of more than about {documents} documents the ones ranked first are lost, "
         "and the trace is unscorable"
     )
     hint = f"{NUMBER[0]}={_OTHER_ATTRIBUTES + _ATTRIBUTES_PER_DOCUMENT * 100} is room for 100 documents"
-    return SettingEffect(lost=message, hint=hint) if documents < max_rank else SettingEffect(told=message, hint=hint)
+    return SettingEffect(loss=message, hint=hint) if documents < max_rank else SettingEffect(note=message, hint=hint)
 
 
 def _effective_limit(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
@@ -255,15 +257,15 @@ def _probe(spec: ProbeSpec, gold: GoldSet, settings: Settings) -> Check:
     try:
         n, key = len(questions(gold)), probe_key(settings.of(spec.pipeline).capture)
     except RagmonError as error:
-        return Check(NAME, ok=False, told=f"{spec.name}: {error}", hint=error.hint)
+        return Check(NAME, ok=False, finding=f"{spec.name}: {error}", hint=error.hint)
     seconds = interval(n, spec.every, spec.max_per_day, reserve=spec.on_look)
     message = f"{spec.name} asks {spec.asks} the {n} questions of {gold.name} in {duration(seconds * n / 60)}"
     if seconds * n > spec.every * 1.001:
-        return Check(NAME, ok=True, told=message, hint=f"max_per_day = {spec.max_per_day} allows no more")
+        return Check(NAME, ok=True, finding=message, hint=f"max_per_day = {spec.max_per_day} allows no more")
     if key is None and spec.target.startswith("http"):
         hint = "a traced application counts these requests as users': `[capture] hash_key_file` there and here"
-        return Check(NAME, ok=True, told=message, hint=hint)
-    return Check(NAME, ok=True, told=message)
+        return Check(NAME, ok=True, finding=message, hint=hint)
+    return Check(NAME, ok=True, finding=message)
 
 
 SAMPLER: Final = "OTEL_TRACES_SAMPLER"
@@ -294,7 +296,7 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
     if own_rate < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
         message += f"; with `[sampling] rate` {own_rate:g} on top {rate * own_rate:.3g} of them are scored"
     return SettingEffect(
-        told=message, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
+        note=message, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
     )
 
 
@@ -336,15 +338,15 @@ class Instrumentation:
     Attributes:
         name: The family or the setting.
         packages: The installed packages of the family.
-        lost: What does not arrive, and why.
-        told: What is worth knowing, without a certain loss.
+        loss: What does not arrive, and why.
+        note: What is worth knowing, without a certain loss.
         hint: What to change, if something is lost.
     """
 
     name: str
     packages: tuple[str, ...] = ()
-    lost: str = ""
-    told: str = ""
+    loss: str = ""
+    note: str = ""
     hint: str = ""
 
 
@@ -372,7 +374,7 @@ def instrumentations(
         ("sampler", *samplers(settings, environ)),
     )
     return families + [
-        Instrumentation(name, lost=lost, told=told, hint=hint)
+        Instrumentation(name, loss=lost, note=told, hint=hint)
         for name, lost, told, hint in settings_effects
         if lost or told
     ]

@@ -74,9 +74,9 @@ def _health_numbers() -> Iterator[Any]:
     )
     reloaded = PanelQuery(f"min({at(series_names.RELOADED)})", "")
     description = "Whether the configuration in force is the one on disk, everywhere."
-    yield number("Configuration loaded", description, reloaded, NUMBER, look=_YES)
+    yield number("Configuration loaded", description, reloaded, NUMBER, appearance=_YES)
     writable = PanelQuery(f"min({at(series_names.JOURNAL_WRITABLE)})", "")
-    yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, look=_YES)
+    yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, appearance=_YES)
     series = PanelQuery(f"sum({at(series_names.SERIES)})", "")
     yield number("Series", "Prometheus series of all replicas in one scrape.", series, NUMBER)
     yield number("Replicas", "How many answer.", PanelQuery(f"count({at(series_names.BUILD_INFO)})", ""), NUMBER)
@@ -247,13 +247,13 @@ def _columns(
     return [
         LabelColumn("pipeline", "pipeline"),
         LabelColumn("gate", "gate"),
-        ValueColumn(status(*matchers), "verdict", look=VERDICTS, width=105),
+        ValueColumn(status(*matchers), "verdict", appearance=VERDICTS, width=105),
         *figures,
         LabelColumn("direction", "must be", 85),
         ValueColumn(worst(series_names.GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
         ValueColumn(samples, "n", decimals=0, width=75),
         ValueColumn(
-            of_gate(at(series_names.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", look=FIRING, width=85
+            of_gate(at(series_names.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", appearance=FIRING, width=85
         ),
         ValueColumn(
             of_gate(at(series_names.GATE_EVIDENCE, *matchers[:1])) + _only(matchers),

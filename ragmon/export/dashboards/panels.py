@@ -165,7 +165,7 @@ def number(
     unit: str,
     *,
     limit: float | None = None,
-    look: Look | None = None,
+    appearance: Look | None = None,
     width: int = 4,
 ) -> stat.Panel:
     """A panel with one number for each series.
@@ -176,7 +176,7 @@ def number(
         query: The query, evaluated at the end of the time range.
         unit: Grafana's id of the unit.
         limit: The number from which on it is red; None for no colour.
-        look: Texts and colours of numbers.
+        appearance: Texts and colours of numbers.
         width: The width, of 24 columns.
     """
     steps = [Threshold(None, "text" if limit is None else "green")]
@@ -184,14 +184,14 @@ def number(
     panel = stat.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(4)
     panel = panel.targets(targets([query], instant=True)).no_value("–").graph_mode(kinds.BigValueGraphMode.NONE)
     panel = panel.thresholds(dashboard_builder.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
-    panel = panel.mappings([mapping(look)] if look else []).color_mode(kinds.BigValueColorMode.VALUE)
+    panel = panel.mappings([mapping(appearance)] if appearance else []).color_mode(kinds.BigValueColorMode.VALUE)
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
 
 
-def timeline(title: str, says: str, query: PanelQuery, look: Look, *, width: int = 12) -> statetimeline.Panel:
+def timeline(title: str, says: str, query: PanelQuery, appearance: Look, *, width: int = 12) -> statetimeline.Panel:
     """A panel of states over time, one line for each series."""
     panel = statetimeline.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
-    panel = panel.targets(targets([query])).no_value(NEVER).unit(NUMBER).mappings([mapping(look)])
+    panel = panel.targets(targets([query])).no_value(NEVER).unit(NUMBER).mappings([mapping(appearance)])
     panel = panel.show_value(kinds.VisibilityMode.NEVER).row_height(0.8).fill_opacity(80).line_width(0)
     legend = common.VizLegendOptions().show_legend(False).display_mode(kinds.LegendDisplayMode.HIDDEN)
     return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
@@ -207,10 +207,10 @@ def bars(title: str, says: str, query: PanelQuery, unit: str, *, width: int = 12
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).decimals(0)
 
 
-def mapping(look: Look) -> ValueMap:
+def mapping(appearance: Look) -> ValueMap:
     """Grafana's mapping from numbers to texts and colours."""
     return ValueMap(
-        {key: ValueMappingResult(text, colour, index=n) for n, (key, (text, colour)) in enumerate(look.items())}
+        {key: ValueMappingResult(text, colour, index=n) for n, (key, (text, colour)) in enumerate(appearance.items())}
     )
 
 
@@ -354,7 +354,7 @@ class ValueColumn:
         title: The title of the column; "" for a query of which only the labels are used.
         unit: Grafana's id of the unit.
         decimals: The number of decimal places.
-        look: Texts and colours of numbers.
+        appearance: Texts and colours of numbers.
         gauge: Whether to draw a bar from 0 to 1 behind the number.
         width: The width in pixels; None for the remaining width.
     """
@@ -363,7 +363,7 @@ class ValueColumn:
     title: str
     unit: str = NUMBER
     decimals: int | None = None
-    look: Look | None = None
+    appearance: Look | None = None
     gauge: bool = False
     width: int | None = None
 
@@ -430,8 +430,8 @@ def _properties(column: LabelColumn | ValueColumn) -> list[DynamicConfigValue]:
     properties.append(DynamicConfigValue("unit", column.unit))
     if column.decimals is not None:
         properties.append(DynamicConfigValue("decimals", column.decimals))
-    if column.look:
-        properties.append(DynamicConfigValue("mappings", [mapping(column.look)]))
+    if column.appearance:
+        properties.append(DynamicConfigValue("mappings", [mapping(column.appearance)]))
         properties.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
         properties.append(DynamicConfigValue("custom.align", "center"))
     if column.gauge:

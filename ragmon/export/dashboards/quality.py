@@ -55,7 +55,7 @@ _POOLED = "Replicas are put together by their requests; dots: 95 % interval."
 
 def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
     """Every metric class that is counted, by name: registered ones, those of plugins, and those of judges."""
-    sections = (settings.common, *settings.pipelines.values())
+    sections = (settings.unconfigured, *settings.pipelines.values())
     judges = (judged(name) for name in sorted({name for section in sections for name in section.judges}))
     return {**metrics.families(), **{family.name: family for family in judges}}
 
@@ -69,24 +69,24 @@ def gates(settings: Settings) -> dict[str, list[Gate]]:
     return by_name
 
 
-def all_shares(found: Sequence[Gate]) -> bool:
+def all_shares(names: Sequence[Gate]) -> bool:
     """Whether the gates of a name judge shares, which add up over replicas; counts and ratios of times do not."""
-    return all(gate.kind == "threshold" for gate in found)
+    return all(gate.kind == "threshold" for gate in names)
 
 
-def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseries.Panel:
+def gate_panel(name: str, names: Sequence[Gate], settings: Settings) -> timeseries.Panel:
     """The value of a gate, its interval and its threshold.
 
     Args:
         name: The name of the gates.
-        found: The gates of this name in all pipelines.
+        names: The gates of this name in all pipelines.
         settings: The configuration.
     """
     matchers = (PIPELINE, equals("gate", name))
     threshold = PanelQuery(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
-    metric = found[0].metric
+    metric = names[0].metric
     title = name if name == metric else f"{name} ({metric})"
-    if not all_shares(found):
+    if not all_shares(names):
         description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, description, [value, threshold], NUMBER, width=12)
@@ -98,7 +98,7 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         PanelQuery(estimate.upper, "{{pipeline}} upper"),
         threshold,
     ]
-    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
+    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in names)]
     return lines(title, description, queries, SHARE, floor=None, bands=bands)
 
 
@@ -278,7 +278,7 @@ def answers(settings: Settings) -> DashboardBuilder:
     for title, panels in rows.items():
         frame.row(title, panels)
     frame.row("Labels people gave", [metric_panel(families(settings)[METRIC], settings), *_labels()])
-    if any(section.slices for section in (settings.common, *settings.pipelines.values())):
+    if any(section.slices for section in (settings.unconfigured, *settings.pipelines.values())):
         frame.row("Slices", [_slices()])
     return frame
 

@@ -24,7 +24,7 @@ class Rule:
         labels: Labels added to the result.
         annotations: The texts of an alert for people.
         pending: How long the expression must hold before the alert fires; "" for at once.
-        keep: How long the alert keeps firing after the expression stopped holding.
+        keep_firing_for: How long the alert keeps firing after the expression stopped holding.
         alert: Whether the rule is an alert.
     """
 
@@ -33,7 +33,7 @@ class Rule:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     pending: str = ""
-    keep: str = ""
+    keep_firing_for: str = ""
     alert: bool = False
 
     def plain(self) -> dict[str, Any]:
@@ -41,8 +41,8 @@ class Rule:
         document: dict[str, Any] = {"alert" if self.alert else "record": self.name, "expr": self.expr}
         if self.pending:
             document["for"] = self.pending
-        if self.keep:
-            document["keep_firing_for"] = self.keep
+        if self.keep_firing_for:
+            document["keep_firing_for"] = self.keep_firing_for
         if self.labels:
             labels = sorted(self.labels.items())
             document["labels"] = {name: _escape_template(text) for name, text in labels} if self.alert else dict(labels)
@@ -76,15 +76,15 @@ class RuleGroup:
         return {"name": self.name, **timed, "rules": [rule.plain() for rule in self.rules]}
 
 
-def render(groups: Sequence[RuleGroup], form: Form = "prometheus") -> str:
+def render(groups: Sequence[RuleGroup], rule_format: Form = "prometheus") -> str:
     """The text of a rule file.
 
     Args:
         groups: The rule groups.
-        form: A file for `rule_files`, or a PrometheusRule of the Prometheus operator.
+        rule_format: A file for `rule_files`, or a PrometheusRule of the Prometheus operator.
     """
     spec = {"groups": [group.plain() for group in groups]}
-    if form == "prometheus":
+    if rule_format == "prometheus":
         return HEADER.format(what="rules") + dump(spec)
     labels = {"app.kubernetes.io/name": "ragmon"}
     resource = {

@@ -186,7 +186,7 @@ def _alarm_alert(name: str, series: str, labels: dict[str, str], texts: Mapping[
         "  )\n"
         ") == 1"
     )
-    return Rule(name, expr, labels, texts, keep=_KEEP, alert=True)
+    return Rule(name, expr, labels, texts, keep_firing_for=_KEEP, alert=True)
 
 
 def windows(writer: Writer) -> list[Rule]:
@@ -214,7 +214,13 @@ def _burn(writer: Writer, long: str, short: str, level: str, beyond: str, *, kee
     )
     texts = writer.of("RagmonGateSlowBurn", summary, description, gated=True)
     return Rule(
-        "RagmonGateSlowBurn", expr, {"severity": TICKET, "over": long}, texts, pending="5m", keep=keep, alert=True
+        "RagmonGateSlowBurn",
+        expr,
+        {"severity": TICKET, "over": long},
+        texts,
+        pending="5m",
+        keep_firing_for=keep,
+        alert=True,
     )
 
 

@@ -194,4 +194,4 @@ def _limit(pipeline: PipelineSettings, metric: str) -> float:
 
 def _ticket(name: str, pipeline: PipelineSettings, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
     labels = {"severity": TICKET, "pipeline": label(pipeline.name)}
-    return Rule(name, expr, labels, texts, pending=pending, keep="10m", alert=True)
+    return Rule(name, expr, labels, texts, pending=pending, keep_firing_for="10m", alert=True)

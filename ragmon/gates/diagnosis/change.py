@@ -60,16 +60,16 @@ class Point(NamedTuple):
     sums: ScoreSums
 
 
-def gain(one: ScoreSums, other: ScoreSums) -> float:
+def gain(change: ScoreSums, other: ScoreSums) -> float:
     """The logarithm of the likelihood ratio of two means against one.
 
     >>> round(gain(ScoreSums(100, 90 * MICRO), ScoreSums(100, 60 * MICRO)), 2)
     12.66
     """
-    if not one.n or not other.n:
+    if not change.n or not other.n:
         return 0.0
-    mean = one.plus(other).mean
-    return one.n * kl(one.mean, mean) + other.n * kl(other.mean, mean)
+    mean = change.plus(other).mean
+    return change.n * kl(change.mean, mean) + other.n * kl(other.mean, mean)
 
 
 def p_bound(evidence: float, places: int) -> float:
@@ -154,9 +154,9 @@ def added(stats: Iterable[Stat]) -> Stat:
     return Stat(sum(part.n for part in parts), sum(part.sum for part in parts), sum(part.squares for part in parts))
 
 
-def without(whole: Stat, part: Stat) -> Stat:
+def without(total: Stat, part: Stat) -> Stat:
     """The statistic of the requests outside a part."""
-    return Stat(whole.n - part.n, whole.sum - part.sum, whole.squares - part.squares)
+    return Stat(total.n - part.n, total.sum - part.sum, total.squares - part.squares)
 
 
 def moved_by(before: Stat, after: Stat) -> float:

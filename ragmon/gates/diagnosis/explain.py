@@ -45,12 +45,12 @@ class Diagnosis:
     """The change that was found.
 
     Attributes:
-        look: The window selection around the change.
+        selection: The window selection around the change.
         measure: The measure to follow.
         change: When the measure became worse.
     """
 
-    look: WindowSelection
+    selection: WindowSelection
     measure: Measure
     change: ChangePoint
 
@@ -68,34 +68,36 @@ class _Episode(NamedTuple):
     end: float | None = None
 
 
-def search(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
+def search(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
     """The last change for the worse of a gate's metric.
 
     Requests of the newest gold version are searched first; a change found only over all versions is one of the version.
 
     Args:
-        look: The whole time range.
+        selection: The whole time range.
         outcome: The gate's outcome.
         table: The metrics.
     """
-    versions = _versions(look)
-    if look.reads.gold and len(versions) > 1:
-        diagnosis = _clearest(replace(look, version=versions[-1]), outcome, table)
+    versions = _versions(selection)
+    if selection.reads.gold and len(versions) > 1:
+        diagnosis = _clearest(replace(selection, version=versions[-1]), outcome, table)
         if diagnosis.change.began is not None:
             return diagnosis
-    return _clearest(look, outcome, table)
+    return _clearest(selection, outcome, table)
 
 
-def _clearest(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
+def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
     """The change of the measure that shows it with most evidence."""
-    measures = _measures(look, outcome, table)
+    measures = _measures(available, outcome, table)
     tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
-    episodes = [(measure, _last(look.points(measure), tries)) for measure in measures]
+    episodes = [(measure, _last(available.points(measure), tries)) for measure in measures]
     measure, (change, begin, end) = max(
         episodes, key=lambda entry: (entry[1].change.began is not None, entry[1].change.evidence)
     )
     selection = replace(
-        look, begin=look.begin if begin is None else int(begin), end=look.end if end is None else int(end)
+        available,
+        begin=available.begin if begin is None else int(begin),
+        end=available.end if end is None else int(end),
     )
     return Diagnosis(selection, measure, change)
 
@@ -131,34 +133,38 @@ def _inverted(point: Point) -> Point:
     return point._replace(sums=ScoreSums(n, n * MICRO - total))
 
 
-def _measures(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
+def _measures(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
     """The measures that may be followed for a gate."""
     if outcome.gate.kind == "quantile_ratio":
-        return _within(look)
+        return _within(selection)
     if outcome.gate.kind == "distinct":
-        indexes = sorted({key.index_hash for key in look.keys if key.index_hash})
-        return [SameIndex(min(indexes, key=lambda index: _first(look, INDEX, index), default=""))]
+        indexes = sorted({key.index_hash for key in selection.keys if key.index_hash})
+        return [SameIndex(min(indexes, key=lambda index: _first(selection, INDEX, index), default=""))]
     return [GateMetric(outcome.gate, table)]
 
 
-def _within(look: WindowSelection) -> Sequence[Measure]:
+def _within(selection: WindowSelection) -> Sequence[Measure]:
     """The latency limits with requests on both sides; others cannot show a change."""
-    rows = look.merged(look.keys, look.begin, look.end)
+    rows = selection.merged(selection.keys, selection.begin, selection.end)
     limits = [Within(milliseconds) for milliseconds in OCTAVES]
     stats = [added(limit.of(key, row) for key, row in rows.items()) for limit in limits]
     return [limit for limit, stat in zip(limits, stats, strict=True) if 0 < stat.sum < stat.n * MICRO] or limits[:1]
 
 
-def _first(look: WindowSelection, dimension: str, name: str) -> float:
+def _first(selection: WindowSelection, dimension: str, name: str) -> float:
     """When an index or a gold version was seen first; 0 where it is older than the rows kept by time."""
-    keys = [key for key in look.keys if getattr(key, dimension) == name]
-    return first_seen(look.state, keys) or 0.0
+    keys = [key for key in selection.keys if getattr(key, dimension) == name]
+    return first_seen(selection.state, keys) or 0.0
 
 
-def _versions(look: WindowSelection) -> list[str]:
+def _versions(selection: WindowSelection) -> list[str]:
     """The versions of the gold set with requests in the window selection, the newest last."""
-    versions = {key.gold_version for key in look.keys if any(True for _ in look.rows(key, look.begin, look.end))}
-    return sorted(versions, key=lambda version: (_first(look, GOLD_VERSION, version), version))
+    versions = {
+        key.gold_version
+        for key in selection.keys
+        if any(True for _ in selection.rows(key, selection.begin, selection.end))
+    }
+    return sorted(versions, key=lambda version: (_first(selection, GOLD_VERSION, version), version))
 
 
 BACK: Final = 7200.0
@@ -193,14 +199,14 @@ def explain(
     end = (int(now) // STEP + 1) * STEP
     whole_range = WindowSelection(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
     diagnosis = search(whole_range, outcome, table)
-    look, measure, change = diagnosis.look, diagnosis.measure, diagnosis.change
+    look, measure, change = diagnosis.selection, diagnosis.measure, diagnosis.change
     cut = look.begin if change.began is None else change.began
     before = None if change.began is None else SideReader(look, look.begin, cut)
     after = SideReader(look, cut, look.end)
     parts = Splitter(look, measure, before, after).groups()
     suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
-    cells_before = {} if before is None else before.whole.cells
-    moved_traits = traits.compared(cells_before, after.whole.cells, after.failing(measure))
+    cells_before = {} if before is None else before.total.cells
+    moved_traits = traits.compared(cells_before, after.total.cells, after.failing(measure))
     return Why(
         gate=_standing(outcome, look),
         firing=firing,
@@ -221,14 +227,14 @@ def explain(
     )
 
 
-def _standing(outcome: Outcome, look: WindowSelection) -> GateState:
+def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:
     gate = outcome.gate
     return GateState(
         pipeline=gate.pipeline,
         name=gate.name,
         metric=gate.metric,
         source=outcome.source,
-        gold=look.reads.gold or "",
+        gold=selection.reads.gold or "",
         slice=gate.where,
         kind=gate.kind,
         direction=gate.direction,
@@ -251,30 +257,30 @@ def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect
 
 
 def _metrics(
-    look: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
+    selection: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
 ) -> tuple[Moved, ...]:
     """The other metrics of the same requests, largest change first; over all requests, those without gold."""
-    stats_before, stats_after = ({} if before is None else table.of(before.whole)), table.of(after.whole)
+    stats_before, stats_after = ({} if before is None else table.of(before.total)), table.of(after.total)
     moved = []
     for name, metric in table.metrics.items():
         old, new = stats_before.get(name, Stat()), stats_after[name]
-        if name != measure.name and (old.n or new.n) and (look.reads.gold is not None or not metric.needs_gold):
+        if name != measure.name and (old.n or new.n) and (selection.reads.gold is not None or not metric.needs_gold):
             moved.append(Moved(name, level(old), level(new), moved_by(old, new)))
     return tuple(sorted(moved, key=lambda metric: -abs(metric.by)))
 
 
 def _notes(
-    whole_range: WindowSelection, look: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
+    whole_range: WindowSelection, selection: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
 ) -> Iterator[str]:
-    if look.version != whole_range.version:
-        yield f"gold {look.reads.gold} changed its version; only requests of {look.version} are looked at"
-    if not suspects and look.keys:
+    if selection.version != whole_range.version:
+        yield f"gold {selection.reads.gold} changed its version; only requests of {selection.version} are looked at"
+    if not suspects and selection.keys:
         compared = dict.fromkeys(part.dimension for part in candidates(parts))
         reasons = [f"every {name} fares alike" for name in compared]
-        reasons += [_single(look, name) for name in (BUILD, INDEX) if name not in compared]
+        reasons += [_single(selection, name) for name in (BUILD, INDEX) if name not in compared]
         yield f"nothing that is recorded separates good requests from bad ones: {', '.join(reasons)}"
 
 
-def _single(look: WindowSelection, dimension: str) -> str:
+def _single(selection: WindowSelection, dimension: str) -> str:
     """The statement that one build or index answered everything, or that none is recorded."""
-    return f"one {dimension}" if any(getattr(key, dimension) for key in look.keys) else f"no {dimension}"
+    return f"one {dimension}" if any(getattr(key, dimension) for key in selection.keys) else f"no {dimension}"

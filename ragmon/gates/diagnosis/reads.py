@@ -242,21 +242,21 @@ class SideReader:
     """The requests on one side of a cut.
 
     Args:
-        look: The window selection.
+        selection: The window selection.
         begin, end: The time range, seconds since the epoch.
 
     Attributes:
         rows: The counts of each series of audit members.
-        whole: The counts of all of them together.
+        total: The counts of all of them together.
     """
 
-    def __init__(self, look: WindowSelection, begin: float, end: float) -> None:
-        self.look = look
+    def __init__(self, selection: WindowSelection, begin: float, end: float) -> None:
+        self.selection = selection
         self.begin, self.end = begin, end
-        self.rows: dict[SeriesKey, WindowBucket] = look.merged(look.keys, begin, end)
-        self.whole = WindowBucket()
+        self.rows: dict[SeriesKey, WindowBucket] = selection.merged(selection.keys, begin, end)
+        self.total = WindowBucket()
         for row in self.rows.values():
-            self.whole.merge(row)
+            self.total.merge(row)
         self._stats: dict[Measure, Stat] = {}
 
     def stat(self, measure: Measure) -> Stat:
@@ -269,12 +269,12 @@ class SideReader:
         """The requests that fail the gate, by facts; empty where scores are kept as sums only."""
         if not isinstance(measure, GateMetric) or measure.metric.measured:
             return {}
-        scores = ((key, n, measure.score(key)) for key, n in self.whole.cells.items())
+        scores = ((key, n, measure.score(key)) for key, n in self.total.cells.items())
         return {key: n for key, n, score in scores if score is not None and not measure.keeps(score)}
 
     def side(self, measure: Measure, outcome: Outcome, table: ScoreTable) -> Side:
         """The statistics of this side."""
-        stat, steps = self.stat(measure), [s for s in self.look.steps.items() if self.begin <= s[0] < self.end]
+        stat, steps = self.stat(measure), [s for s in self.selection.steps.items() if self.begin <= s[0] < self.end]
         begin, end = min(steps, default=(self.begin, 0))[0], max((s[1] for s in steps), default=self.end)
         unassessed = self._unassessed(measure)
         estimate, unit, calls = self._estimate(measure, outcome, table, stat)
@@ -289,13 +289,13 @@ class SideReader:
             upper=estimate.upper if estimate.value is not None else None,
             n=estimate.n,
             of=unit,
-            records=self.whole.count,
+            records=self.total.count,
             scored=stat.n,
             passed=sum(good for good, _ in known_counts) if complete else None,
             failed=sum(bad for _, bad in known_counts) if complete else None,
             unassessed=unassessed,
-            outside=self.whole.count - stat.n - sum(unassessed.values()),
-            per_minute=60 * (calls or self.whole.count) / max(1.0, end - begin),
+            outside=self.total.count - stat.n - sum(unassessed.values()),
+            per_minute=60 * (calls or self.total.count) / max(1.0, end - begin),
         )
 
     def _unassessed(self, measure: Measure) -> dict[str, int]:
@@ -306,7 +306,7 @@ class SideReader:
 
     def _estimate(self, measure: Measure, outcome: Outcome, table: ScoreTable, stat: Stat) -> tuple[Estimate, str, int]:
         """The estimate as the gate makes it, what its interval counts, and the number of calls where it is known."""
-        if outcome.source == constants.LIVE and not outcome.gate.where and self.look.reads.gold is None:
+        if outcome.source == constants.LIVE and not outcome.gate.where and self.selection.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())
             if total and len({*calls, *rows}) > 1 and isinstance(measure, GateMetric):
@@ -323,11 +323,13 @@ class SideReader:
     def _calls(self) -> tuple[Mapping[str, int], Mapping[str, WindowBucket]]:
         """The number of user calls by stratum (empty where call totals are incomplete), and the rows of kept calls."""
         rows: dict[str, WindowBucket] = {}
-        kept = [key for key in self.look.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
-        for key, row in self.look.merged(kept, self.begin, self.end).items():
+        kept = [key for key in self.selection.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
+        for key, row in self.selection.merged(kept, self.begin, self.end).items():
             rows.setdefault(key.stratum, WindowBucket()).merge(row)
         calls = by_stratum(
-            self.look.state.calls.since(self.begin, self.end), self.look.reads.pipeline, self.look.reads.source
+            self.selection.state.calls.since(self.begin, self.end),
+            self.selection.reads.pipeline,
+            self.selection.reads.source,
         )
         if sum(row.count for row in rows.values()) > SLACK * sum(count.kept for count in calls.values()) + FEW:
             return {}, rows
@@ -336,8 +338,8 @@ class SideReader:
     def _clusters(self, table: ScoreTable, metric: str) -> list[tuple[int, float]]:
         """`(n, sum of scores)` of every gold item, in steps that are not folded yet."""
         items: Table = {}
-        for key in self.look.keys:
-            for table_of_step in self.look.state.series[key].items.window(self.begin, self.end, hours=False):
+        for key in self.selection.keys:
+            for table_of_step in self.selection.state.series[key].items.window(self.begin, self.end, hours=False):
                 add_table(items, table_of_step)
         place = list(table.metrics).index(metric)
         sums = (item_sums(table, facts, place) for facts in items.values())
@@ -349,10 +351,10 @@ def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:
     return tuple(
         Stage(name, _times(before, name), _times(after, name))
         for name in constants.STAGES
-        if after.whole.latency.get(name)
+        if after.total.latency.get(name)
     )
 
 
 def _times(side: SideReader | None, stage: str) -> Times:
-    histogram = {} if side is None else side.whole.latency.get(stage, {})
+    histogram = {} if side is None else side.total.latency.get(stage, {})
     return Times(sum(histogram.values()), stats.quantile(histogram, 0.5), stats.quantile(histogram, 0.95))

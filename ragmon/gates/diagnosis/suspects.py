@@ -204,8 +204,10 @@ class Splitter:
         after: The requests after the change.
     """
 
-    def __init__(self, look: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader) -> None:
-        self._look = look
+    def __init__(
+        self, selection: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader
+    ) -> None:
+        self._look = selection
         self._measure = measure
         self._before, self._after = before, after
 
@@ -375,7 +377,7 @@ class CauseScorer:
     """Scores parts as causes of the change.
 
     Args:
-        look: The window selection.
+        selection: The window selection.
         measure: The measure to follow.
         change: When the measure became worse.
         before: The requests before the change; None without a change.
@@ -383,7 +385,7 @@ class CauseScorer:
         compared: The number of parts that are compared.
     """
 
-    look: WindowSelection
+    selection: WindowSelection
     measure: Measure
     change: ChangePoint
     before: SideReader | None
@@ -442,7 +444,7 @@ class CauseScorer:
         elif evidence >= change.evidence - LIKELY:
             new = first_seen is not None and change.earliest - STEP <= first_seen <= change.latest
             yield _Finding("appeared" if new else "carries", evidence, p)
-        elif first_seen is not None and min(self.look.steps) < first_seen < change.earliest and share >= MIN_SHARE:
+        elif first_seen is not None and min(self.selection.steps) < first_seen < change.earliest and share >= MIN_SHARE:
             yield _Finding("preceded", evidence, p)
 
     def _inside(self, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
@@ -487,4 +489,4 @@ def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
 
 
 def _share(records: int, side: SideReader | None) -> float:
-    return records / side.whole.count if side is not None and side.whole.count else 0.0
+    return records / side.total.count if side is not None and side.total.count else 0.0

@@ -197,7 +197,7 @@ class Rating(msgspec.Struct, omit_defaults=True):
     answerable: tuple[float, bool] | None = None
     relevant_ids: tuple[float, tuple[str, ...]] | None = None
 
-    def hear(self, label: Label, ts: float) -> str:
+    def apply(self, label: Label, ts: float) -> str:
         """Apply a label of the rater.
 
         The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
@@ -321,7 +321,7 @@ class LabelStore:
     def _new_pending() -> PendingLabels:
         return PendingLabels(MAX_ANSWERS, MAX_BYTES, lambda label: _size(label.rater, label))
 
-    def hear(self, label: Label, now: float) -> Consensus | None:
+    def apply(self, label: Label, now: float) -> Consensus | None:
         """Apply a label to an answer whose trace has arrived.
 
         Args:
@@ -337,7 +337,7 @@ class LabelStore:
         previous = answer.raters.get(label.rater)
         rating = Rating() if previous is None else copy(previous)
         given = given_at(label, now)
-        result = rating.hear(label, now if given is None else given)
+        result = rating.apply(label, now if given is None else given)
         size = answer.size + _size(label.rater, rating) - (0 if previous is None else _size(label.rater, previous))
         too_many = previous is None and len(answer.raters) >= RATERS
         if not is_first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
@@ -364,7 +364,7 @@ class LabelStore:
         self._bytes -= 0 if answer is None else answer.size
         return answer is not None
 
-    def keep(self, label: Label, now: float) -> None:
+    def add_pending(self, label: Label, now: float) -> None:
         """Let a label wait for its trace; beyond the limit labels are evicted (`ragmon.gold.labels.ratings`)."""
         self._count(EVICTED, self._pending.put(label, now))
 
@@ -389,7 +389,7 @@ class LabelStore:
         return erased
 
     @property
-    def waiting(self) -> int:
+    def pending(self) -> int:
         """Labels that wait for their traces."""
         return len(self._pending)
 

@@ -23,12 +23,12 @@ class LabelPriority(NamedTuple):
 
     Attributes:
         drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        known: How certain its scores are, in [0, 1].
+        certainty: How certain its scores are, in [0, 1].
         place: A hash of the trace id: a random order among equals, the same on every run.
     """
 
     drawn: int
-    known: float
+    certainty: float
     place: bytes
 
 

@@ -170,18 +170,18 @@ class Layout:
                 self._single.append((key, indexes[position]))
         self._lists = [(name, table(indexed)) for name, indexed in cells.items()]
 
-    def read(self, told: Any, pairs: Sequence[bytes]) -> GroupedAttributes | None:
+    def read(self, values_by_kind: Any, pairs: Sequence[bytes]) -> GroupedAttributes | None:
         """The attributes of a span that are read; None where the span does not match this layout.
 
         Args:
-            told: The attributes' values by kind.
+            values_by_kind: The attributes' values by kind.
             pairs: As many attributes as this layout has.
         """
-        values = [*told.string_value]
+        values = [*values_by_kind.string_value]
         if len(values) != self._texts or list(map(getitem, pairs, self._slices)) != self._prefixes:
             return None
         if self._doubles:
-            values += told.double_value
+            values += values_by_kind.double_value
             if len(values) != self._texts + self._doubles:
                 return None
         for position, key_end, is_read in self._others:
@@ -198,7 +198,7 @@ def _with_values(indexes: FlattenedList, values: Sequence[Any]) -> FlattenedList
         member: [ABSENT if index is ABSENT else values[index] for index in column]
         for member, column in indexes.columns.items()
     }
-    return FlattenedList(indexes.size, indexes.whole, columns)
+    return FlattenedList(indexes.size, indexes.is_complete, columns)
 
 
 def _is_text(pair: bytes, at: int) -> bool:
@@ -252,13 +252,13 @@ class RecentLayouts:
         self._misses_in_row = 0
         self._spans_to_skip = 0
 
-    def read(self, told: Any, pairs: Sequence[bytes]) -> Mapping[str, Any] | None:
+    def read(self, values_by_kind: Any, pairs: Sequence[bytes]) -> Mapping[str, Any] | None:
         """The attributes of a span; None where they should be decoded one at a time."""
         if self._spans_to_skip:
             self._spans_to_skip -= 1
             return None
         for layout in self._layouts:
-            attributes = layout.read(told, pairs)
+            attributes = layout.read(values_by_kind, pairs)
             if attributes is not None:
                 self._misses_in_row = 0
                 return attributes
@@ -270,18 +270,18 @@ class RecentLayouts:
         except LookupError:  # a valid encoding that no exporter uses
             return None
         self._layouts = [layout, *self._layouts[: MAX_LAYOUTS - 1]]
-        return layout.read(told, pairs)
+        return layout.read(values_by_kind, pairs)
 
 
 _kinds: Final[dict[tuple[str, int], RecentLayouts]] = {}
 
 
-def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
+def attributes(scope: str, values_by_kind: Any, raw: Any) -> Mapping[str, Any]:
     """The attributes of a span that are read.
 
     Args:
         scope: The name of the instrumentation.
-        told: The attributes' values by kind: one message `AnyValue` whose fields are lists.
+        values_by_kind: The attributes' values by kind: one message `AnyValue` whose fields are lists.
         raw: The span with its attributes in bytes.
     """
     pairs = raw.attributes[:]
@@ -290,7 +290,7 @@ def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
         recent = RecentLayouts()
         if len(pairs) <= MAX_ATTRIBUTES:
             _add_recent(recent, scope, len(pairs))
-    grouped = recent.read(told, pairs)
+    grouped = recent.read(values_by_kind, pairs)
     return one_by_one(raw) if grouped is None else grouped
 
 

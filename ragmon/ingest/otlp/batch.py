@@ -54,7 +54,7 @@ class ExternalSpan(msgspec.Struct, gc=False):
         failed: Whether its status is an error.
         service: The service of its process, `service.name`; None where that is unknown.
         build: The version of the application, `service.version`.
-        told: The message. A protobuf message keeps its whole request in memory.
+        message: The message. A protobuf message keeps its whole request in memory.
         scope: The name of the instrumentation.
         read: Decodes the message.
     """
@@ -66,13 +66,13 @@ class ExternalSpan(msgspec.Struct, gc=False):
     failed: bool
     service: str | None
     build: str | None
-    told: Any
+    message: Any
     scope: str
     read: Callable[[Any, str], Span]
 
     def span(self) -> Span:
         """The span in the mapper's form, with only the attributes the mapper reads."""
-        return self.read(self.told, self.scope)
+        return self.read(self.message, self.scope)
 
 
 @dataclass(slots=True)
@@ -81,8 +81,8 @@ class SpanBatch:
 
     Attributes:
         spans: The number of all spans.
-        own: The spans of ragmon that hold whole records.
-        foreign: The spans of other instrumentations.
+        native: The spans of ragmon that hold whole records.
+        external: The spans of other instrumentations.
         stages: The number of child spans of ragmon; they add nothing to the record on their root.
         rejected: The number of rejected spans, by reason.
         first: The details of the first rejection; "" where there is none.
@@ -90,8 +90,8 @@ class SpanBatch:
     """
 
     spans: int = 0
-    own: list[NativeSpan] = field(default_factory=list)
-    foreign: list[ExternalSpan] = field(default_factory=list)
+    native: list[NativeSpan] = field(default_factory=list)
+    external: list[ExternalSpan] = field(default_factory=list)
     stages: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     first: str = ""
@@ -99,9 +99,9 @@ class SpanBatch:
 
     def refuse(self, rejected: Rejected) -> None:
         """Count a rejection."""
-        if rejected.lost:
+        if rejected.lost_spans:
             self.first = self.first or str(rejected)
-            self.rejected[rejected.reason] += rejected.lost
+            self.rejected[rejected.reason] += rejected.lost_spans
 
 
 MAX_MESSAGES: Final = 50_000
@@ -358,18 +358,18 @@ _NO_VALUE: Final = (None, "string_value_strindex")
 """Kinds of values that count as unset: none, and an index into a string table that traces do not have."""
 
 
-def value(told: Any) -> Any:
+def value(any_value: Any) -> Any:
     """The value of an attribute as a Python object; bytes become base64 text, as in the JSON encoding.
 
     protobuf itself limits how deep values are nested.
 
     Args:
-        told: A message `AnyValue`.
+        any_value: A message `AnyValue`.
     """
-    kind = told.WhichOneof("value")
+    kind = any_value.WhichOneof("value")
     if kind in _NO_VALUE:
         return None
-    content = getattr(told, kind)
+    content = getattr(any_value, kind)
     if kind == "array_value":
         return [value(member) for member in content.values]
     if kind == "kvlist_value":

@@ -196,7 +196,7 @@ def _repaired(line: bytes, rejections: list[Rejected]) -> ExportRequest | None:
         return None
     try:
         check_span_count(len(parts.spans))
-        request, remaining = msgspec.json.decode(parts.rest), len(parts.spans)
+        request, remaining = msgspec.json.decode(parts.envelope), len(parts.spans)
         for resource_spans in _list_member(request, "resourceSpans"):
             for scope_spans in _list_member(resource_spans, "scopeSpans"):
                 if indexes := _list_member(scope_spans, "spans"):
@@ -389,40 +389,40 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
                     yield decoded, resource
 
 
-def span(told: SpanMessage, scope: str) -> Span:
+def span(message: SpanMessage, scope: str) -> Span:
     """A span in the mapper's form.
 
     Args:
-        told: The message.
+        message: The message.
         scope: The name of the instrumentation.
 
     Raises:
         Rejected: The span is malformed.
     """
-    parent = told.parent_span_id.lower() or _NO_PARENT
-    if not _TRACE_ID.match(told.trace_id):
-        raise wrong_type("traceId", "32 hex digits", told.trace_id)
-    for name, hex_id in (("spanId", told.span_id), ("parentSpanId", parent)):
+    parent = message.parent_span_id.lower() or _NO_PARENT
+    if not _TRACE_ID.match(message.trace_id):
+        raise wrong_type("traceId", "32 hex digits", message.trace_id)
+    for name, hex_id in (("spanId", message.span_id), ("parentSpanId", parent)):
         if not _SPAN_ID.match(hex_id):
             raise wrong_type(name, "16 hex digits", hex_id)
-    for name, hex_id in (("traceId", told.trace_id), ("spanId", told.span_id)):
+    for name, hex_id in (("traceId", message.trace_id), ("spanId", message.span_id)):
         if not hex_id.strip("0"):
             raise wrong_type(name, "an id that is not all zero", hex_id)
     return Span(
-        trace_id=told.trace_id.lower(),
-        span_id=told.span_id.lower(),
+        trace_id=message.trace_id.lower(),
+        span_id=message.span_id.lower(),
         parent_id=None if parent == _NO_PARENT else parent,
-        name=told.name,
-        start_ns=integer("startTimeUnixNano", told.start_time_unix_nano, 0),
-        end_ns=integer("endTimeUnixNano", told.end_time_unix_nano, 0),
-        attributes=plain(told.attributes),
-        events=[Event(event.name, plain(event.attributes)) for event in told.events],
-        failed=told.status.code in _FAILED,
-        dropped=told.dropped_attributes_count,
-        dropped_events=told.dropped_events_count,
+        name=message.name,
+        start_ns=integer("startTimeUnixNano", message.start_time_unix_nano, 0),
+        end_ns=integer("endTimeUnixNano", message.end_time_unix_nano, 0),
+        attributes=plain(message.attributes),
+        events=[Event(event.name, plain(event.attributes)) for event in message.events],
+        failed=message.status.code in _FAILED,
+        dropped=message.dropped_attributes_count,
+        dropped_events=message.dropped_events_count,
         scope=scope,
-        sampled=None if told.flags is None else bool(told.flags & SAMPLED),
-        links=[link.trace_id.lower() for link in told.links] if told.links else (),
+        sampled=None if message.flags is None else bool(message.flags & SAMPLED),
+        links=[link.trace_id.lower() for link in message.links] if message.links else (),
     )
 
 
@@ -472,12 +472,12 @@ def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str 
     trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
     line = _json_record(message.attributes if own else message.attributes[:RECORD_SEARCH_LIMIT])
     if line is not None:
-        batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
+        batch.native.append(NativeSpan(trace_id, span_id, end_ns, line))
     elif own:
         batch.stages += 1
     else:
         is_root = span.parent_id is None
-        batch.foreign.append(
+        batch.external.append(
             ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _identity)
         )
 

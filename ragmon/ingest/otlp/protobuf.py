@@ -131,12 +131,12 @@ def _sort_protobuf(batch: SpanBatch, parsed: _ParsedSpan, scope: str, service: s
         raise wrong_type("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
     keys = span.attributes.key
     if semconv.RAGMON_RECORD in (keys if scope == OWN_SCOPE else keys[:RECORD_SEARCH_LIMIT]):
-        batch.own.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(parsed)))
+        batch.native.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(parsed)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
     else:
         failed = span.status.code == _FAILED
-        batch.foreign.append(
+        batch.external.append(
             ExternalSpan(trace_id, span_id, is_root, end_ns, failed, service, build, parsed, scope, _span)
         )
 
@@ -182,12 +182,12 @@ def _span(parsed: _ParsedSpan, scope: str) -> Span:
     )
 
 
-def span_bytes(found: ExternalSpan) -> ExternalSpan:
+def span_bytes(span: ExternalSpan) -> ExternalSpan:
     """The same span as bytes of its own: a buffered span must not keep its whole parsed request in memory."""
-    if found.read is not _span:
-        return found
-    parsed = found.told
-    return msgspec.structs.replace(found, told=parsed.raw[parsed.at].SerializeToString(), read=_from_bytes)
+    if span.read is not _span:
+        return span
+    parsed = span.message
+    return msgspec.structs.replace(span, message=parsed.raw[parsed.at].SerializeToString(), read=_from_bytes)
 
 
 def _from_bytes(raw_span: bytes, scope: str) -> Span:
@@ -212,7 +212,7 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
     Example:
         >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
         >>> batch = read(body, json=True)
-        >>> batch.spans, batch.foreign, batch.first
+        >>> batch.spans, batch.external, batch.first
         (1, [], "traceId is 32 hex digits, not '0'")
     """
     return read_json(body) if json else read_protobuf(body)

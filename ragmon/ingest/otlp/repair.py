@@ -44,13 +44,13 @@ _SPAN_LIST_PREFIX: Final = b"{[{[{["
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
 
 
-def utf8(found: bytes) -> bytes:
+def utf8(value: bytes) -> bytes:
     r"""Replace each byte of a text that is not valid UTF-8 by a question mark.
 
     >>> utf8(b"caf\xc3"), utf8("café".encode()) == "café".encode()
     (b'caf?', True)
     """
-    return found.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
+    return value.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
 
 
 def json(body: bytes) -> bytes:
@@ -70,11 +70,11 @@ class SplitRequest(NamedTuple):
     """A request in JSON, separated from its spans.
 
     Attributes:
-        rest: The request with an index into `spans` in place of each span.
+        envelope: The request with an index into `spans` in place of each span.
         spans: The bytes of each span.
     """
 
-    rest: bytes
+    envelope: bytes
     spans: list[bytes]
 
 
@@ -105,21 +105,21 @@ def split_request(body: bytes) -> SplitRequest | None:
     return None if open_brackets or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
 
 
-def span(told: bytes) -> Any:
+def span(message: bytes) -> Any:
     """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters.
 
     Raises:
         Rejected: It is no JSON.
     """
     try:
-        return msgspec.json.decode(told)
+        return msgspec.json.decode(message)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if len(told) > _MAX_LENIENT_BYTES:
+        if len(message) > _MAX_LENIENT_BYTES:
             raise Rejected(constants.MALFORMED_JSON, str(error)) from None
     try:
-        decoded = lenient.loads(told, strict=False)
+        decoded = lenient.loads(message, strict=False)
         msgspec.json.encode(decoded)  # fails for a half surrogate pair
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None

@@ -76,16 +76,16 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
         return cls(ids, texts, scores, labels)
 
     @property
-    def known(self) -> bool:
+    def has_all_ids(self) -> bool:
         """Whether all ids are known."""
         return None not in self.ids
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all ids, texts and scores are known."""
         return None not in self.ids and None not in self.texts and None not in self.scores
 
-    def called(self, ids: list[str | None]) -> Documents:
+    def with_ids(self, ids: list[str | None]) -> Documents:
         """The same documents with other ids."""
         return Documents(ids, self.texts, self.scores, self.labels)
 
@@ -192,7 +192,7 @@ def _from_flattened(name: str) -> Source:
         entries = flattened(span.attributes, name)
         if not entries.size:
             return None
-        return entries if entries.whole and not span.dropped else ATTRIBUTES_DROPPED
+        return entries if entries.is_complete and not span.dropped else ATTRIBUTES_DROPPED
 
     return read
 
@@ -288,7 +288,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """The output documents of a reranker, in its order."""
         return self._read(span, RERANKED)
 
-    def given(self, span: Span) -> SpanDocuments | None:
+    def reranker_input(self, span: Span) -> SpanDocuments | None:
         """The input documents of a reranker."""
         return self._read(span, GIVEN)
 
@@ -308,13 +308,13 @@ class DocumentReader(msgspec.Struct, frozen=True):
                 documents = (
                     self._from_columns(entries) if isinstance(entries, FlattenedList) else self._from_rows(entries)
                 )
-                if not lists and documents.whole:
+                if not lists and documents.is_complete:
                     return SpanDocuments(documents)
                 lists.append(documents)
         if not lists:
             return SpanDocuments(None, reason) if reason else None
         documents = _combined(lists)
-        if documents.known:
+        if documents.has_all_ids:
             return SpanDocuments(documents)
         not_captured = not any((*documents.ids, *documents.labels, *documents.texts))
         return SpanDocuments(documents, reason or (CONTENT_NOT_CAPTURED if not_captured else constants.NO_IDS))
@@ -326,7 +326,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         columns = {name: column[:MAX_DOCUMENTS] for name, column in table.columns.items()}
         size = min(table.size, MAX_DOCUMENTS)
         if self.id_from is not None or not columns.keys() <= MEMBERS:
-            return self._from_rows(FlattenedList(size, table.whole, columns).rows())
+            return self._from_rows(FlattenedList(size, table.is_complete, columns).rows())
         unknown: list[None] = [None] * size
         return Documents(
             list(map(as_id, columns.get("id", unknown))),
@@ -339,21 +339,21 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """Decode one document, in a list or not."""
         return document(entry, self.id_from)
 
-    def named(self, documents: Documents) -> SpanDocuments | None:
+    def with_derived_ids(self, documents: Documents) -> SpanDocuments | None:
         """Documents without ids of their own, with the ids in their metadata or the hashes of their texts as ids."""
         alternatives = [documents.labels]
         if self.content_hash:
             alternatives.append(list(map(_digest, documents.texts)))
         for names in alternatives:
-            renamed = documents.called([own or name for own, name in zip(documents.ids, names, strict=True)])
-            if renamed.known:
+            renamed = documents.with_ids([own or name for own, name in zip(documents.ids, names, strict=True)])
+            if renamed.has_all_ids:
                 return SpanDocuments(renamed)
         return None
 
 
 def _combined(lists: Sequence[Documents]) -> Documents:
     """The first list with all ids, else the first list; unknown values come from other lists of the same length."""
-    best = next((documents for documents in lists if documents.known), lists[0])
+    best = next((documents for documents in lists if documents.has_all_ids), lists[0])
     aligned = [
         best,
         *(documents for documents in lists if documents is not best and len(documents.ids) == len(best.ids)),
@@ -394,27 +394,27 @@ class IdLookup:
         self._trace = trace
         self._reader = reader
 
-    def complete(self, found: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
+    def complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
         """A list of documents with its missing ids, where they can be found; otherwise unchanged.
 
         Args:
-            found: The documents of a step.
+            documents: The documents of a step.
             inner: The documents of the steps inside it.
         """
-        if found.documents is None or found.reason != constants.NO_IDS:
-            return found  # if a limit cut the span, they had ids that others would not match
+        if documents.documents is None or documents.reason != constants.NO_IDS:
+            return documents  # if a limit cut the span, they had ids that others would not match
         for other in inner:
-            matched = _with_ids_of(found.documents, other)
+            matched = _with_ids_of(documents.documents, other)
             if matched is not None:
                 return SpanDocuments(matched)
         if self._reader.id_from is None:
-            keys = list(zip(found.documents.texts, found.documents.labels, strict=True))
-            renamed = found.documents.called([self._ids_by_content.get(key) for key in keys])
-            if renamed.known:
+            keys = list(zip(documents.documents.texts, documents.documents.labels, strict=True))
+            renamed = documents.documents.with_ids([self._ids_by_content.get(key) for key in keys])
+            if renamed.has_all_ids:
                 return SpanDocuments(renamed)
             if any(key in self._ids_by_content for key in keys):
-                return found  # they have ids of their own, which the ids in their metadata would not match
-        return self._reader.named(found.documents) or found
+                return documents  # they have ids of their own, which the ids in their metadata would not match
+        return self._reader.with_derived_ids(documents.documents) or documents
 
     @cached_property
     def _ids_by_content(self) -> dict[_Key, str | None]:
@@ -438,11 +438,11 @@ def _key(document: Document) -> _Key:
 def _with_ids_of(documents: Documents, other: SpanDocuments) -> Documents | None:
     """Documents with the ids of another list; None where that list may hold other documents."""
     others = other.documents
-    if others is None or not others.known or len(others.ids) != len(documents.ids):
+    if others is None or not others.has_all_ids or len(others.ids) != len(documents.ids):
         return None
     pairs = zip(documents.texts, others.texts, strict=True)
     equal = all(text == other_text or None in (text, other_text) for text, other_text in pairs)
-    return documents.called(others.ids) if equal else None
+    return documents.with_ids(others.ids) if equal else None
 
 
 def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:

@@ -141,9 +141,9 @@ def output_messages(span: Span) -> list[Message]:
     )
 
 
-def last(said: list[Message], *roles: str) -> str | None:
+def last(messages: list[Message], *roles: str) -> str | None:
     """The text of the last message of one of the roles that has a text."""
-    for entry in reversed(said):
+    for entry in reversed(messages):
         if entry.role in roles and entry.text is not None:
             return entry.text
     return None

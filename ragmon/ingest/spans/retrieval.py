@@ -15,19 +15,19 @@ RRF_K: Final = 60
 T = TypeVar("T")
 
 
-def ids_of(found: SpanDocuments | None) -> list[str] | None:
+def ids_of(documents: SpanDocuments | None) -> list[str] | None:
     """The ids of a list, in its order; None where one of them is unknown."""
-    return None if found is None or found.documents is None else _complete_or_none(found.documents.ids)
+    return None if documents is None or documents.documents is None else _complete_or_none(documents.documents.ids)
 
 
-def texts_of(found: SpanDocuments) -> list[str] | None:
+def texts_of(documents: SpanDocuments) -> list[str] | None:
     """The texts of a list; None where one of them is unknown, or the list is empty."""
-    return None if found.documents is None else _complete_or_none(found.documents.texts) or None
+    return None if documents.documents is None else _complete_or_none(documents.documents.texts) or None
 
 
-def scores_of(found: SpanDocuments) -> list[float] | None:
+def scores_of(documents: SpanDocuments) -> list[float] | None:
     """The scores of a list; None where one of them is unknown, or the list is empty."""
-    return None if found.documents is None else _complete_or_none(found.documents.scores) or None
+    return None if documents.documents is None else _complete_or_none(documents.documents.scores) or None
 
 
 def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
@@ -35,9 +35,9 @@ def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
     return None if None in column else cast("list[T]", [*column])
 
 
-def is_subset_or_reordering(found: SpanDocuments, pool: SpanDocuments) -> bool:
+def is_subset_or_reordering(documents: SpanDocuments, pool: SpanDocuments) -> bool:
     """Whether a list is a reordering or a selection of another one."""
-    ids, others = ids_of(found), ids_of(pool)
+    ids, others = ids_of(documents), ids_of(pool)
     return ids is not None and others is not None and ids != others and set(ids) <= set(others)
 
 
@@ -148,7 +148,7 @@ class Retrievals:
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
         reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, CONTENT_NOT_CAPTURED))
-        given = self._naming.complete(self._reader.given(span) or SpanDocuments(None))
+        given = self._naming.complete(self._reader.reranker_input(span) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]

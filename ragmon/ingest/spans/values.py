@@ -87,12 +87,12 @@ class FlattenedList(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         size: The number of entries.
-        whole: Whether no index before the last one is missing.
+        is_complete: Whether no index before the last one is missing.
         columns: The values of each member in the order of the entries; `ABSENT` for an entry without the member.
     """
 
     size: int = 0
-    whole: bool = True
+    is_complete: bool = True
     columns: Mapping[str, Sequence[Any]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -133,13 +133,13 @@ def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     return table((cell, attributes[key]) for cell, key in cells)
 
 
-def listed(held: Mapping[str, Any], name: str) -> FlattenedList:
+def listed(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     """The list with any name; its members are what follows `name.N.` in the keys.
 
     >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows()
     [{'text': 'a'}, {'text': 'b'}]
     """
-    return table((cell, value) for key, value in held.items() if (cell := _cell(key, name)) is not None)
+    return table((cell, value) for key, value in attributes.items() if (cell := _cell(key, name)) is not None)
 
 
 def table(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:

@@ -31,7 +31,7 @@ class RequestLimits:
         free: Decompressed bytes up to which the ratio does not matter.
         deadline: Seconds in which the headers must arrive, and then the body.
         in_flight: Requests that were received completely and are not answered yet.
-        held: Bytes of all bodies together; small bodies may use a sixth of it in addition.
+        memory: Bytes of all bodies together; small bodies may use a sixth of it in addition.
         small: Bytes up to which a body is small: it waits for no turn, and may use the additional memory.
         turns: Large bodies decoded or written at once; decoding one takes several times its bytes.
     """
@@ -43,7 +43,7 @@ class RequestLimits:
     free: int = 1 << 20
     deadline: float = 32.0
     in_flight: int = 64
-    held: int = 64 << 20
+    memory: int = 64 << 20
     small: int = 256 << 10
     turns: int = 2
 

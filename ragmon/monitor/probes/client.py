@@ -99,11 +99,11 @@ class ProbeCapture:
 
     def _start_installation(self, settings: Settings) -> Installation:
         pipelines = {name: replace(pipeline, export=ExportTable()) for name, pipeline in settings.pipelines.items()}
-        common = replace(settings.common, export=ExportTable())
+        common = replace(settings.unconfigured, export=ExportTable())
         # A probe names its question, and the embedder may exist only in the application.
         gold = tuple(replace(spec, embed=None) for spec in settings.gold)
         probe_settings = replace(
-            settings, export=ExportTable(), common=common, pipelines=pipelines, gold=gold, disabled=False
+            settings, export=ExportTable(), unconfigured=common, pipelines=pipelines, gold=gold, disabled=False
         )
         spent = default_folder(application_identity(settings))
         try:
@@ -176,7 +176,7 @@ def _calls(installation: Installation) -> dict[tuple[str, str], int]:
 
 def _unjudged(settings: Settings) -> Settings:
     pipelines = {name: replace(pipeline, judges={}) for name, pipeline in settings.pipelines.items()}
-    return replace(settings, common=replace(settings.common, judges={}), pipelines=pipelines)
+    return replace(settings, unconfigured=replace(settings.unconfigured, judges={}), pipelines=pipelines)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class ProbeClient:
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
-        declared = target.site or TracedFunction(ask)
+        declared = target.traced_function or TracedFunction(ask)
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )

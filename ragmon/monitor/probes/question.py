@@ -148,10 +148,10 @@ class Target(Protocol):
     """The target of a probe.
 
     Attributes:
-        site: The settings of its own decorator; None where it is not traced.
+        traced_function: The settings of its own decorator; None where it is not traced.
     """
 
-    site: TracedFunction | None
+    traced_function: TracedFunction | None
 
     def __call__(self, text: str, sending: InFlight) -> Any:
         """Send the question; returns an answer, a stream of one, or an awaitable."""

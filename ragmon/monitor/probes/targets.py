@@ -107,7 +107,7 @@ class HttpTarget:
         RagmonError: The URL or a header is invalid.
     """
 
-    site: TracedFunction | None = None
+    traced_function: TracedFunction | None = None
 
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
         hint = 'https://rag.example/answer; a password goes into headers = { Authorization = "..." }'
@@ -201,7 +201,7 @@ class FunctionTarget:
 
     Attributes:
         function: The function.
-        site: The settings of its own `@ragmon.trace`; None without one.
+        traced_function: The settings of its own `@ragmon.trace`; None without one.
 
     Raises:
         RagmonError: There is no such function.
@@ -209,7 +209,7 @@ class FunctionTarget:
 
     def __init__(self, path: str) -> None:
         self.function = _import_function(path)
-        self.site = traced_as(self.function)
+        self.traced_function = traced_as(self.function)
 
     def __call__(self, text: str, sending: InFlight) -> Any:
         """Call the function."""
@@ -267,11 +267,11 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def read_to_end(found: Any, loop: EventLoopThread, sending: InFlight) -> None:
+def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
     """Read an answer to its end, as a user would: a stream that is not consumed was never produced.
 
     Args:
-        found: The value a target returned.
+        content: The value a target returned.
         loop: Runs awaitables.
         sending: The in-flight state, with the deadline.
 
@@ -279,15 +279,15 @@ def read_to_end(found: Any, loop: EventLoopThread, sending: InFlight) -> None:
         TimeoutError: It took too long.
         Exception: Any exception of the application.
     """
-    while inspect.isawaitable(found):
-        found = loop.run(found, sending)
-    body = (getattr(found, "__dict__", None) or {}).get(_STREAM_ATTRIBUTE)
+    while inspect.isawaitable(content):
+        content = loop.run(content, sending)
+    body = (getattr(content, "__dict__", None) or {}).get(_STREAM_ATTRIBUTE)
     if isinstance(body, AsyncIterable):
-        found = body
-    if isinstance(found, AsyncIterable):
-        loop.run(_consume(found), sending)
-    elif isinstance(found, Iterator):
-        for _ in found:
+        content = body
+    if isinstance(content, AsyncIterable):
+        loop.run(_consume(content), sending)
+    elif isinstance(content, Iterator):
+        for _ in content:
             sending.left()
 
 

@@ -50,13 +50,13 @@ class RemainingRequest(NamedTuple):
     removed: int
 
 
-def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> RemainingRequest:
+def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> RemainingRequest:
     """Remove the spans of some traces from a request.
 
     A request that cannot be decoded but contains one of the ids is removed as a whole.
 
     Args:
-        form: Its encoding: `protobuf`, `json`, or `record`.
+        encoding: Its encoding: `protobuf`, `json`, or `record`.
         body: The request.
         traces: The trace ids, 32 lower-case hex digits.
 
@@ -65,18 +65,18 @@ def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> Remaining
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _REMOVERS[form](body, traces)
+        return _REMOVERS[encoding](body, traces)
     except _UNREADABLE:
         lowered = body.lower()
         is_contained = any(trace.encode() in lowered or _id_bytes(trace) in body for trace in traces)
         return RemainingRequest(None, 1) if is_contained else RemainingRequest(body, 0)
 
 
-def keep_trace(form: str, body: bytes, trace: str) -> bytes:
+def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
     """Keep only the spans of one trace; a request that cannot be decoded stays as it is.
 
     Args:
-        form: Its encoding: `protobuf`, `json`, or `record`.
+        encoding: Its encoding: `protobuf`, `json`, or `record`.
         body: The request.
         trace: The trace id, 32 lower-case hex digits.
 
@@ -85,7 +85,7 @@ def keep_trace(form: str, body: bytes, trace: str) -> bytes:
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
-        return _REMOVERS[form](body, _AllExcept(trace)).body or b""
+        return _REMOVERS[encoding](body, _AllExcept(trace)).body or b""
     except _UNREADABLE:
         return body
 
@@ -362,7 +362,7 @@ class _Eraser(JournalReaderBase):
             with self._transaction():
                 for trace in self._selection.traces:
                     failures.delete(self._connection, "lower(trace_id) = ?", trace)
-        for pending in self.bodies():
+        for pending in self.pending_requests():
             self._erase_from_pending(pending)
         for request in self.quarantined():
             self._erase_from_quarantine(request)
@@ -378,8 +378,8 @@ class _Eraser(JournalReaderBase):
                     if entry is not None and self._selection.record(entry) and entry.trace_id:
                         yield _trace_of(entry)
         requests = chain(
-            ((request.form, request.body) for request in self.bodies()),
-            ((request.form, request.body) for request in self.quarantined()),
+            ((request.encoding, request.body) for request in self.pending_requests()),
+            ((request.encoding, request.body) for request in self.quarantined()),
         )
         for form, body in requests:
             record = _read(body) if form == RECORD else None
@@ -417,7 +417,7 @@ class _Eraser(JournalReaderBase):
         return b"\n".join(kept), places, labels
 
     def _erase_from_pending(self, request: PendingRequest) -> None:
-        remaining = remove_traces(request.form, request.body, self._selection.traces)
+        remaining = remove_traces(request.encoding, request.body, self._selection.traces)
         if not remaining.removed:
             return
         with self._transaction():
@@ -434,7 +434,7 @@ class _Eraser(JournalReaderBase):
 
     def _erase_from_quarantine(self, request: QuarantinedRequest) -> None:
         """Quarantined requests were counted when they were quarantined, so no counts change."""
-        remaining = remove_traces(request.form, request.body, self._selection.traces)
+        remaining = remove_traces(request.encoding, request.body, self._selection.traces)
         if not remaining.removed and request.trace_id not in self._selection.traces:
             return
         with self._transaction():

@@ -93,12 +93,14 @@ class JournalBatch:
         """
         return reader.records_of_traces(self._connection, trace_ids)
 
-    def hold(self, arrival: float, form: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0) -> int:
+    def add_pending(
+        self, arrival: float, encoding: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0
+    ) -> int:
         """Write a pending request: its spans wait for the rest of their traces.
 
         Args:
             arrival: Its arrival time, seconds since the epoch.
-            form: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
+            encoding: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
             body: The request, not compressed.
             waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted already.
             lowest: The sampling threshold at arrival: the smallest draw that was kept.
@@ -108,10 +110,10 @@ class JournalBatch:
         """
         ids = b"".join(waits)
         add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
-        sum_of = checksum(float(arrival), form, body, lowest, ids)
-        return self._connection.execute(add, (arrival, form, lowest, sum_of, ids, body)).lastrowid or 0
+        sum_of = checksum(float(arrival), encoding, body, lowest, ids)
+        return self._connection.execute(add, (arrival, encoding, lowest, sum_of, ids, body)).lastrowid or 0
 
-    def release(self, seqs: Iterable[int]) -> int:
+    def delete_pending(self, seqs: Iterable[int]) -> int:
         """Delete requests that are no longer pending; unknown numbers are ignored.
 
         Returns:
@@ -160,7 +162,7 @@ class JournalBatch:
         quarantine.add(self._connection, arrival, quarantine.SCORING, trace_id, erasure.RECORD, line)
         return True
 
-    def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
+    def finished_traces(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
         """Finished traces with their times; a negative time means erased and not counted by a server yet."""
         return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
 
@@ -168,7 +170,7 @@ class JournalBatch:
         """The traces whose spans became records."""
         return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
 
-    def remember(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
+    def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
         """Record that traces are finished.
 
         Args:
@@ -179,7 +181,7 @@ class JournalBatch:
         rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
         self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
 
-    def fail(self, failures: Iterable[Failure]) -> None:
+    def add_failures(self, failures: Iterable[Failure]) -> None:
         """Write requests that failed a gate; a failure that is there already is replaced."""
         self._index.add(failures)
 
@@ -276,7 +278,7 @@ class Journal(JournalReaderBase):
         with suppress(sqlite3.Error):
             self._connection.close()
         self._is_lost = True
-        self._carried_keys = self._keys.held()
+        self._carried_keys = self._keys.in_memory()
         self.set_aside = files.quarantine_file(self.path, self._clock())
         self._continue_in_new_file()
         return self.set_aside
@@ -320,9 +322,9 @@ class Journal(JournalReaderBase):
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
-            self._keys.kept()
+            self._keys.committed()
         except BaseException:
-            self._keys.undone()
+            self._keys.rolled_back()
             self._index.forget_series()
             with suppress(sqlite3.Error):
                 self._connection.rollback()

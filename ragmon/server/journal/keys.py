@@ -37,7 +37,7 @@ class Keys:
     """The keys of one journal.
 
     Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
-    transaction become valid with `kept` (after the commit), and are dropped with `undone` (after a rollback).
+    transaction become valid with `committed` (after the commit), and are dropped with `rolled_back` (after a rollback).
 
     Args:
         connection: The journal.
@@ -57,7 +57,7 @@ class Keys:
             self._growing.update(_decode(blob))
             last = seq
         self._begin_generation(last)
-        self.undone()
+        self.rolled_back()
 
     def _begin_generation(self, last: int) -> None:
         """End the growing generation; it is sorted into the table next. `last` is the number of its last claim."""
@@ -66,7 +66,7 @@ class Keys:
         self._position = 0
         self._last = last
 
-    def undone(self) -> None:
+    def rolled_back(self) -> None:
         """Drop the changes of a transaction that was rolled back."""
         self._new: set[bytes] = set()
         self._merged = 0
@@ -132,7 +132,7 @@ class Keys:
             self._connection.execute("DELETE FROM claims WHERE seq <= ?", (self._last,))
             self._is_complete = True
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Apply the changes of a transaction that was committed."""
         self._growing |= self._new
         self._position += self._merged
@@ -140,9 +140,9 @@ class Keys:
         if self._is_complete:
             (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM claims").fetchone()
             self._begin_generation(last)
-        self.undone()
+        self.rolled_back()
 
-    def held(self) -> set[bytes]:
+    def in_memory(self) -> set[bytes]:
         """The most recent keys, those in memory."""
         return self._growing | self._merging
 

@@ -188,7 +188,7 @@ class QuarantinedRequest(NamedTuple):
         arrival: Its arrival time, seconds since the epoch.
         step: The processing step that failed: `assembling`, `scoring` or `reading`.
         trace_id: Its trace id, 32 hex digits; "" if there is none.
-        form: Its encoding: `protobuf` or `json` for spans, `record` for a line of the journal.
+        encoding: Its encoding: `protobuf` or `json` for spans, `record` for a line of the journal.
         size: Its size in bytes.
         body: The spans or the line; empty if too large to keep.
     """
@@ -197,7 +197,7 @@ class QuarantinedRequest(NamedTuple):
     arrival: float
     step: str
     trace_id: str
-    form: str
+    encoding: str
     size: int
     body: bytes
 

@@ -62,7 +62,7 @@ class PendingRequest(NamedTuple):
     Attributes:
         seq: Its sequence number.
         arrival: Its arrival time, seconds since the epoch.
-        form: Its encoding: `protobuf`, `json`, or `record`.
+        encoding: Its encoding: `protobuf`, `json`, or `record`.
         body: The request, or the record.
         lowest: The sampling threshold at arrival: the smallest draw that was kept.
         waits: The ids of the traces whose spans wait, one after the other.
@@ -70,7 +70,7 @@ class PendingRequest(NamedTuple):
 
     seq: int
     arrival: float
-    form: str
+    encoding: str
     body: bytes
     lowest: int = 0
     waits: bytes = b""
@@ -151,7 +151,7 @@ class JournalReaderBase:
             _check(f"row {values[0]}", expected, checksum(*values))
             yield JournalRow._make(values)
 
-    def books(self, after: int = 0) -> Iterator[RowCounts]:
+    def row_counts(self, after: int = 0) -> Iterator[RowCounts]:
         """Rows in order without their lines, which are not read.
 
         Args:
@@ -164,7 +164,7 @@ class JournalReaderBase:
             self.path, map(RowCounts._make, self._each("seq, arrival, n, counts", "rows", after))
         )
 
-    def bodies(self) -> Iterator[PendingRequest]:
+    def pending_requests(self) -> Iterator[PendingRequest]:
         """Pending requests, in order.
 
         Raises:
@@ -204,7 +204,7 @@ class JournalReaderBase:
             select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
             return dict(self._connection.execute(select, (since,)))
 
-    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+    def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
         """The ids of traces that became records or were erased, however long ago.
 
         Raises:

@@ -251,12 +251,12 @@ def _bodies(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
         yield seq, arrival, form, threshold, checksum(arrival, form, body, threshold, waits), waits, body
 
 
-def _waiting_traces(form: str, body: bytes) -> set[bytes]:
+def _waiting_traces(encoding: str, body: bytes) -> set[bytes]:
     """The ids of the third-party traces in a request, whose spans may wait; none if it cannot be read any more."""
     from ragmon.ingest.otlp.protobuf import read  # noqa: PLC0415 - a heavy import, needed once for a journal
 
     try:
-        return {span.trace_id for span in read(body, json=form == "json").foreign}
+        return {span.trace_id for span in read(body, json=encoding == "json").external}
     except Rejected:
         return set()
 

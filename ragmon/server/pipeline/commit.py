@@ -40,17 +40,17 @@ def answers_to(batch: JournalBatch, labels: Iterable[Label], row: WriteBatch) ->
     return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
 
 
-def lines_of(entries: Iterable[Entry], told: set[str]) -> Iterator[bytes]:
+def lines_of(entries: Iterable[Entry], stored_answers: set[str]) -> Iterator[bytes]:
     """Journal lines of entries; of all labels on one answer in a row, only the first holds the answer.
 
     Args:
         entries: Entries of a row.
-        told: Trace ids whose answers a label of this row holds; those of these entries are added.
+        stored_answers: Trace ids whose answers a label of this row holds; those of these entries are added.
     """
     for entry in entries:
         if isinstance(entry, Label) and entry.answer is not None:
-            is_stored = entry.trace_id in told
-            told.add(entry.trace_id)
+            is_stored = entry.trace_id in stored_answers
+            stored_answers.add(entry.trace_id)
             yield encode_entry(msgspec.structs.replace(entry, answer=None) if is_stored else entry)
         else:
             yield encode_entry(entry)
@@ -68,7 +68,7 @@ NO_REPLY: Final = "no_reply"
 
 def is_probed(trace_id: bytes, traces: TraceTracker, row: WriteBatch) -> bool:
     """Whether a native record of a trace arrived and was counted as a probe."""
-    return trace_id in row.probed or traces.probed(trace_id)
+    return trace_id in row.probe_traces or traces.is_probe(trace_id)
 
 
 def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
@@ -77,21 +77,21 @@ def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: Tra
     Returns:
         Whether the record is that of a probe; it is accounted for then.
     """
-    is_final = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
+    is_final = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early_probe_records
     reply = traces.replies.get(trace_id)
     if is_final:
         row.counts.duplicate += 1
     elif reply is None:
         return False
     else:
-        row.own.append(trace_id)
-        row.probed.add(trace_id)
-        if reply.came:
+        row.native_traces.append(trace_id)
+        row.probe_traces.add(trace_id)
+        if reply.arrived:
             _put_record(trace_id, record, reply, batch, traces, row)
         else:
             joined = join_reply(record, reply.record)
-            seq = batch.hold(row.arrival, RECORD, encode_entry(joined), [trace_id])
-            row.early[trace_id] = PendingProbeRecord(trace_id, joined, seq)
+            seq = batch.add_pending(row.arrival, RECORD, encode_entry(joined), [trace_id])
+            row.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
     return True
 
 
@@ -99,10 +99,10 @@ def put_overdue(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> N
     """Add the application's records of probes whose replies have arrived since, or are overdue."""
     for pending, reply in list(traces.ahead.due(traces.replies, row.arrival)):
         row.overdue.append(pending.trace_id)
-        row.probed.add(pending.trace_id)
-        if pending.seq and not batch.release([pending.seq]):  # another process erased it
+        row.probe_traces.add(pending.trace_id)
+        if pending.seq and not batch.delete_pending([pending.seq]):  # another process erased it
             count(row.counts.ignored, ERASED)
-            batch.remember([pending.trace_id], row.arrival)
+            batch.mark_finished([pending.trace_id], row.arrival)
         else:
             _put_record(pending.trace_id, pending.record, reply, batch, traces, row)
 
@@ -123,7 +123,7 @@ def _put_record(
         joined = join_reply(record, reply.record)
     count(row.counts.probed, JOINED if has_reply else NO_REPLY)
     row.put(joined, encode_entry(joined))
-    batch.remember([trace_id], row.arrival, recorded=True)
+    batch.mark_finished([trace_id], row.arrival, recorded=True)
 
 
 def _finalise_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
@@ -131,14 +131,14 @@ def _finalise_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, 
     row.counts.received += 1
     row.answered.add(trace_id)
     number = traces.replies.number(trace_id)
-    exists = not number or bool(batch.release([number]))
+    exists = not number or bool(batch.delete_pending([number]))
     count(row.counts.ignored, ERASED, int(not exists))
     return exists
 
 
 def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
     """Store waiting replies in the journal; returns their numbers."""
-    return {trace_id: batch.hold(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
+    return {trace_id: batch.add_pending(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
 
 
 def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
@@ -146,7 +146,7 @@ def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteB
 
     A record of the application that arrives later is a duplicate.
     """
-    replies = [reply for reply in traces.alone(row.arrival) if reply[0] not in row.answered]
+    replies = [reply for reply in traces.overdue_replies(row.arrival) if reply[0] not in row.answered]
     for trace_id, record in replies:
         if not _finalise_reply(trace_id, batch, traces, row):
             continue
@@ -154,7 +154,7 @@ def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteB
             row.counts.duplicate += 1
         else:
             row.put(record, encode_entry(record))
-            batch.remember([trace_id], row.arrival, recorded=True)
+            batch.mark_finished([trace_id], row.arrival, recorded=True)
     waiting = {trace_id: reply for trace_id, reply in traces.replies.loose().items() if trace_id not in row.answered}
     row.replies.update(store_replies(waiting, batch, row.arrival))
 
@@ -194,17 +194,21 @@ def write_batch(
     for request in requests:
         row.counts.add(request.counts)
         _put_entries(row, request.entries, answers)
-        pieces = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
+        pieces = traces.sort(request.external, row, batch.finished_traces(traces.new(request.external)))
         if pieces:
             trace_ids = sorted({span.trace_id for span in pieces})
-            row.held.append(
-                (request, pieces, batch.hold(now, request.form.value, request.body, trace_ids, traces.lowest))
+            row.waiting_spans.append(
+                (
+                    request,
+                    pieces,
+                    batch.add_pending(now, request.encoding.value, request.body, trace_ids, traces.lowest),
+                )
             )
     count(row.counts.ignored, ERASED, len(traces.forgotten))
     traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
-    batch.release(traces.released)
-    batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
+    batch.delete_pending(traces.released)
+    batch.mark_finished([*row.ignored_traces, *traces.forgotten, *traces.unknown], now)
     return row
 
 
@@ -221,10 +225,10 @@ def write_without_row(journal: Journal, traces: TraceTracker, failures: list[Fai
     if not (failures or traces.released or unstored):
         return
     with journal.begin() as batch:
-        batch.fail(failures)
-        batch.release(traces.released)
+        batch.add_failures(failures)
+        batch.delete_pending(traces.released)
         numbers = store_replies(unstored, batch, now)
-    traces.replies.held(numbers)
+    traces.replies.mark_stored(numbers)
     failures.clear()
     traces.released.clear()
 
@@ -243,28 +247,28 @@ def _put_native(
 
     Of the two records of a probe the first counts, where it did not wait for the other one.
     """
-    records = [native for request in requests for native in request.whole]
+    records = [native for request in requests for native in request.native]
     row.counts.received += len(records)
     fresh = [native for native in records if native.ended >= oldest]
     if len(fresh) < len(records):
         count(row.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
-        row.counts.own += len(records) - len(fresh)  # they arrived
+        row.counts.native += len(records) - len(fresh)  # they arrived
     duplicates = batch.claim([native.key for native in fresh])
     recorded = batch.recorded({native.trace_id for native in fresh})
     for place, native in enumerate(fresh):
-        row.counts.own += place not in duplicates
+        row.counts.native += place not in duplicates
         from_prober = is_from_prober(native.record)
         is_known = is_probed(native.trace_id, traces, row) if from_prober else native.trace_id in recorded
         if place in duplicates or is_known:
             row.counts.duplicate += 1
         elif not put_joined(native.trace_id, native.record, batch, traces, row):
             row.put(native.record, native.line)
-            row.own.append(native.trace_id)
+            row.native_traces.append(native.trace_id)
             if native.record.source == constants.PROBE:
-                row.probed.add(native.trace_id)
+                row.probe_traces.add(native.trace_id)
             if from_prober:
                 recorded.add(native.trace_id)
-                batch.remember([native.trace_id], row.arrival, recorded=True)
+                batch.mark_finished([native.trace_id], row.arrival, recorded=True)
 
 
 def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> list[Label]:
@@ -272,7 +276,7 @@ def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -
     traces_ready = traces.ready
     if not traces_ready:
         return []
-    done = batch.known(trace.trace_id for trace in traces_ready)
+    done = batch.finished_traces(trace.trace_id for trace in traces_ready)
     forgotten = sum(arrival < 0 for arrival in done.values())
     count(row.counts.ignored, ERASED, forgotten)
     count(row.counts.ignored, LATE, len(done) - forgotten)
@@ -289,9 +293,9 @@ def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -
         row.counts.add(trace.counts)
         if trace.aside:
             batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
-    batch.remember([trace.trace_id for trace in traces_ready if not trace.made], row.arrival)
-    written = [trace.trace_id for trace in traces_ready if trace.made and trace.trace_id not in row.early]
-    batch.remember(written, row.arrival, recorded=True)
+    batch.mark_finished([trace.trace_id for trace in traces_ready if not trace.made], row.arrival)
+    written = [trace.trace_id for trace in traces_ready if trace.made and trace.trace_id not in row.early_probe_records]
+    batch.mark_finished(written, row.arrival, recorded=True)
     return [label for trace in fresh for label in trace.labels]
 
 

@@ -49,7 +49,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         unknown: Fields that are missing in a request's spans, by `field|reason`.
         labels: Labels, by result.
         probed: Applications' own records of probes of this server, by result.
-        own: Native records that producers sent; compared with the totals that producers report.
+        native: Native records that producers sent; compared with the totals that producers report.
     """
 
     received: int = 0
@@ -60,13 +60,13 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     unknown: dict[str, int] = {}
     labels: dict[str, int] = {}
     probed: dict[str, int] = {}
-    own: int = 0
+    native: int = msgspec.field(default=0, name="own")
 
     def add(self, other: BatchCounts) -> None:
         """Add other counts."""
         self.received += other.received
         self.duplicate += other.duplicate
-        self.own += other.own
+        self.native += other.native
         for counts, other_counts in zip(self._parts(), other._parts(), strict=True):
             add_counts(counts, other_counts)
 
@@ -125,26 +125,26 @@ class QueuedRequest:
     """A decoded request that waits to be journalled.
 
     Attributes:
-        done: Resolved when the request is on disk.
+        future: Resolved when the request is on disk.
         size: Its size in bytes.
-        whole: The native records in it.
-        foreign: Third-party spans, which wait for the rest of their traces.
+        native: The native records in it.
+        external: Third-party spans, which wait for the rest of their traces.
         entries: Totals, labels and acknowledgements.
         counts: Counts of everything else in it.
-        taken: The response to its sender.
+        result: The response to its sender.
         body: Its body as it arrived, kept while spans of it wait.
-        form: The encoding of the body.
+        encoding: The encoding of the body.
     """
 
-    done: Future[Any] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)
     size: int = 0
-    whole: list[NativeRecord] = field(default_factory=list)
-    foreign: list[ExternalSpan] = field(default_factory=list)
+    native: list[NativeRecord] = field(default_factory=list)
+    external: list[ExternalSpan] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     counts: BatchCounts = field(default_factory=BatchCounts)
-    taken: ExportResult = field(default_factory=ExportResult)
+    result: ExportResult = field(default_factory=ExportResult)
     body: bytes = b""
-    form: Encoding = Encoding.PROTOBUF
+    encoding: Encoding = Encoding.PROTOBUF
 
 
 class UnreadableError(RejectedError):
@@ -152,23 +152,23 @@ class UnreadableError(RejectedError):
 
     def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
         super().__init__(status, rejected.reason, str(rejected))
-        self.counts = BatchCounts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
+        self.counts = BatchCounts(received=rejected.lost_spans, dropped={rejected.reason: rejected.lost_spans})
 
 
-def decode_traces(body: bytes, form: Encoding) -> QueuedRequest:
+def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     """Decode an `ExportTraceServiceRequest`.
 
     Raises:
         UnreadableError: The body is invalid, or holds too many spans.
     """
-    _check_extent(body, extent.SPANS, form)
+    _check_extent(body, extent.SPANS, encoding)
     try:
-        batch = read(body, json=form is Encoding.JSON)
+        batch = read(body, json=encoding is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error, TOO_LARGE if error.reason == TOO_MANY else BAD_REQUEST) from None
     rejected, first_error, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     records = []
-    for native in batch.own:
+    for native in batch.native:
         result = _native_record(native, unknown)
         if isinstance(result, NativeRecord):
             records.append(result)
@@ -178,26 +178,26 @@ def decode_traces(body: bytes, form: Encoding) -> QueuedRequest:
     bad = rejected.total()
     return QueuedRequest(
         size=len(body),
-        whole=records,
-        foreign=[span_bytes(span) for span in batch.foreign],
+        native=records,
+        external=[span_bytes(span) for span in batch.external],
         counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
-        taken=ExportResult(bad, first_error if bad else ""),
-        body=(batch.body or body) if batch.foreign else b"",
-        form=form,
+        result=ExportResult(bad, first_error if bad else ""),
+        body=(batch.body or body) if batch.external else b"",
+        encoding=encoding,
     )
 
 
 def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return [span_bytes(span) for span in read(body.body, json=body.form == Encoding.JSON.value).foreign]
+        return [span_bytes(span) for span in read(body.body, json=body.encoding == Encoding.JSON.value).external]
     except Rejected as rejected:
         log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
 
 
-def _check_extent(body: bytes, layout: extent.MessageLayout, form: Encoding) -> None:
-    if extent.exceeds_limits(body, layout, json=form is Encoding.JSON):
+def _check_extent(body: bytes, layout: extent.MessageLayout, encoding: Encoding) -> None:
+    if extent.exceeds_limits(body, layout, json=encoding is Encoding.JSON):
         message = (
             f"it holds more than {extent.MAX_MESSAGES} messages, or too much in them; send them in several requests"
         )
@@ -236,18 +236,18 @@ def _reason(line: str, default: str) -> str:
     return default
 
 
-def decode_metrics(body: bytes, form: Encoding) -> QueuedRequest:
+def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
     """Decode the producers' totals in an `ExportMetricsServiceRequest`.
 
     Raises:
         UnreadableError: The body is invalid, or holds too many points.
     """
-    _check_extent(body, extent.POINTS, form)
+    _check_extent(body, extent.POINTS, encoding)
     try:
-        lines, rejected, first_error = totals(body, json=form is Encoding.JSON)
+        lines, rejected, first_error = totals(body, json=encoding is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error) from None
-    return QueuedRequest(size=len(body), entries=list(lines), taken=ExportResult(rejected, first_error))
+    return QueuedRequest(size=len(body), entries=list(lines), result=ExportResult(rejected, first_error))
 
 
 def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
@@ -269,7 +269,7 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode_entry(entry)) for entry in request.entries)
-    request.taken = ExportResult(bad, first_error)
+    request.result = ExportResult(bad, first_error)
     return request
 
 
@@ -283,14 +283,14 @@ class WriteBatch:
         counts: What arrived and what became of it.
         entries: Its lines, decoded, as they are scored.
         lines: The same lines as they are journalled.
-        held: Spans that wait, with the request that they came in and its number.
-        own: Traces with native records in this batch.
+        waiting_spans: Spans that wait, with the request that they came in and its number.
+        native_traces: Traces with native records in this batch.
         begun: Traces that begin with this batch.
-        passed: Traces that are ignored because a decorated call in them sent a native record.
-        probed: Traces whose native records are probes.
+        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
+        probe_traces: Traces whose native records are probes.
         labelled: Traces whose answers are stored in the line of a label.
         answered: Traces of probe replies that this batch settles.
-        early: Probe records that wait for their replies, by trace.
+        early_probe_records: Probe records that wait for their replies, by trace.
         replies: Probe replies that wait, by trace, with their numbers in the journal.
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
@@ -301,14 +301,14 @@ class WriteBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
     entries: list[Entry] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-    held: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
-    own: list[bytes] = field(default_factory=list)
+    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
+    native_traces: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)
-    passed: set[bytes] = field(default_factory=set)
-    probed: set[bytes] = field(default_factory=set)
+    ignored_traces: set[bytes] = field(default_factory=set)
+    probe_traces: set[bytes] = field(default_factory=set)
     labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
-    early: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
+    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)

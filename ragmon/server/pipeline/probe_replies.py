@@ -32,12 +32,12 @@ class ProbeReply(NamedTuple):
     Attributes:
         record: The reply; before it arrived, what is known of the request.
         due: When it is scored alone, or is no longer expected, seconds since the epoch.
-        came: Whether it has arrived.
+        arrived: Whether it has arrived.
     """
 
     record: Record
     due: float
-    came: bool
+    arrived: bool
 
 
 class PendingReplies:
@@ -53,13 +53,13 @@ class PendingReplies:
         self._waiting: dict[bytes, ProbeReply] = {}
         self._numbers: dict[bytes, int] = {}
 
-    def put(self, record: Record, due: float, *, came: bool) -> bool:
+    def put(self, record: Record, due: float, *, arrived: bool) -> bool:
         """Add a reply; safe in any thread.
 
         Args:
             record: The reply, with a trace id.
             due: When it is scored alone, seconds since the epoch.
-            came: False where the reply is only expected: the request is in flight.
+            arrived: False where the reply is only expected: the request is in flight.
 
         Returns:
             Whether the reply was accepted; False where too many wait.
@@ -68,31 +68,31 @@ class PendingReplies:
         with self._lock:
             if len(self._waiting) >= MOST and trace_id not in self._waiting:
                 return False
-            self._waiting[trace_id] = ProbeReply(record, due, came)
+            self._waiting[trace_id] = ProbeReply(record, due, arrived)
         return True
 
     def get(self, trace_id: bytes) -> ProbeReply | None:
         """The reply, arrived or expected, of a trace."""
         return self._waiting.get(trace_id)
 
-    def due(self, now: float, told: Container[bytes]) -> list[tuple[bytes, Record]]:
+    def due(self, now: float, with_record: Container[bytes]) -> list[tuple[bytes, Record]]:
         """The replies that wait no longer; expected replies that did not arrive in time are dropped.
 
         Args:
             now: Seconds since the epoch.
-            told: Traces whose records the application has sent already.
+            with_record: Traces whose records the application has sent already.
         """
         if not self._waiting:
             return []
         with self._lock:
-            overdue = [trace_id for trace_id, reply in self._waiting.items() if not reply.came and reply.due <= now]
+            overdue = [trace_id for trace_id, reply in self._waiting.items() if not reply.arrived and reply.due <= now]
             for trace_id in overdue:
                 del self._waiting[trace_id]
-            arrived = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.came]
+            arrived = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.arrived]
         return [
             (trace_id, reply.record)
             for trace_id, reply in arrived
-            if reply.due <= now or trace_id in told or self.hurried
+            if reply.due <= now or trace_id in with_record or self.hurried
         ]
 
     def commit(self, trace_ids: Iterable[bytes]) -> None:
@@ -108,9 +108,9 @@ class PendingReplies:
             return {}
         with self._lock:
             unstored = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._numbers]
-        return {trace_id: reply.record for trace_id, reply in unstored if reply.came}
+        return {trace_id: reply.record for trace_id, reply in unstored if reply.arrived}
 
-    def held(self, numbers: Mapping[bytes, int]) -> None:
+    def mark_stored(self, numbers: Mapping[bytes, int]) -> None:
         """Note the journal numbers of replies that were stored."""
         self._numbers.update(numbers)
 
@@ -232,7 +232,7 @@ class PendingProbeRecords:
         """
         for pending in self._waiting.values():
             reply = replies.get(pending.trace_id)
-            if reply is not None and reply.came:
+            if reply is not None and reply.arrived:
                 yield pending, reply
             elif reply is None or reply.due <= now or replies.hurried:
                 yield pending, None

@@ -48,7 +48,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     Raises:
         JournalError: The journal cannot be read.
     """
-    label_observer = None if labels is None else labels.hear
+    label_observer = None if labels is None else labels.add
     empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
     server_state = _from_checkpoint(empty_state, [journal.base()])
     for row in journal.rows(after=server_state.seq):
@@ -56,14 +56,14 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
         server_state.failures.clear()
     server_state.engine.advance(float("inf"))
     if labels is not None:
-        labels.rename(server_state.engine.known)
+        labels.rename(server_state.engine.with_label_names)
     return server_state
 
 
 def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts, lines = BatchCounts.load(row.counts), entries(row.lines)
-    server_state.take(row.seq, row.arrival, counts, lines)
+    server_state.apply(row.seq, row.arrival, counts, lines)
 
 
 def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:

@@ -65,11 +65,11 @@ class FailureDetector:
         policy: The gates of a pipeline.
 
     Attributes:
-        found: Failures found since the list was last taken.
+        failures: Failures found since the list was last taken.
     """
 
     def __init__(self, table: ScoreTable, policy: Callable[[str], Policy]) -> None:
-        self.found: list[Failed] = []
+        self.failures: list[Failed] = []
         self._table = table
         self._policy = policy
         self._places = {name: place for place, name in enumerate(table.metrics)}
@@ -91,10 +91,12 @@ class FailureDetector:
         failing_scores = self._cache.get((pipeline, source, key))
         if failing_scores is None or measured:
             failing_scores = self._judge(pipeline, source, key, measured)
-        if failing_scores and self.found and self.found[-1].record is record:
-            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failing_scores}, slices)
+        if failing_scores and self.failures and self.failures[-1].record is record:
+            self.failures[-1] = Failed(
+                pipeline, source, record, key, {**self.failures[-1].scores, **failing_scores}, slices
+            )
         elif failing_scores:
-            self.found.append(Failed(pipeline, source, record, key, failing_scores, slices))
+            self.failures.append(Failed(pipeline, source, record, key, failing_scores, slices))
 
     def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
         """The failing scores of a request; cached where they depend on facts alone, which many requests share."""
@@ -220,14 +222,14 @@ class ProducerTotals:
                 lost[reason] += n
         return lost
 
-    def missing(self, came: int) -> int:
+    def missing(self, arrived: int) -> int:
         """Records that producers sent and that have not arrived, including those in flight.
 
         Args:
-            came: Native records that arrived.
+            arrived: Native records that arrived.
         """
         kept = sum(last.kept for _, last in self)
-        return max(0, kept - self.dropped().total() - came)
+        return max(0, kept - self.dropped().total() - arrived)
 
     def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
         return iter(self._last.items())
@@ -297,7 +299,7 @@ class ServerState:
         table = ScoreTable(settings.build_metrics())
         self._failing = FailureDetector(table, partial(settings.policy, live=True))
         self.engine = Engine(
-            settings, edges=edges, table=table, observers=[self._failing], label_observer=label_observer
+            settings, max_transitions=edges, table=table, observers=[self._failing], label_observer=label_observer
         )
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
@@ -309,9 +311,9 @@ class ServerState:
     @property
     def keeps_text(self) -> bool:
         """Whether users' text may be stored unchanged."""
-        return self.engine.settings.common.capture.content == "full"
+        return self.engine.settings.unconfigured.capture.content == "full"
 
-    def take(
+    def apply(
         self,
         seq: int,
         arrival: float,
@@ -377,14 +379,14 @@ class ServerState:
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif not isinstance(entry, Totals):
-            self.engine.take(entry, arrival)
+            self.engine.apply(entry, arrival)
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
-        if failed_requests := self._failing.found:
-            self._failing.found = []
+        if failed_requests := self._failing.failures:
+            self._failing.failures = []
             self.failures += (_failure(seq, place, failed) for failed in failed_requests)
 
-    def books(self, pending: int) -> StageCounters:
+    def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage.
 
         Args:
@@ -403,7 +405,7 @@ class ServerState:
             pending=pending + self._unscored,
         )
 
-    def reading(self, now: float, pending: int) -> MonitorSnapshot:
+    def monitor_snapshot(self, now: float, pending: int) -> MonitorSnapshot:
         """A snapshot for exporters.
 
         Args:
@@ -419,7 +421,7 @@ class ServerState:
             spans=dict(self.counts.spans),
             labels=dict(self.counts.labels),
         )
-        return self.engine.reading(now, {STAGE: self.books(pending)}, captured)
+        return self.engine.monitor_snapshot(now, {STAGE: self.counters(pending)}, captured)
 
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""

@@ -97,9 +97,9 @@ class TraceTracker:
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
-        return bool(self.ready or self.forgotten or self.alone(now) or any(self.ahead.due(self.replies, now)))
+        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.ahead.due(self.replies, now)))
 
-    def alone(self, now: float) -> list[tuple[bytes, Record]]:
+    def overdue_replies(self, now: float) -> list[tuple[bytes, Record]]:
         """The probe replies that wait no longer for the application's record."""
         due = self.replies.due(now, self._probed)
         if not due:
@@ -108,7 +108,7 @@ class TraceTracker:
         still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
         return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
 
-    def probed(self, trace_id: bytes) -> bool:
+    def is_probe(self, trace_id: bytes) -> bool:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
         return trace_id in self._probed
 
@@ -128,7 +128,7 @@ class TraceTracker:
         kept = []
         for span in foreign:
             trace_id = span.trace_id
-            if trace_id in self._done or trace_id in row.passed or trace_id in done:
+            if trace_id in self._done or trace_id in row.ignored_traces or trace_id in done:
                 count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
             elif trace_id in self._room.traces or trace_id in row.begun:
                 kept.append(span)
@@ -137,7 +137,7 @@ class TraceTracker:
             else:
                 row.counts.received += 1
                 if trace_id in self._own:
-                    row.passed.add(trace_id)
+                    row.ignored_traces.add(trace_id)
                     count(row.counts.ignored, DECORATED)
                     count(row.counts.spans, DECORATED)
                 else:
@@ -166,16 +166,16 @@ class TraceTracker:
         self.forgotten.clear()
         self.unknown.clear()
         self.replies.commit(row.answered)
-        self.replies.held(row.replies)
+        self.replies.mark_stored(row.replies)
         self.ahead.commit(row.overdue)
-        self.ahead.add(row.early.values())
-        for trace_id in row.own:
+        self.ahead.add(row.early_probe_records.values())
+        for trace_id in row.native_traces:
             remember(self._own, trace_id, REMEMBERED)
-        for trace_id in row.probed:
+        for trace_id in row.probe_traces:
             remember(self._probed, trace_id, REMEMBERED)
-        for trace_id in row.passed:
+        for trace_id in row.ignored_traces:
             remember(self._done, trace_id, REMEMBERED)
-        for request, spans, seq in row.held:
+        for request, spans, seq in row.waiting_spans:
             self._hold(spans, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
 
     def _hold(self, spans: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
@@ -250,17 +250,17 @@ class TraceTracker:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
         for trace_id in recently_probed(journal):
             remember(self._probed, trace_id, REMEMBERED)
-        for body in journal.bodies():
-            if body.form == RECORD:
+        for body in journal.pending_requests():
+            if body.encoding == RECORD:
                 self._restore_probe_record(body, now)
         self._restore_all_spans(journal, attempts)
 
     def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
         """Restore waiting spans; what ended the process twice is quarantined."""
         poison = {item.key for item in attempts.poison()} if attempts else set()
-        for body in journal.bodies():
+        for body in journal.pending_requests():
             key = body_key(body.seq, body.arrival)
-            if body.form == RECORD:
+            if body.encoding == RECORD:
                 continue
             if key in poison:
                 self._quarantine(body, journal)
@@ -279,7 +279,7 @@ class TraceTracker:
             self.released.append(body.seq)
             return
         trace_ids = body.traces
-        trace_ids -= journal.known(trace_ids)
+        trace_ids -= journal.finished_trace_ids(trace_ids)
         trace_ids = {trace_id for trace_id in trace_ids if trace_id not in self.ahead and trace_id not in self._done}
         self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
 
@@ -288,7 +288,7 @@ class TraceTracker:
         trace_ids = {
             candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
         }
-        for place, trace_id in enumerate(sorted(trace_ids - journal.known(trace_ids))):
+        for place, trace_id in enumerate(sorted(trace_ids - journal.finished_trace_ids(trace_ids))):
             self._room.hold(trace_id, body.seq, body.arrival)
             step = "" if place else READING  # the request is stored once, with its first trace
             self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
@@ -301,5 +301,5 @@ class TraceTracker:
         assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
         self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
         if not body.traces:
-            self.replies.put(record, now + WAIT, came=True)
-            self.replies.held({bytes.fromhex(record.trace_id or ""): body.seq})
+            self.replies.put(record, now + WAIT, arrived=True)
+            self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})

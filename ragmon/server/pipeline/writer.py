@@ -159,7 +159,7 @@ class Housekeeping:
             with self._lock:
                 server_state.erase(erased)
                 data = server_state.dump()
-            batch.fail(server_state.failures)  # recovery does not find them again: their rows are counted
+            batch.add_failures(server_state.failures)  # recovery does not find them again: their rows are counted
             batch.save(server_state.seq, self._clock.now(), data)
         server_state.failures.clear()
         self._saved = (server_state.seq, server_state.engine.scorer.scored)
@@ -212,7 +212,7 @@ class JournalWriter:
     Args:
         journal: The journal.
         server_state: The server state.
-        waiting: The incomplete traces.
+        open_traces: The incomplete traces.
         clock: The clock of the server.
 
     Attributes:
@@ -223,10 +223,10 @@ class JournalWriter:
         quarantined: Requests quarantined in the journal.
     """
 
-    def __init__(self, journal: Journal, server_state: ServerState, waiting: TraceTracker, clock: Clock) -> None:
+    def __init__(self, journal: Journal, server_state: ServerState, open_traces: TraceTracker, clock: Clock) -> None:
         self.journal = journal
         self.server_state = server_state
-        self.waiting = waiting
+        self.open_traces = open_traces
         self.clock = clock
         self.lock = RLock()
         self.trouble = ""
@@ -250,7 +250,7 @@ class JournalWriter:
     def stop(self) -> None:
         """Write what was accepted, then a checkpoint; reject new requests."""
         with self._changed:
-            self.waiting.replies.hurried = True
+            self.open_traces.replies.hurried = True
             self._stopping = True
             self._changed.notify()
         self._thread.join()
@@ -265,15 +265,15 @@ class JournalWriter:
         """How often a damaged journal was quarantined."""
         return self._housekeeping.resets
 
-    def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
+    def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportTraceServiceRequest`."""
         self._check_capacity()
-        return self._submit(self._decode(decode.decode_traces, body, form))
+        return self._submit(self._decode(decode.decode_traces, body, encoding))
 
-    def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
+    def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportMetricsServiceRequest`."""
         self._check_capacity()
-        return self._submit(self._decode(decode.decode_metrics, body, form))
+        return self._submit(self._decode(decode.decode_metrics, body, encoding))
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Submit labels."""
@@ -291,16 +291,16 @@ class JournalWriter:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason)
         return self._submit(QueuedRequest(entries=[ack]))
 
-    def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
+    def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
         """Submit the reply to a probe, or announce one."""
-        return self.waiting.replies.put(record, self.clock.now() + wait, came=came)
+        return self.open_traces.replies.put(record, self.clock.now() + wait, arrived=arrived)
 
     def refuse(self, reason: str) -> None:
         """Count a rejected request."""
         with self._changed:
             count(self.refused, reason)
 
-    def errand(self, what: Callable[[], Any]) -> Future[Any]:
+    def run_between_rows(self, what: Callable[[], Any]) -> Future[Any]:
         """Run a task between two rows."""
         done: Future[Any] = Future()
         with self._changed:
@@ -311,7 +311,7 @@ class JournalWriter:
                 self._changed.notify()
         return done
 
-    def go_on_with(self, server_state: ServerState) -> None:
+    def replace_state(self, server_state: ServerState) -> None:
         """Switch to another configuration; the counts stay, also after a crash. Called as a task.
 
         Args:
@@ -319,7 +319,7 @@ class JournalWriter:
         """
         with self.lock:
             server_state.continue_from(self.server_state, self._housekeeping.secure(self.server_state))
-            self.waiting.configure(server_state.engine.settings)
+            self.open_traces.configure(server_state.engine.settings)
             self.server_state = server_state
 
     def _check_capacity(self) -> None:
@@ -334,10 +334,10 @@ class JournalWriter:
             raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
     def _decode(
-        self, decoder: Callable[[bytes, Encoding], QueuedRequest], body: bytes, form: Encoding
+        self, decoder: Callable[[bytes, Encoding], QueuedRequest], body: bytes, encoding: Encoding
     ) -> QueuedRequest:
         try:
-            return decoder(body, form)
+            return decoder(body, encoding)
         except UnreadableError as error:
             with self._changed:
                 self._unwritten_counts.add(error.counts)
@@ -350,7 +350,7 @@ class JournalWriter:
             self._queue.append(request)
             self._queued += request.size
             self._changed.notify()
-        return request.done
+        return request.future
 
     def _work(self) -> None:
         """Write rows; when that ends, for whatever reason, fail all waiting futures."""
@@ -363,7 +363,7 @@ class JournalWriter:
                 self._queue.clear()
                 self._tasks.clear()
             for request in requests:
-                request.done.set_exception(_stopped())
+                request.future.set_exception(_stopped())
             for _, done in tasks:
                 done.set_exception(RagmonError("the server is being stopped"))
 
@@ -371,7 +371,7 @@ class JournalWriter:
         """Write rows until the server is stopped and the queue is empty."""
         while True:
             with self._changed:
-                if not (self._queue or self._tasks or self._stopping or self.waiting.behind):
+                if not (self._queue or self._tasks or self._stopping or self.open_traces.behind):
                     self._changed.wait(TICK)
                 requests, tasks = self._together(), list(self._tasks)
                 self._tasks.clear()
@@ -381,10 +381,10 @@ class JournalWriter:
             try:
                 self._turn(requests)
                 if last:
-                    write_without_row(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
+                    write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
-                self._trimmer.give_back(self.server_state.seq + sum(self.refused.values()))
+                self._trimmer.trim_if_due(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
                 log_error(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
@@ -399,7 +399,7 @@ class JournalWriter:
         requests: list[QueuedRequest] = []
         size = records = 0
         while self._queue:
-            size, records = size + self._queue[0].size, records + len(self._queue[0].whole)
+            size, records = size + self._queue[0].size, records + len(self._queue[0].native)
             if requests and (size > TOGETHER or records > BATCH_RECORDS):
                 break
             requests.append(self._queue.popleft())
@@ -409,30 +409,30 @@ class JournalWriter:
     def _turn(self, requests: list[QueuedRequest]) -> None:
         """Write one row, acknowledge its requests, and count it; with nothing to write, only advance the time."""
         now = self.clock.arrival()
-        self.waiting.complete(now, self.journal.attempts, self.lock)
+        self.open_traces.complete(now, self.journal.attempts, self.lock)
         with self._changed:
             unwritten_counts, self._unwritten_counts = self._unwritten_counts, BatchCounts()
         # After an error, write a row even without data: success clears the error.
-        if not (requests or self.waiting.has_news(now) or unwritten_counts or self.trouble):
+        if not (requests or self.open_traces.has_news(now) or unwritten_counts or self.trouble):
             with self.lock:
                 self.server_state.advance(now)
-            write_without_row(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
+            write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:
-                row = write_batch(batch, requests, self.waiting, unwritten_counts, now, self.clock.now())
-                batch.fail(self.server_state.failures)
+                row = write_batch(batch, requests, self.open_traces, unwritten_counts, now, self.clock.now())
+                batch.add_failures(self.server_state.failures)
         except BaseException:
             with self._changed:
                 self._unwritten_counts.add(unwritten_counts)
             raise
         self.trouble, self.trouble_since = "", None
-        if any(trace.aside for trace in self.waiting.ready):
+        if any(trace.aside for trace in self.open_traces.ready):
             self.journal.attempts.commit()
             self.quarantined = self.journal.quarantine_size()
         for request in requests:
             if not only_ack(request):
-                request.done.set_result(request.taken)
+                request.future.set_result(request.result)
         self._count(row, requests)
 
     def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
@@ -444,11 +444,11 @@ class JournalWriter:
             self.server_state.advance(row.arrival)
             if acks:
                 firing = {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
-            self.waiting.commit(row, self._unwritten_counts)
-            self.server_state.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
+            self.open_traces.commit(row, self._unwritten_counts)
+            self.server_state.apply(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
         for request, ack in acks:
             log_acknowledged(ack.pipeline, ack.alert, ack.reason)
-            request.done.set_result((ack.pipeline, ack.alert) in firing)
+            request.future.set_result((ack.pipeline, ack.alert) in firing)
 
     def _yield_lock(self) -> None:
         """Give waiting threads the lock; it is held exactly once here."""
@@ -460,14 +460,14 @@ class JournalWriter:
         """Nothing was written: reject the requests; their senders may retry."""
         self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
-            if not request.done.done():
+            if not request.future.done():
                 self.refuse(reason)
                 error = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
-                request.done.set_exception(error)
+                request.future.set_exception(error)
         if reason == CORRUPT:
             self._housekeeping.reset_journal(self.server_state)
             with self.lock:
-                self.waiting.reset_journal(self.clock.arrival())
+                self.open_traces.reset_journal(self.clock.arrival())
 
 
 def _stopped() -> RejectedError:

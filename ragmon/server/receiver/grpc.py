@@ -44,7 +44,7 @@ class _Export(NamedTuple):
     """A signal, and the function that accepts its exports."""
 
     signal: Signal
-    take: Callable[[bytes, Encoding], Any]
+    accept: Callable[[bytes, Encoding], Any]
 
 
 def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
@@ -124,11 +124,11 @@ class Exports:
         authorise(_authorization(context.invocation_metadata()), self._token)
         with self._limiter.ticket() as reservation:
             body = await self._read(context)
-            reservation.hold(len(body))
+            reservation.reserve(len(body))
             reservation.begin()
             body = await self._decompress(reservation, body)
             async with self._limiter.turn(len(body)):
-                result: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
+                result: ExportResult = await submit_and_wait(partial(export.accept, body, Encoding.PROTOBUF))
         response: bytes = export_success(export.signal, result).SerializeToString()
         return response
 

@@ -174,7 +174,7 @@ class _WritePort:
             if plain is None:
                 return False
             reservation = self._limiter.ticket()
-            reservation.hold(len(plain))
+            reservation.reserve(len(plain))
             reservation.begin()
         except HTTPError:
             if reservation is not None:
@@ -290,7 +290,7 @@ class _WritePort:
         encoding = messages.encoding(request.headers)
         check_size(request.headers, most)
         with self._limiter.ticket() as reservation:
-            body = await read_body(request, most, self._limits.deadline, reservation.hold)
+            body = await read_body(request, most, self._limits.deadline, reservation.reserve)
             reservation.begin()
             body = await self._limiter.inflated(reservation, body, encoding)
             async with self._limiter.turn(len(body)):
@@ -300,9 +300,9 @@ class _WritePort:
 class _PendingResponse(NamedTuple):
     """A small export that is answered when it is on disk."""
 
-    usual: dict[tuple[Signal, Encoding], bytes]
+    successes: dict[tuple[Signal, Encoding], bytes]
     signal: Signal
-    form: Encoding
+    encoding: Encoding
     ticket: Reservation
     answer: Callable[[bytes], None]
 
@@ -316,14 +316,14 @@ class _PendingResponse(NamedTuple):
             self.refused(_internal_error())
         else:
             self.ticket.give_back()
-            success = self.usual[self.signal, self.form]
+            success = self.successes[self.signal, self.encoding]
             self.answer(
-                response_bytes(export_response(self.signal, result, self.form)) if result.rejected > 0 else success
+                response_bytes(export_response(self.signal, result, self.encoding)) if result.rejected > 0 else success
             )
 
     def refused(self, error: RejectedError) -> None:
         self.ticket.give_back()
-        self.answer(response_bytes(refusal(error, self.form)))
+        self.answer(response_bytes(refusal(error, self.encoding)))
 
 
 def _decompress_small(body: bytes, encoding: str) -> bytes | None:

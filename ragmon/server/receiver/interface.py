@@ -34,14 +34,14 @@ class ExportResult:
 class Consumer(Protocol):
     """Accepts requests. Each future is done when the request is on disk, or raises `RejectedError`."""
 
-    def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
+    def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Accept an `ExportTraceServiceRequest`.
 
         Raises:
             RejectedError: It cannot be decoded, or the queue is full.
         """
 
-    def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
+    def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Accept an `ExportMetricsServiceRequest` with the totals of producers; other metrics are ignored."""
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
@@ -50,13 +50,13 @@ class Consumer(Protocol):
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired, or an `UnknownNameError` if there is no such alarm."""
 
-    def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
+    def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
         """Accept a probe reply, or announce a probe, so that its request is not counted as a user's.
 
         Args:
             record: The record of the probe, with a trace id.
             wait: Seconds to wait for the application's own record of the request, which is completed with this one.
-            came: Whether there is a reply; otherwise the record holds the question only.
+            arrived: Whether there is a reply; otherwise the record holds the question only.
 
         Returns:
             Whether it was accepted.

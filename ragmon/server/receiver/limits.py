@@ -115,7 +115,7 @@ class MemoryLimiter:
         self._inflating = asyncio.Semaphore(_MAX_INFLATING)
         self._turns = asyncio.Semaphore(limits.turns)
         self.in_flight = 0
-        self.held = 0
+        self.reserved = 0
 
     def ticket(self) -> Reservation:
         """A reservation for a request.
@@ -135,7 +135,7 @@ class MemoryLimiter:
         self._check_in_flight()
         self.in_flight += 1
 
-    def hold(self, size: int, *, whole: int | None = None) -> None:
+    def reserve(self, size: int, *, whole: int | None = None) -> None:
         """Count bytes that are held; a negative number releases them.
 
         Args:
@@ -145,12 +145,12 @@ class MemoryLimiter:
         Raises:
             HTTPError: Too many bytes are held.
         """
-        limit = self._limits.held
+        limit = self._limits.memory
         if (size if whole is None else whole) <= self._limits.small:
             limit += limit // _SMALL_SHARE
-        if size > 0 and self.held + size > limit:
+        if size > 0 and self.reserved + size > limit:
             raise busy_error()
-        self.held += size
+        self.reserved += size
 
     def _check_in_flight(self) -> None:
         if self.in_flight >= self._limits.in_flight:
@@ -198,7 +198,7 @@ class MemoryLimiter:
                 plain = await run_in_threadpool(inflate, body, encoding, self._limits)
             except HTTPError as error:
                 raise error.with_traceback(None) from None  # its traceback would keep the output in memory
-        ticket.hold(len(plain) - len(body))
+        ticket.reserve(len(plain) - len(body))
         return plain
 
 
@@ -214,13 +214,13 @@ class Reservation:
         self._held = 0
         self._is_in_flight = False
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Reserve more bytes.
 
         Raises:
             HTTPError: Too many bytes are held.
         """
-        self._limiter.hold(size, whole=self._held + size)
+        self._limiter.reserve(size, whole=self._held + size)
         self._held += size
 
     def begin(self) -> None:
@@ -234,7 +234,7 @@ class Reservation:
 
     def give_back(self) -> None:
         """Release the reservation; calling it again does nothing."""
-        self._limiter.hold(-self._held)
+        self._limiter.reserve(-self._held)
         self._limiter.in_flight -= self._is_in_flight
         self._held, self._is_in_flight = 0, False
 

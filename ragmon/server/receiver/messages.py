@@ -56,12 +56,12 @@ class _Export(msgspec.Struct, rename="camel"):
     resource_logs: list[_Resource] | None = None
 
 
-def reject_logs(body: bytes, form: Encoding) -> Future[ExportResult]:
+def reject_logs(body: bytes, encoding: Encoding) -> Future[ExportResult]:
     """Reject all records of an `ExportLogsServiceRequest`, as a partial success.
 
     Args:
         body: The request.
-        form: Its encoding.
+        encoding: Its encoding.
 
     Raises:
         HTTPError: It is not such a request (400), or has too many records (413).
@@ -69,11 +69,11 @@ def reject_logs(body: bytes, form: Encoding) -> Future[ExportResult]:
     >>> reject_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
     2
     """
-    if batch.exceeds_limits(body, batch.LOGS, json=form is Encoding.JSON):
+    if batch.exceeds_limits(body, batch.LOGS, json=encoding is Encoding.JSON):
         raise HTTPError(
             413, constants.OVERSIZE, f"it holds more than {batch.MAX_MESSAGES} messages", hint="send less at once"
         )
-    count = _count_json(body) if form is Encoding.JSON else _count_protobuf(body)
+    count = _count_json(body) if encoding is Encoding.JSON else _count_protobuf(body)
     done: Future[ExportResult] = Future()
     done.set_result(ExportResult(count, _MESSAGE if count else ""))
     return done
@@ -207,10 +207,10 @@ def export_success(signal: Signal, taken: ExportResult) -> Any:
     return response
 
 
-def export_response(signal: Signal, taken: ExportResult, form: Encoding) -> Response:
+def export_response(signal: Signal, taken: ExportResult, encoding: Encoding) -> Response:
     """The HTTP response for an export that was accepted, in the encoding of the request."""
     message = export_success(signal, taken)
-    if form is Encoding.PROTOBUF:
+    if encoding is Encoding.PROTOBUF:
         return Response(message.SerializeToString(), media_type=PROTOBUF)
     return Response(MessageToJson(message, indent=None), media_type=JSON)
 
@@ -235,16 +235,16 @@ def retry_info(seconds: float) -> Any:
     return info
 
 
-def refusal(error: RejectedError, form: Encoding | None) -> Response:
+def refusal(error: RejectedError, encoding: Encoding | None) -> Response:
     """The HTTP response for an error (OTLP specification, Failures).
 
     Args:
         error: The error.
-        form: The encoding of the export that was rejected; None for other requests.
+        encoding: The encoding of the export that was rejected; None for other requests.
     """
-    if form is Encoding.PROTOBUF:
+    if encoding is Encoding.PROTOBUF:
         response = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
-    elif form is Encoding.JSON:
+    elif encoding is Encoding.JSON:
         response = json_response(
             {"code": _CODES.get(error.status, _INTERNAL), "message": _error_text(error)}, error.status
         )

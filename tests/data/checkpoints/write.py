@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as at:
         server_state = ServerState(load(write_config(Path(at)), environ={}))
         for seq, arrival, counts, entries in batches():
-            server_state.take(seq, arrival, counts, entries)
+            server_state.apply(seq, arrival, counts, entries)
             if seq == SAVED_AFTER:
                 (HERE / "version-1.json.xz").write_bytes(lzma.compress(server_state.dump(), preset=9))
         (HERE / "version-1-then.json").write_text(json.dumps(account(server_state), indent=1) + "\n")
