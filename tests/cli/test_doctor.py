@@ -165,7 +165,7 @@ def test_openllmetry_captures_content_where_its_own_code_says_so(installed, monk
     found = told(None, installed(ALL[1]))["OpenLLMetry"]
     assert bool(found.loss) is not bool(should_send_prompts())
     if found.loss:
-        assert "no question, ids or answer arrive: unscorable" in found.lost
+        assert "no question, ids or answer arrive: unscorable" in found.loss
 
 
 HIDES = {

@@ -88,7 +88,7 @@ def shifted(span_id):
 def test_any_spans_become_the_record_all_their_attributes_make(as_json_too, spans, options):
     spans = possible(spans)
     batch = received(export(spans), as_json_too)
-    assert (len(batch.foreign), batch.rejected, batch.stages) == (len(spans), {}, 0)
+    assert (len(batch.external), batch.rejected, batch.stages) == (len(spans), {}, 0)
     assert to_record(spans_of(batch), **options) == to_record(spans, **options)
 
 
@@ -248,8 +248,8 @@ def test_what_ragmon_sends_arrives_as_lines_of_the_trace_contract(as_json_too):
     batch = received(sent(*records, conventions=True), as_json_too)
     assert [decode(own.line.encode()) for own in batch.native] == records
     assert [own.trace_id.hex() for own in batch.native] == [record.trace_id for record in records]
-    assert [own.end_ns for own in batch.own] == [round(record.ts * 1e9) for record in records]
-    assert (batch.spans, batch.foreign, batch.stages, batch.rejected) == (5, [], 0, {})
+    assert [own.end_ns for own in batch.native] == [round(record.ts * 1e9) for record in records]
+    assert (batch.spans, batch.external, batch.stages, batch.rejected) == (5, [], 0, {})
 
 
 @ENCODINGS
