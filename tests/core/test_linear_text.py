@@ -40,6 +40,7 @@ from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth
 SECONDS = 2
 """Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
 MADE_WHERE_NEEDED = {
+    "capture.exporters.http",  # one class of characters, of a token in the configuration
     "capture.pii",  # what a pattern of bounded length found
     "config.problems",  # the configuration
     "config.tables",
