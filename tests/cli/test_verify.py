@@ -170,7 +170,7 @@ def test_beside_a_server_that_is_written_to_every_look_is_of_one_moment(tmp_path
     assert [look.failed for look in looks] == [()] * 40
     assert [look.stages["ingest"].residual for look in looks] == [0] * 40
     assert len({look.stages["ingest"].received for look in looks}) > 5
-    assert any(look.books["ingest"].pending for look in looks)
+    assert any(look.stages["ingest"].pending for look in looks)
 
 
 def one_more(running, data, n, kind, now):
