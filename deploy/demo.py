@@ -41,7 +41,7 @@ def main() -> None:
     lost = 0
     while not stop.wait(EVERY):
         flushed, before = installed.flush(), lost
-        lost = sum(installed.books().dropped.values())
+        lost = sum(installed.counters().dropped.values())
         if flushed and lost == before:
             DELIVERED.touch()
     load.stop()

@@ -60,10 +60,10 @@ class Worker:
         convert: Makes a record of a call.
         sink: The exporter of the records.
         capacity: Largest number of calls in the queue.
-        held: Largest sum of their estimated bytes.
+        max_bytes: Largest sum of their estimated bytes.
         folder: Folder of the counter file, so that counts survive a crash; None keeps the counters in memory only.
-        detour: Processor of the records before the export; None for none.
         every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
+        processor: Processor of the records before the export; None for none.
 
     Attributes:
         counter_file: The counters.

@@ -164,11 +164,16 @@ class HttpClient(HTTPConnection):
     def _open_socket(self) -> socket.socket:
         """A connected socket; all addresses of the server share one deadline."""
         last_error: OSError | None = None
-        for *_, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            sock = socket.socket(family, kind, protocol)
             try:
-                return socket.create_connection((str(address[0]), self.port), timeout=seconds_left(self._deadline))
+                sock.settimeout(seconds_left(self._deadline))
+                sock.connect(address)
             except OSError as error:
+                sock.close()
                 last_error = error
+            else:
+                return sock
         raise last_error or OSError("the name has no address")
 
     def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:

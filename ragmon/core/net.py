@@ -91,8 +91,8 @@ def split_url(text: str) -> Url:
 
 
 def may_hold_password(text: str) -> bool:
-    """Whether a text holds what may be a URL with a password."""
-    return "://" in text and "@" in text
+    """Whether a text holds what may be a URL with a password, with or without a scheme."""
+    return ":" in text and "@" in text
 
 
 def shown_url(text: str) -> str:

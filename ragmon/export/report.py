@@ -236,16 +236,16 @@ def gate(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def drop(drop: Comparison) -> dict[str, Any]:
+def drop(comparison: Comparison) -> dict[str, Any]:
     """One comparison with the baseline as plain JSON data."""
     return {
-        "pipeline": drop.gate.pipeline,
-        "gate": drop.gate.name,
-        "before": rounded(drop.before.value),
-        "after": rounded(drop.after.value),
-        "drop": rounded(drop.drop),
-        "items": drop.items,
-        "flips": flips(drop),
+        "pipeline": comparison.gate.pipeline,
+        "gate": comparison.gate.name,
+        "before": rounded(comparison.before.value),
+        "after": rounded(comparison.after.value),
+        "drop": rounded(comparison.drop),
+        "items": comparison.items,
+        "flips": flips(comparison),
     }
 
 

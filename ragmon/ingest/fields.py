@@ -26,10 +26,10 @@ class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a pro
         lost_spans: The number of spans lost with it, as far as they can be counted; 1 for anything but spans.
     """
 
-    def __init__(self, reason: str, detail: str, lost: int = 1) -> None:
+    def __init__(self, reason: str, detail: str, lost_spans: int = 1) -> None:
         super().__init__(detail)
         self.reason = reason
-        self.lost_spans = lost
+        self.lost_spans = lost_spans
 
 
 def wrong_type(name: str, expected: str, value: object) -> Rejected:

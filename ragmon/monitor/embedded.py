@@ -80,7 +80,7 @@ class Monitor:
         >>> from ragmon.config.load import defaults
         >>> monitor = Monitor(defaults())
         >>> monitor.submit(Record(source="live", answer_json=Answer(claim="not in context", citations=[])))
-        >>> monitor.reading().books["score"].scored
+        >>> monitor.snapshot().stages["score"].scored
         1
     """
 
@@ -128,7 +128,7 @@ class Monitor:
             return engine.monitor_snapshot(now, books, engine.within(captured))
 
     def _cache_key(self) -> object:
-        """A key that changes whenever the result of `reading` may change."""
+        """A key that changes whenever the result of `snapshot` may change."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())

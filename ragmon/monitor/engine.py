@@ -72,7 +72,7 @@ class Engine:
 
     Args:
         settings: The configuration.
-        transitions: How many alarm transitions are kept; None for all.
+        max_transitions: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
         table: The scores of the metrics, where observers use them as well; default: a new table.
         observers: Follow every counted request.

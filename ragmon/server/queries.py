@@ -60,7 +60,7 @@ class StatusService:
             return replace(snapshot, served=self._served(), captured=captured)
 
     def moment(self) -> object:
-        """A key of everything `reading` depends on: journal rows, window edges, closed minutes, the server itself."""
+        """A key of all that `monitor_snapshot` depends on: journal rows, window edges, closed minutes, the server."""
         writer, reloading = self.writer, self._reloading
         with writer.lock:
             server_state, labels = writer.server_state, writer.server_state.engine.labels.book
@@ -115,8 +115,8 @@ class StatusService:
 
     def status(self) -> dict[str, Any]:
         """The whole status, as plain JSON data."""
-        reading, trouble, reloading = self.monitor_snapshot(), self.trouble(), self._reloading
-        served = reading.served or ServerStats()
+        current, trouble, reloading = self.monitor_snapshot(), self.trouble(), self._reloading
+        served = current.served or ServerStats()
         not_writing = (
             [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
         )
@@ -136,7 +136,7 @@ class StatusService:
             quarantined=quarantined,
             journal={"bytes": served.size, **self._journal(), "resets": served.resets},
         )
-        return status(reading, self.writer.server_state.engine.settings, self._began, findings)
+        return status(current, self.writer.server_state.engine.settings, self._began, findings)
 
     def _quarantined(self) -> list[dict[str, Any]]:
         """The quarantined requests, without their content."""

@@ -47,7 +47,7 @@ class Server:
         clock: The clock; default: the clock of this machine.
         assembly_limits: How long traces wait for the rest of their spans.
         reply_wait: Seconds that the reply to a probe waits for the application's own record.
-        watch: Called with the journal's file of attempts (what is being worked on) before any work begins.
+        on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
 
     Attributes:
         warnings: Risks of the addresses it listens on.

@@ -170,7 +170,7 @@ class Delays:
         """
         if len(self._reports) < ENOUGH:
             return None
-        return len(self._reports) / sum(1.0 / self.share(limit) for _, limit in self._reports)
+        return len(self._reports) / math.fsum(1.0 / self.share(limit) for _, limit in self._reports)
 
 
 def _distribution(reports: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

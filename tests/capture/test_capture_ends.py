@@ -168,7 +168,7 @@ def without_pause():
         answer("q")
         count += 1
         if count % 50 == 0:
-            installation.books()
+            installation.counters()
     asked.append(count)
 threads = [threading.Thread(target=without_pause) for _ in range(3)]
 for thread in threads:
@@ -291,7 +291,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 assert installation.flush(30)
-books = installation.books()
+books = installation.counters()
 told(books.received, books.scored, dict(books.dropped), books.residual)
 """
     )
@@ -314,7 +314,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 assert installation.flush(30)
-books = installation.books()
+books = installation.counters()
 told(books.received, dict(books.dropped), books.residual)
 """
     )

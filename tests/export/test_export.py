@@ -178,7 +178,7 @@ def test_a_tracing_backend_that_is_down_costs_no_record(installed, tmp_path):
     with TracerProvider(shutdown_on_exit=False).get_tracer("app").start_as_current_span("request"):
         answer("first")
     assert one.flush(30)
-    assert (len(sink.records), one.books().scored, one.books().dropped) == (1, 1, {})
+    assert (len(sink.records), one.counters().scored, one.counters().dropped) == (1, 1, {})
 
 
 PROGRAM = """

@@ -91,7 +91,7 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
         writer.take(decode_traces(whole([asked(0, ts=writer.time.now)]), Encoding.PROTOBUF))
         book = writer.server_state.engine.labels.book
         assert book.results[JOINED] == 1
-        assert book.results.total() + book.waiting == 140_001
+        assert book.results.total() + book.pending == 140_001
         assert book.results[EVICTED] > 0
         digest = writer.server_state.engine.scorer.state.digest()
     assert replayed(tmp_path) == digest

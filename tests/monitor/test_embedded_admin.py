@@ -7,6 +7,7 @@ import gzip
 import http.client
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -377,3 +378,35 @@ monitor.snapshot()
 print([name for name in ("starlette", "uvicorn", "h11", "anyio") if name in sys.modules])
 """
     assert program(code) == "[]\n"
+
+
+def test_a_client_sees_the_end_although_a_forked_child_still_has_its_connection():
+    """Otherwise a scraper with a kept connection would wait for a dead port until its own timeout."""
+    served = Monitor(defaults()).start("127.0.0.1:0")
+    host, _, port = served.address.rpartition(":")
+    release, wait = os.pipe()
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        child = os.fork()
+        if child == 0:
+            os.close(wait)
+            os.read(release, 1)  # until the parent closes its end
+            os._exit(0)
+        try:
+            served.stop()
+            while client.recv(1000):
+                pass
+        finally:
+            os.close(wait)
+            os.close(release)
+            os.waitpid(child, 0)
+
+
+def test_a_library_that_replaces_the_entry_of_event_loops_does_not_stop_the_port(monkeypatch):
+    """nest_asyncio does in notebooks: what it puts in place does not know all arguments."""
+    monkeypatch.setattr("asyncio.run", lambda main, *, debug=False: pytest.fail("the port runs its own loop"))
+    monkeypatch.setattr("uvicorn._compat.asyncio_run", asyncio.run, raising=False)
+    monkeypatch.setattr("uvicorn.server.asyncio_run", asyncio.run, raising=False)
+    with Monitor(defaults()).start("127.0.0.1:0") as served:
+        assert httpx.get(f"http://{served.address}/healthz", timeout=TIMEOUT).status_code == 200

@@ -256,6 +256,6 @@ def test_with_the_baseline_of_a_good_run_the_first_hour_is_watched_as_well(tmp_p
         *("--output", tmp_path / "baseline.json"),
     )
     assert frozen.code == 0
-    learned = {edge.alert for edge in followed(tmp_path, weak).edges}
-    given = {edge.alert for edge in followed(tmp_path, weak, GIVEN).edges}
+    learned = {edge.alert for edge in followed(tmp_path, weak).transitions}
+    given = {edge.alert for edge in followed(tmp_path, weak, GIVEN).transitions}
     assert "answer_precision:look" in given - learned

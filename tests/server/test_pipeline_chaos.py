@@ -187,7 +187,7 @@ def end(chaos):
     chaos.save()
     assert (chaos.books.pending, chaos.books.residual) == (0, 0), chaos.log
     account = chaos.verified()
-    assert account.holds, (account.wrong, account.books, chaos.log)
+    assert account.holds, (account.failed, account.stages, chaos.log)
 
 
 @pytest.mark.slow

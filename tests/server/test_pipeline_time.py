@@ -33,7 +33,7 @@ def hours(manual, between):
 def test_checkpoints_change_no_window_however_old_what_they_hold(tmp_path):
     """`ragmon verify` begins with the newest one and with the first row, and comes to the same."""
     with ManualWriter(tmp_path, SHORT) as manual:
-        wrong = [manual.verified().wrong for _ in hours(manual, lambda n: None if n % 3 else manual.save())]
+        wrong = [manual.verified().failed for _ in hours(manual, lambda n: None if n % 3 else manual.save())]
     assert wrong == [()] * len(wrong)
 
 

@@ -6,9 +6,11 @@ Memory is what Linux says of the process: `VmHWM` is the most it ever had, `VmRS
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import os
+import tracemalloc
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +19,12 @@ import pytest
 
 from ragmon.ingest.otlp.protobuf import read_protobuf, span_bytes
 from ragmon.monitor.http.requests import HTTPError, RequestLimits
+from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.limits import MemoryLimiter
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident
 from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 MIB = 1 << 20
 LARGE = 7_500_000
@@ -170,3 +173,45 @@ def test_a_request_of_empty_parts_takes_little_more_memory_than_its_body(tmp_pat
         before = peak(running.pid) / MIB
         assert post(f"{running.otlp}/v1/traces", body, PROTOBUF)[0] == 413
         assert peak(running.pid) / MIB <= before + 60
+
+
+class Refusing:
+    """A consumer that takes nothing; refusals are not counted."""
+
+    def refuse(self, reason):
+        pass
+
+
+@pytest.mark.parametrize("body", [b"[" + b" " * 7_000_000 + b"]x", b" " * 7_000_000 + b"["])
+def test_a_refused_body_is_not_kept_while_its_response_waits_for_the_client(body):
+    """The client does not read: its request was given back to the limit, so its body must not be in memory."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/labels", "raw_path": b"/v1/labels"}
+    scope |= {"root_path": "", "query_string": b"", "scheme": "http", "headers": headers, "state": {}}
+    app, answered = receiver_app(Refusing(), token=None), asyncio.Event()
+    events = [{"type": "http.request", "body": bytes(bytearray(body)), "more_body": False}]
+
+    async def receive():
+        if events:
+            return events.pop()
+        return await asyncio.Event().wait()
+
+    async def send(message):
+        answered.set()
+        await asyncio.Event().wait()
+
+    async def kept():
+        task = asyncio.create_task(app(scope, receive, send))
+        await asyncio.wait_for(answered.wait(), TIMEOUT)
+        gc.collect()
+        size, _ = tracemalloc.get_traced_memory()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return size
+
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        assert asyncio.run(kept()) - before < len(body) // 2
+    finally:
+        tracemalloc.stop()

@@ -51,9 +51,9 @@ def account(server_state):
         "transitions": [list(astuple(transition)) for transition in engine.transitions],
         "alarms": [list(astuple(state)) for state in engine.alarms.states()],
         "labels": dict(sorted(engine.labels.book.results.items())),
-        "waiting": engine.labels.book.waiting,
+        "waiting": engine.labels.book.pending,
         "errors": sorted([*key, n] for key, n in engine.errors.items()),
         "calls": sorted([*key, n] for key, n in server_state.producers.calls().items()),
-        "whole": sorted([*key, *count] for key, count in engine.scorer.state.calls.whole().items()),
+        "whole": sorted([*key, *count] for key, count in engine.scorer.state.calls.totals().items()),
         "counts": msgspec.to_builtins(server_state.counts),
     }

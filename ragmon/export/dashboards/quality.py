@@ -69,24 +69,24 @@ def gates(settings: Settings) -> dict[str, list[Gate]]:
     return by_name
 
 
-def all_shares(names: Sequence[Gate]) -> bool:
+def all_shares(gates: Sequence[Gate]) -> bool:
     """Whether the gates of a name judge shares, which add up over replicas; counts and ratios of times do not."""
-    return all(gate.kind == "threshold" for gate in names)
+    return all(gate.kind == "threshold" for gate in gates)
 
 
-def gate_panel(name: str, names: Sequence[Gate], settings: Settings) -> timeseries.Panel:
+def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseries.Panel:
     """The value of a gate, its interval and its threshold.
 
     Args:
         name: The name of the gates.
-        names: The gates of this name in all pipelines.
+        gates: The gates of this name in all pipelines.
         settings: The configuration.
     """
     matchers = (PIPELINE, equals("gate", name))
     threshold = PanelQuery(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
-    metric = names[0].metric
+    metric = gates[0].metric
     title = name if name == metric else f"{name} ({metric})"
-    if not all_shares(names):
+    if not all_shares(gates):
         description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, description, [value, threshold], NUMBER, width=12)
@@ -98,7 +98,7 @@ def gate_panel(name: str, names: Sequence[Gate], settings: Settings) -> timeseri
         PanelQuery(estimate.upper, "{{pipeline}} upper"),
         threshold,
     ]
-    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in names)]
+    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in gates)]
     return lines(title, description, queries, SHARE, floor=None, bands=bands)
 
 

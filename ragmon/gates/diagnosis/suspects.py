@@ -198,7 +198,7 @@ class Splitter:
     """Splits the requests of a window selection into parts.
 
     Args:
-        look: The window selection.
+        selection: The window selection.
         measure: The measure to follow.
         before: The requests before the change; None without a change.
         after: The requests after the change.
@@ -207,7 +207,7 @@ class Splitter:
     def __init__(
         self, selection: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader
     ) -> None:
-        self._look = selection
+        self._selection = selection
         self._measure = measure
         self._before, self._after = before, after
 
@@ -224,7 +224,7 @@ class Splitter:
 
     def _by(self, dimension: str) -> list[PartSeries]:
         keys_by_name: dict[str, list[SeriesKey]] = {}
-        for key in self._look.keys:
+        for key in self._selection.keys:
             keys_by_name.setdefault(getattr(key, dimension), []).append(key)
         groups = [self._group(dimension, name, keys) for name, keys in sorted(keys_by_name.items())]
         present = [group for group in groups if group.records_before or group.records_after]
@@ -233,8 +233,8 @@ class Splitter:
     def _tags(self) -> list[PartSeries]:
         """The slices; none for a gate on a slice, because slices are not counted within each other."""
         keys_by_slice: dict[str, list[SeriesKey]] = {}
-        if not self._look.reads.where:
-            for key in self._look.every:
+        if not self._selection.reads.where:
+            for key in self._selection.every:
                 if key.slice and key.drawn:
                     keys_by_slice.setdefault(key.slice, []).append(key)
         groups = [self._group(*_tag(where), keys) for where, keys in sorted(keys_by_slice.items())]
@@ -243,13 +243,13 @@ class Splitter:
     def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> PartSeries:
         before, records_before = self._measured(keys, self._before)
         after, records_after = self._measured(keys, self._after)
-        seen = first_seen(self._look.state, self._series_of(dimension, name, keys))
+        seen = first_seen(self._selection.state, self._series_of(dimension, name, keys))
         return PartSeries(dimension, name, frozenset(keys), before, after, records_before, records_after, seen)
 
     def _measured(self, keys: Sequence[SeriesKey], side: SideReader | None) -> tuple[Stat, int]:
         if side is None:
             return Stat(), 0
-        rows = {key: side.rows[key] for key in keys if key in side.rows} or self._look.merged(
+        rows = {key: side.rows[key] for key in keys if key in side.rows} or self._selection.merged(
             keys, side.begin, side.end
         )
         return added(self._measure.of(key, row) for key, row in rows.items()), sum(row.count for row in rows.values())
@@ -258,8 +258,8 @@ class Splitter:
         """The series to search for the first record of a part: for a build or an index, all sources of the pipeline."""
         if dimension not in (BUILD, INDEX):
             return keys
-        pipeline = self._look.reads.pipeline
-        return [k for k in self._look.state.series if k.pipeline == pipeline and getattr(k, dimension) == name]
+        pipeline = self._selection.reads.pipeline
+        return [k for k in self._selection.state.series if k.pipeline == pipeline and getattr(k, dimension) == name]
 
 
 def splits(groups: Sequence[PartSeries]) -> tuple[Split, ...]:

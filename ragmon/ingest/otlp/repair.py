@@ -81,8 +81,9 @@ class SplitRequest(NamedTuple):
 def split_request(body: bytes) -> SplitRequest | None:
     """Separate a request in JSON from its spans by brackets alone; None where the brackets do not match.
 
-    >>> split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
-    SplitRequest(rest=b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', spans=[b'{"name":NaN}', b'{"name":"}"}'])
+    >>> split = split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
+    >>> split.envelope, split.spans
+    (b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', [b'{"name":NaN}', b'{"name":"}"}'])
     """
     open_brackets, rest, spans = bytearray(), [], list[bytes]()
     copied, span_start = 0, -1

@@ -71,7 +71,7 @@ class AdminView:
     """What an admin port shows of a monitor: functions that are called for each request.
 
     Attributes:
-        reading: Takes a snapshot.
+        snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
         status: The data of `/api/status`.
         failure: Why the process must be restarted; "" where it need not be.
@@ -79,7 +79,7 @@ class AdminView:
         note: What else to say where requests can be accepted.
     """
 
-    reading: Callable[[], MonitorSnapshot]
+    snapshot: Callable[[], MonitorSnapshot]
     moment: Callable[[], object]
     status: Callable[[], Mapping[str, Any]]
     failure: Callable[[], str] = str
@@ -131,7 +131,7 @@ def admin_app(
         queries: What answers the paths that need a journal; None where there is no journal.
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
-    exposition = Exposition(view.reading, view.moment)
+    exposition = Exposition(view.snapshot, view.moment)
     queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {

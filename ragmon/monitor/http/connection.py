@@ -6,8 +6,10 @@ uvicorn has no timeouts for headers, for bodies, or for clients that read respon
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
@@ -92,8 +94,10 @@ class Connection(H11Protocol):
         self._start_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel all timers."""
+        """Cancel all timers, and end the connection for processes that were forked meanwhile and still have it open."""
         super().connection_lost(exc)
+        with suppress(OSError):
+            self._raw_transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()

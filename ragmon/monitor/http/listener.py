@@ -92,7 +92,8 @@ class Listener(ABC):
         self._thread = self._address = None
 
     def _run(self, place: socket.socket) -> None:
-        logging.getLogger("uvicorn.error").addFilter(_is_of_application)
+        for name in ("uvicorn.error", "uvicorn.asgi"):
+            logging.getLogger(name).addFilter(_is_of_application)
         try:
             self._serve(place)
         except Exception as error:  # noqa: BLE001 - the owner only notices that the thread ended
@@ -390,7 +391,9 @@ class HttpServer(Listener):
     def _serve(self, place: socket.socket) -> None:
         port = place.getsockname()[1]
         self._server = _Server(self._config(), self._acceptor, lambda: self._opened(port))
-        self._server.run(sockets=[place])
+        # Not uvicorn's `run`: it calls `asyncio.run`, which some libraries replace (nest_asyncio in notebooks).
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(self._server.serve(sockets=[place]))
 
     def _request_stop(self, grace: float) -> None:
         if self._server is not None:

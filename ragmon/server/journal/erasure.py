@@ -196,7 +196,7 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
         return False
     try:
         remaining = _without(zlib.decompress(row[0]), trace_ids)
-    except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
+    except (zlib.error, msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
         return connection.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,)).rowcount > 0
     if remaining is None:
         return False

@@ -143,12 +143,7 @@ class _WritePort:
             ACKS_PATH: self._acknowledge,
         }
         posts = [ExactRoute(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
-        errors: dict[Any, Any] = {
-            404: self._unknown_path,
-            405: self._method_not_allowed,
-            RejectedError: self._rejected,
-            UnknownNameError: _unknown_name,
-        }
+        errors: dict[Any, Any] = {404: self._unknown_path, 405: self._method_not_allowed}
         self._app = Starlette(routes=[ExactRoute("/", _purpose), *posts], exception_handlers=errors)
         self._app.router.redirect_slashes = False
 
@@ -213,8 +208,11 @@ class _WritePort:
                 messages.check_host(request.headers, self._hosts)
                 messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
                 return await endpoint(request)
-            except (RejectedError, UnknownNameError):
-                raise
+            # Answered here: while Starlette's handlers send a response, the traceback keeps the body in memory.
+            except RejectedError as error:
+                return self._rejected(request, error)
+            except UnknownNameError as error:
+                return _unknown_name(error)
             except ClientDisconnect:
                 return Response()  # nobody reads it
             except asyncio.CancelledError:  # the server stops; the task ends with this response
@@ -225,7 +223,7 @@ class _WritePort:
 
         return guarded
 
-    async def _rejected(self, request: Request, error: RejectedError) -> Response:
+    def _rejected(self, request: Request, error: RejectedError) -> Response:
         if isinstance(error, HTTPError):
             self._consumer.refuse(error.reason)
         return refusal(error, _error_encoding(request))
@@ -233,9 +231,7 @@ class _WritePort:
     async def _unknown_path(self, request: Request, _: Exception) -> Response:
         path = request.scope["path"]
         hint = nearest(path, self._endpoints)
-        return await self._rejected(
-            request, HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
-        )
+        return self._rejected(request, HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint))
 
     async def _method_not_allowed(self, request: Request, error: Exception) -> Response:
         path = request.scope["path"]
@@ -344,7 +340,7 @@ async def _purpose(_: Request) -> Response:
     return PlainTextResponse(PURPOSE)
 
 
-async def _unknown_name(_: Request, error: UnknownNameError) -> Response:
+def _unknown_name(error: UnknownNameError) -> Response:
     return json_response({"error": str(error), "hint": error.hint}, 404)
 
 

@@ -3,7 +3,8 @@
     python write.py SOURCES
 
 SOURCES is a folder with the `ragmon` package of 701bcbd, the last commit that wrote version 1
-(`git archive 701bcbd ragmon | tar x -C SOURCES`).
+(`git archive 701bcbd ragmon | tar x -C SOURCES`). Run it in a tree of 356ba73, whose
+helpers use the names of that package.
 """
 
 from __future__ import annotations
