@@ -109,18 +109,18 @@ def test_of_any_label_only_so_many_values_are_kept_apart(live, kind):
 
 
 @pytest.mark.slow
-def test_a_million_requests_with_nothing_in_common_take_little_memory_and_no_long_page(live):
+def test_half_a_million_requests_with_nothing_in_common_take_little_memory_and_no_long_page(live):
     """Everything about each of them is new, in three hours; what nobody configured is counted all the same."""
     feed(live, everything, 200_000, 40)
     before = held()
-    feed(live, lambda n: everything(n + 200_000), 800_000, 140)
-    assert held() - before < 48 << 20
+    feed(live, lambda n: everything(n + 200_000), 300_000, 140)
+    assert held() - before < 24 << 20  # 84 bytes a request
     found = check(live)
     assert constants.OTHER in found
-    assert live.scorer.scored == 1_000_000
+    assert live.scorer.scored == 500_000
     page = exposed(live)
     small(page.decode())
-    assert counted(page.decode(), "rag_retrieved_documents_count") == 1_000_000
+    assert counted(page.decode(), "rag_retrieved_documents_count") == 500_000
 
 
 def small(page):

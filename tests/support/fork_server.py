@@ -1,7 +1,7 @@
 """Commands in forks of a process that has imported ragmon already: a start costs a few milliseconds, not half a second.
 
-What a command sees is its own: arguments, environment, working directory, standard streams, exit. What it shares with a
-command that was started anew is everything but the start of the interpreter. The process forks while it has one thread.
+What a command sees is its own: arguments, environment, working directory, standard streams, exit. Only the start of the
+interpreter is left out; tests that are about it use `command_line.start`. The process forks while it has one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-ROOT = Path(__file__).parents[2]
 OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "OTEL_", "GRPC_")
 """Variables that are read when Python or a library starts."""
 NOT_IMPORTED = ("ragmon.demo", "ragmon.server.receiver.grpc", "ragmon.__main__")
