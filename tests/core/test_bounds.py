@@ -6,7 +6,6 @@ import json
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
-from time import process_time
 
 import pytest
 from hypothesis import given
@@ -34,6 +33,7 @@ from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
+from tests.support.effort import cpu_seconds, effort
 from tests.support.otlp_requests import as_json, export
 from tests.support.recorded_spans import START, made
 from tests.support.serving import accounted, asked, digest, foreign, replayed, send_body, serving, values, whole
@@ -232,9 +232,7 @@ def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_say
     mapped = mapped_from(body, form)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    began = process_time()
-    mapped_from(body, form)
-    assert process_time() - began <= 3.0
+    assert effort(lambda: mapped_from(body, form))[0] <= 60
     assert peak <= 96 << 20
     assert mapped.record.q == "Is it?"
     assert mapped.missing["retrieved_ids"] == reason
@@ -274,11 +272,10 @@ def crowd(size, kind, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["under", "inside", "beside"])
 @pytest.mark.parametrize("kind", ["RETRIEVER", "RERANKER", "LLM", "CHAIN", "TOOL"])
-def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
+def test_reading_the_largest_trace_costs_little_more_than_parsing_it(kind, shape):
     spans = crowd(MAX_SPANS, kind, shape)
-    began = process_time()
-    records = [to_record(request).record for request in per_request(spans)]
-    assert process_time() - began <= 4.0
+    units, records = effort(lambda: [to_record(request).record for request in per_request(spans)])
+    assert units <= 240
     assert records
 
 
@@ -288,11 +285,16 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
     """Roots as well: a trace has one."""
     spans = crowd(40_000, "RETRIEVER", shape)
     bodies = [export(spans[place : place + MAX_SPANS]).SerializeToString() for place in range(0, 40_000, MAX_SPANS)]
-    room, found = JournalledTraceBuffer(), Counter()
-    began = process_time()
-    for number, body in enumerate(bodies):
-        found += room.add(decode_traces(body, Encoding.PROTOBUF).external, number, 0.0, len(body))
-    assert process_time() - began <= 2.0
+    room = JournalledTraceBuffer()
+
+    def add_all():
+        found = Counter()
+        for number, body in enumerate(bodies):
+            found += room.add(decode_traces(body, Encoding.PROTOBUF).external, number, 0.0, len(body))
+        return found
+
+    units, found = effort(add_all)
+    assert units <= 180
     assert found == {"new": 1, trace_buffer.TOO_MANY: 40_000 - MAX_SPANS}
     (waiting,) = room.traces.values()
     assert (len(waiting.spans), waiting.complete) == (MAX_SPANS, False)
@@ -338,14 +340,10 @@ def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeyp
     monkeypatch.setattr(log, "_said", set(), raising=False)
     found = [{"id": name, "text": "one", "score": 0.5} for name in IDS] * 300
     read_documents(found[:DOCUMENTS], None)
-    began = process_time()
-    for _ in range(10):
-        few = read_documents(found[:DOCUMENTS], None)
-    few_cost = process_time() - began
-    began = process_time()
-    for _ in range(10):
-        documents = read_documents(found, None)
-    assert process_time() - began <= 3 * few_cost + 0.01
+    few_cost = cpu_seconds(lambda: [read_documents(found[:DOCUMENTS], None) for _ in range(10)])
+    cost = cpu_seconds(lambda: [read_documents(found, None) for _ in range(10)])
+    few, documents = read_documents(found[:DOCUMENTS], None), read_documents(found, None)
+    assert cost <= 3 * few_cost + 0.01
     assert documents.ids == IDS[:MAX_DOCUMENTS_KEPT]
     assert len(documents.texts) == len(documents.scores) == MAX_DOCUMENTS_KEPT
     assert few.ids == IDS[:DOCUMENTS]

@@ -18,6 +18,7 @@ pytest.importorskip("bm25s")
 from ragmon.demo.answerer import REFUSAL, RagPipeline, expected
 from ragmon.demo.load import INCIDENTS, load_questions, user_questions
 from ragmon.demo.retriever import Bm25Index, Passage, load_corpus, sentences, term
+from tests.support.effort import effort
 
 FOLDER = resources.files("ragmon.demo")
 CORPUS = load_corpus()
@@ -157,9 +158,8 @@ class TestQuality:
         assert time.perf_counter() - started >= 0.2
 
     def test_a_healthy_answer_takes_milliseconds(self, pipeline):
-        started = time.process_time()
-        run(pipeline)
-        assert (time.process_time() - started) / len(GOLD) < 0.05
+        """A unit is about 25 ms."""
+        assert effort(lambda: run(pipeline))[0] / len(GOLD) < 2
 
     def test_index_drift_changes_the_index_hash_and_the_ids_of_half_the_passages(self, pipeline):
         before = pipeline.index_hash

@@ -70,6 +70,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for headers."""
         self._raw_transport = transport
+        self._socket: socket.socket = transport.get_extra_info("socket")  # TLS forgets it before connection_lost
         super().connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]
         self._start_phase()
 
@@ -97,7 +98,7 @@ class Connection(H11Protocol):
         """Cancel all timers, and end the connection for processes that were forked meanwhile and still have it open."""
         super().connection_lost(exc)
         with suppress(OSError):
-            self._raw_transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
         for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
