@@ -3,7 +3,8 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 SHELL  := /bin/bash
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than there are processors: tests wait for servers half of their time.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .PHONY: help install setup servers demo stack generate reference test test-all attack check format bench peers docs clean
 
