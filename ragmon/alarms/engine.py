@@ -30,7 +30,13 @@ from ragmon.alarms.baselines import (
 )
 from ragmon.alarms.detector import Alarm, Change, DetectionState
 from ragmon.alarms.drift import Drift, DriftSignal, DriftState
-from ragmon.alarms.observations import Observations, ObservationSelector, SelectorState, SourceSwitch
+from ragmon.alarms.observations import (
+    Observations,
+    ObservationSelector,
+    SelectorState,
+    SourceSwitch,
+    StepObservations,
+)
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
@@ -150,7 +156,8 @@ class PipelineAlarms:
         transitions = self._restart(self.selector.turn(step), step.minute)
         observations = self._observe(step)
         for alarm in self.alarms.values():
-            change = self._judge(alarm, step.minute, observations[observation_key(alarm.rule)])
+            current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
+            change = self._judge(alarm, step.minute, current)
             if change is not None:
                 transitions.append(self._transition(alarm.rule, step.minute, change))
         self._learn(step, observations)
@@ -165,19 +172,20 @@ class PipelineAlarms:
         observations = self._observe(step)
         self.latency.absorb(self._latencies_of(step, None))
         for name, baseline in self.baselines.items():
-            baseline.absorb(observations[observation_key(self._rules[name])])
+            baseline.absorb(observations[observation_key(self._rules[name])].assessed)
 
-    def _observe(self, step: Step) -> dict[tuple[object, ...], Observations]:
+    def _observe(self, step: Step) -> dict[tuple[object, ...], StepObservations]:
         """The observations of the step for every rule, by `observation_key`."""
         freeze = not self._has_recent_alarm(step.minute)
-        observations: dict[tuple[object, ...], Observations] = {}
+        observations: dict[tuple[object, ...], StepObservations] = {}
         for alarm in self.alarms.values():
             rule = alarm.rule
             key = observation_key(rule)
             if key in observations:
                 continue
             if rule.metric == constants.LATENCY:
-                observations[key] = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
+                slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
+                observations[key] = StepObservations(slow, slow, slow)
             elif rule.kind == "paired":
                 observations[key] = self.selector.paired(step, rule, freeze=freeze)
             else:
@@ -204,7 +212,7 @@ class PipelineAlarms:
         baseline = self._latencies[rule.source].share if is_latency else self.baselines[baseline_name(rule)]
         return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
 
-    def _learn(self, step: Step, observations: Mapping[tuple[object, ...], Observations]) -> None:
+    def _learn(self, step: Step, observations: Mapping[tuple[object, ...], StepObservations]) -> None:
         """Update the baselines, but only while no recent alarm fires."""
         if self._has_recent_alarm(step.minute):
             for baseline in self.baselines.values():
@@ -218,7 +226,7 @@ class PipelineAlarms:
             if alarm.firing is None and alarm.evidence > PAUSE_EVIDENCE
         }
         for name, baseline in self.baselines.items():
-            current = observations[observation_key(self._rules[name])]
+            current = observations[observation_key(self._rules[name])].assessed
             if current.n:
                 baseline.see(step.minute, current)
             if name not in suspicious:

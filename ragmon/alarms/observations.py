@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import CountedRecord, Step
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import item_sums
+from ragmon.scoring.snapshot import ItemSums, item_sums
 from ragmon.stats import MICRO
 
 
@@ -74,8 +74,42 @@ def observe(clusters: Iterable[tuple[int, int]]) -> Observations:
     return Observations(ones, zeros, tuple(sorted(parts)))
 
 
-Sums = tuple[int, int]
-"""`(n, sum in micro-units)`."""
+class StepObservations(NamedTuple):
+    """The observations of one metric in one step, for a rule to judge and for its baseline to learn.
+
+    Attributes:
+        assessed: Of the scored requests alone; baselines learn these.
+        high: The same with a score of 1 for every request whose score is unknown.
+        low: The same with 0 for them.
+    """
+
+    assessed: Observations = NONE
+    high: Observations = NONE
+    low: Observations = NONE
+
+    def keeping(self, *, at_least: bool) -> Observations:
+        """The observations if every unknown score kept the gate: an alarm must not rest on what nobody knows."""
+        return self.high if at_least else self.low
+
+
+NOTHING = StepObservations()
+
+
+def observe_step(clusters: Iterable[ItemSums]) -> StepObservations:
+    """The observations of the scores of clusters.
+
+    >>> observe_step([ItemSums(1, 0, 1), ItemSums(1, 1_000_000, 0)]).keeping(at_least=True)
+    Observations(ones=1, zeros=0, parts=(0.5,))
+    """
+    sums = list(clusters)
+    assessed = observe((n, total) for n, total, _ in sums)
+    if not any(unknown for _, _, unknown in sums):
+        return StepObservations(assessed, assessed, assessed)
+    high = observe((n + unknown, total + unknown * MICRO) for n, total, unknown in sums)
+    low = observe((n + unknown, total) for n, total, unknown in sums)
+    return StepObservations(assessed, high, low)
+
+
 _LOWER_IS_BETTER: Final = "lower"
 
 
@@ -178,20 +212,25 @@ class ObservationSelector:
             return True
         return rule.needs_gold and (rule.source or self.state.sources.get(True)) in turn.golds
 
-    def of(self, step: Step, rule: AlarmRule) -> Observations:
+    def of(self, step: Step, rule: AlarmRule) -> StepObservations:
         """The observations of a rule's metric in a step, oriented as the metric is exported."""
         source = rule.source or self.state.sources.get(rule.needs_gold)
         if source is None:
-            return NONE
+            return NOTHING
         keys = self._keys(step, rule, source)
-        metric = self._table.metrics[rule.metric]
-        if metric.measured:
-            measures = (step.measures.get((key, rule.metric), {}) for key in keys)
-            return observe((n, total) for clusters in measures for n, total in clusters.values())
         index = self._indexes[rule.metric]
-        return observe(_sums(self._table, facts, index) for key in keys for facts in step.facts[key].values())
+        if self._table.metrics[rule.metric].measured:
+            return observe_step(sums for key in keys for sums in self._measured_sums(step, key, rule.metric))
+        return observe_step(_sums(self._table, facts, index) for key in keys for facts in step.facts[key].values())
 
-    def paired(self, step: Step, rule: AlarmRule, *, freeze: bool) -> Observations:
+    def _measured_sums(self, step: Step, key: CountedRecord, metric: str) -> Iterator[ItemSums]:
+        """The sums of what was measured on text, by cluster, with the requests whose text was not captured."""
+        measures, index = step.measures.get((key, metric), {}), self._indexes[metric]
+        for cluster, facts in step.facts[key].items():
+            n, total = measures.get(cluster, (0, 0))
+            yield ItemSums(n, total, _sums(self._table, facts, index).unknown)
+
+    def paired(self, step: Step, rule: AlarmRule, *, freeze: bool) -> StepObservations:
         """One minus the loss of each gold item against its first score.
 
         Args:
@@ -201,20 +240,20 @@ class ObservationSelector:
         """
         source = rule.source or self.state.sources.get(True)
         if source is None:
-            return NONE
+            return NOTHING
         index, first = self._indexes[rule.metric], self.state.first.setdefault(rule.metric, {})
         direction = -1 if self._table.metrics[rule.metric].better == _LOWER_IS_BETTER else 1
         sums = []
         for key in self._keys(step, rule, source):
             for qid, facts in step.facts[key].items():
-                n, total = _sums(self._table, facts, index)
+                n, total, unknown = _sums(self._table, facts, index)
                 if not n:
                     continue
                 if qid in first:
-                    sums.append((n, n * MICRO - max(0, direction * (n * first[qid] - total))))
+                    sums.append(ItemSums(n, n * MICRO - max(0, direction * (n * first[qid] - total)), unknown))
                 elif freeze:
                     first[qid] = total // n
-        return observe(sums)
+        return observe_step(sums)
 
     def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
         """The keys of a step's counts that a rule judges."""
@@ -232,10 +271,11 @@ class ObservationSelector:
         ]
 
 
-def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> Sums:
-    """The number of a cluster's requests in a metric's denominator, and the sum of their scores in micro-units."""
+def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> ItemSums:
+    """The scores of a cluster's requests in one metric."""
     if len(facts) == 1:
         ((key, n),) = facts.items()
         score = table.scores(key)[index]
-        return (n, n * score) if isinstance(score, int) else (0, 0)
+        if isinstance(score, int):
+            return ItemSums(n, n * score)
     return item_sums(table, facts, index)

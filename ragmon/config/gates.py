@@ -65,6 +65,15 @@ PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
 """Gates by preset name."""
 
 
+PUBLISHED: Final = "wfgy-"
+"""How the names of presets begin whose thresholds and conventions are those of the published pages."""
+
+
+def is_published(preset: str | None) -> bool:
+    """Whether a preset follows the published pages: their template asks every answer for a list of citations."""
+    return preset is not None and preset.startswith(PUBLISHED)
+
+
 USUAL_WINDOW: Final = 3600
 _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
 """What gates of these kinds compare; these names are no registered metrics."""

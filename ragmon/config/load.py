@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.config import sources
-from ragmon.config.gates import GateContext, resolve_gates
+from ragmon.config.gates import GateContext, is_published, resolve_gates
 from ragmon.config.problems import Problem, Problems, SourceLocation, dotted
 from ragmon.config.references import (
     DEFAULT,
@@ -135,13 +135,17 @@ def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, 
         shared.foreign_metrics,
     )
     gates = resolve_gates(tables.gates, shared.document.gates, about, problems)
+    preset = tables.gates.preset if tables.gates.preset is not None else shared.document.gates.preset
+    metrics = tables.metrics
+    if metrics.citations_required is None:
+        metrics = metrics.model_copy(update={"citations_required": is_published(preset)})
     return PipelineSettings(
         name,
         tables.sampling,
         tables.capture,
         tables.refusal.rule(),
         tables.slices,
-        tables.metrics,
+        metrics,
         tuple(gates.values()),
         tables.gates.verdict,
         tables.gates.on_insufficient,

@@ -158,12 +158,15 @@ class MetricsTable(Table):
         answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
         grounded_threshold: The least groundedness of an answer that counts as grounded.
         cluster: The fields by which requests in a step are clustered into one observation.
+        citations_required: Whether an answer without a list of citations cites nothing; otherwise its citations count
+            as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
 
     k: Annotated[Many[Count], AfterValidator(unique)] = (1, 3, 5, 10)
     answered_within: Duration | None = None
     grounded_threshold: Share = DEFAULT_THRESHOLD
     cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")
+    citations_required: bool | None = None
 
     @property
     def answered_within_ms(self) -> float | None:

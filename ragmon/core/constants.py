@@ -106,6 +106,8 @@ TICKET: Final = "ticket"
 
 # Why a metric could not be assessed on a record.
 NO_IDS: Final = "no_ids"
+NO_CITATIONS: Final = "no_citations"
+"""No list of citations was captured; an empty list is captured, and says that the answer cites nothing."""
 NO_TEXT: Final = "no_text"
 NO_GOLD_CLAIM: Final = "no_gold_claim"
 NO_GOLD_CITATIONS: Final = "no_gold_citations"
@@ -117,8 +119,11 @@ GOLD_VERSION: Final = "gold_version"
 BEYOND_DEPTH: Final = "beyond_depth"
 TEXT_CUT: Final = "text_cut"
 """The text is longer than the part that is read, and the searched phrase is not in that part."""
+PARTIAL: Final = "partial"
+"""The call was kept for its outcome, and by its sampling rule without the details."""
 REASONS: Final = (
     NO_IDS,
+    NO_CITATIONS,
     NO_TEXT,
     NO_GOLD_CLAIM,
     NO_GOLD_CITATIONS,
@@ -129,7 +134,14 @@ REASONS: Final = (
     GOLD_VERSION,
     BEYOND_DEPTH,
     TEXT_CUT,
+    PARTIAL,
 )
+IGNORABLE: Final = frozenset({PARTIAL, ERROR, NO_GOLD_CLAIM, NO_GOLD_CITATIONS, TOTAL_UNKNOWN})
+"""Reasons that cannot depend on the outcome that a metric measures.
+
+Sampling chose the request, the gold item has nothing to compare with, or the call ended in an error and gave no answer:
+then `error_rate` counts it. Every other reason may go with good or with bad outcomes, so both are taken into account.
+"""
 
 # Why a field of a record is unknown or was cut.
 OUT_OF_RANGE: Final = "out_of_range"

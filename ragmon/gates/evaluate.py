@@ -46,7 +46,7 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     plain = stat.estimate
     intervals = {GOLD_SET: Bounds(plain.lower, plain.upper, plain.n_eff)}
     if clusters := series.clusters.get(metric):
-        intervals[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered(clusters))
+        intervals[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered_or_missing(clusters))
     return intervals
 
 
@@ -58,6 +58,17 @@ MAX_MISSING: Final = 0.02
 """Largest share of a gold set that may be missing from a run that is judged on the set."""
 MIN_MATURITY: Final = 0.80
 """Share of the expected labels that must have arrived before gates are judged by them."""
+REMEDIES: Final = {
+    constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
+    constants.NO_CITATIONS: "return a list of citations, or call ragmon.record(citations=...)",
+    constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_LATENCY: "record latency_ms.total",
+    constants.GOLD_VERSION: "give application and server the same gold file",
+    constants.BEYOND_DEPTH: "gate the metric at a rank: @10",
+    constants.TEXT_CUT: "record shorter texts",
+}
+"""What makes requests assessable that are not, by reason."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:
@@ -213,7 +224,7 @@ def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
 def without_data(evidence: Evidence) -> Outcome:
     """The outcome for an empty denominator, with the reason."""
     if evidence.stat.unassessed:
-        reason = f"no request could be assessed: {_unassessed(evidence.stat)}"
+        reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence.stat)}"
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
@@ -223,19 +234,33 @@ def _unassessed(stat: Stat) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
 
 
+def not_assessable(stat: Stat) -> str:
+    """How many requests have no score for a reason that may depend on it, the reasons, and the remedy."""
+    reasons = ", ".join(
+        sorted(reason for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE)
+    )
+    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(stat)}"
+
+
+def _remedy(stat: Stat) -> str:
+    """What would make most of the unassessed requests assessable; "" where nothing would."""
+    known = [(n, reason) for reason, n in stat.unassessed.items() if reason in REMEDIES]
+    return f" ({REMEDIES[max(known)[1]]})" if known else ""
+
+
 def _needed_to_pass(gate: Gate) -> int:
     """The smallest number of observations that can pass the gate."""
     return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
 def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
-    """Judge a run of a whole gold set: the value is exact, unless too many items are missing.
+    """Judge a run of a whole gold set: the value is exact, unless too many items are missing or not assessable.
 
     The interval beside it is for questions like these.
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric, ())
-    interval = stats.clustered(clusters)[:2] if clusters else None
+    interval = stats.clustered_or_missing(clusters)[:2] if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
     # The number of items in a slice is not known here, so the check is that the run covers the set.
     all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
@@ -245,12 +270,28 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot
             f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MAX_MISSING:.0%} may miss)"
         )
         return evidence.outcome("insufficient", reason, interval=interval)
+    return _judge_whole_set(evidence, series, interval)
+
+
+def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[float, float] | None) -> Outcome:
+    """The verdict on all items of a gold set: it must be the same whatever the scores are that could not be assessed."""
+    gate, stat = evidence.gate, evidence.stat
+    worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
-    if evidence.stat.unassessed:
-        reason += f", not assessed: {_unassessed(evidence.stat)}"
+    if stat.unknown:
+        reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(stat)}"
+        if gate.holds(best) and not gate.holds(worst):
+            reason = f"{not_assessable(stat)}; {_percent(worst)} if they all broke the gate, {_percent(best)} if none"
+            return evidence.outcome("insufficient", reason, interval=interval)
+    elif stat.unassessed:
+        reason += f", not assessed: {_unassessed(stat)}"
     if interval is not None:
         reason += "; interval: questions like these"
-    return evidence.outcome("pass" if gate.holds(value) else "fail", reason, interval=interval)
+    return evidence.outcome("pass" if gate.holds(worst) else "fail", reason, interval=interval)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
@@ -262,13 +303,13 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     if metric not in series.clusters:
         return evidence.outcome("insufficient", "its scores are not kept item by item")
     clusters = series.clusters[metric]
-    total = round(sum(y for _, y in clusters) * stats.MICRO)
-    item_stat = Stat(sum(n for n, _ in clusters), total, 0, stat.unassessed)
+    total = round(sum(y for _, y, _ in clusters) * stats.MICRO)
+    item_stat = Stat(sum(n for n, _, _ in clusters), total, 0, stat.unassessed)
     by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
     value = item_stat.value
     if value is None:
         return without_data(by_item)
-    lower, upper, n_eff = stats.clustered(clusters)
+    lower, upper, n_eff = stats.clustered_or_missing(clusters)
     return _judge_interval(by_item, value, (lower, upper), n_eff)
 
 
@@ -288,13 +329,24 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
+    if evidence.stat.unknown and _decides(gate, evidence, n_eff):
+        return outcome("insufficient", f"{not_assessable(evidence.stat)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
+    if evidence.stat.unknown:
+        reason += f"; {not_assessable(evidence.stat)}"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = stats.needed_to_decide(value, gate.threshold)
     return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
+
+
+def _decides(gate: Gate, evidence: Evidence, n_eff: float) -> bool:
+    """Whether the assessed requests alone would decide the gate."""
+    value = evidence.value or 0.0
+    lower, upper = stats.wilson(value * n_eff, n_eff)
+    return gate.holds(lower) == gate.holds(upper)
 
 
 def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:

@@ -48,6 +48,8 @@ IDS, EMPTY, RANKED, CANDIDATES, VERDICTS = (1 << i for i in range(22, 27))
 BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32))
 # Texts longer than the part that is read (`ragmon.core.text.READ`): a phrase that was not found may be in the rest.
 CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
+# What was not captured: the list of citations; the details of a call that was kept for its outcome alone.
+CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 
 
 class Facts(NamedTuple):
@@ -94,7 +96,7 @@ class Facts(NamedTuple):
     def answered(self) -> bool:
         """There is an answer at all, refusal or not."""
         if self.has(OUTCOME_UNKNOWN):
-            raise Unassessed(constants.NO_TEXT)
+            raise self._unassessed(constants.NO_TEXT)
         return self.flags & (SHIPPED | REFUSED) != 0
 
     @property
@@ -112,16 +114,13 @@ class Facts(NamedTuple):
     def _require_answer(self) -> None:
         if self.flags & (SHIPPED | REFUSED):
             return
-        if self.has(ERROR):
-            raise Unassessed(constants.ERROR)
-        raise Unassessed(constants.NO_TEXT if self.has(OUTCOME_UNKNOWN) else constants.NO_ANSWER)
+        raise self._unassessed(constants.NO_TEXT if self.has(OUTCOME_UNKNOWN) else constants.NO_ANSWER)
 
     @property
     def refusal_like(self) -> bool:
         """The refusal matcher, not the token, calls it a refusal."""
         self._require_answer()
-        if not self.has(TEXT):
-            raise Unassessed(constants.NO_TEXT)
+        self._require(TEXT, constants.NO_TEXT)
         return self.has(REFUSAL_LIKE)
 
     @property
@@ -139,8 +138,9 @@ class Facts(NamedTuple):
 
     def _found_in_claim(self, flags: int) -> bool:
         """Whether one of the flags is set; where the claim was cut and none is, the answer is unknown."""
-        if not self.has(CLAIM_KNOWN):
-            raise Unassessed(constants.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else constants.NO_TEXT)
+        if self.has(WRONG_GOLD_VERSION) and not self.has(CLAIM_KNOWN):
+            raise Unassessed(constants.GOLD_VERSION)
+        self._require(CLAIM_KNOWN, constants.NO_TEXT)
         is_set = self.flags & flags != 0
         if not is_set and self.has(CLAIM_CUT):
             raise Unassessed(constants.TEXT_CUT)
@@ -150,6 +150,7 @@ class Facts(NamedTuple):
     def cites_gold(self) -> bool:
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
+        self._require_citations()
         return self.has(HITS)
 
     @property
@@ -162,19 +163,23 @@ class Facts(NamedTuple):
     def cites_only_retrieved(self) -> bool:
         """Every citation was retrieved."""
         self._require(IDS, constants.NO_IDS)
+        self._require_citations()
         return self.has(IN_SCOPE)
 
     @property
     def cites_retrieved(self) -> bool:
         """At least one citation was retrieved."""
         self._require(IDS, constants.NO_IDS)
+        self._require_citations()
         return self.has(CITES_RETRIEVED)
 
     @property
     def compliant(self) -> bool:
-        """The answer has a citation list or is the exact refusal token."""
+        """The answer has a citation list or is the exact refusal token; a refusal in other words is not compliant."""
         if self.has(OUTCOME_UNKNOWN):
-            raise Unassessed(constants.NO_TEXT)
+            raise self._unassessed(constants.NO_TEXT)
+        if not self.flags & (COMPLIANT | REFUSAL_LIKE):
+            self._require_citations()
         return self.has(COMPLIANT)
 
     @property
@@ -250,7 +255,19 @@ class Facts(NamedTuple):
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
-            raise Unassessed(reason)
+            raise self._unassessed(reason)
+
+    def _require_citations(self) -> None:
+        if self.has(CITATIONS_MISSING):
+            raise self._unassessed(constants.NO_CITATIONS)
+
+    def _unassessed(self, reason: str) -> Unassessed:
+        """The error for an unknown fact: its own reason, unless the call has none of the details."""
+        if reason in constants.IGNORABLE:
+            return Unassessed(reason)
+        if self.has(ERROR):
+            return Unassessed(constants.ERROR)
+        return Unassessed(constants.PARTIAL if self.has(DETAILS_MISSING) else reason)
 
 
 def cut(ranks: int, length: int, k: int | None) -> int:
@@ -283,10 +300,13 @@ class FactReader:
     Args:
         refusal: What counts as a refusal.
         within_ms: The declared latency bound in milliseconds; None leaves `answered_within` out.
+        citations_required: An answer without a list of citations cites nothing, which is a fault; otherwise its
+            citations count as not captured.
     """
 
     refusal: RefusalRule = field(default_factory=RefusalRule)
     within_ms: float | None = None
+    citations_required: bool = False
 
     def read(self, record: Record, item: GoldItem | None, grounded: bool | None = None) -> Key:
         """The facts of one request.
@@ -299,6 +319,10 @@ class FactReader:
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
         flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
+        if citations is None and not self.citations_required:
+            flags |= CITATIONS_MISSING
+        if record.partial and record.ended is None:
+            flags |= DETAILS_MISSING
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured_flags(record, grounded)
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
@@ -349,8 +373,8 @@ class FactReader:
         if claim is None or (facts is not None and is_redacted(record, "claim")):  # usually no facts: avoid the call
             if facts is not None:
                 text_flags = self._text_fact_flags(facts, item)
-                # A refusal in other words that cites nothing does not follow the template, even with an empty list.
-                return text_flags | (flags if citations or not text_flags & REFUSAL_LIKE else 0)
+                # A refusal in other words does not follow the template, whatever list it carries.
+                return text_flags | (0 if text_flags & REFUSAL_LIKE else flags)
             return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
         claim = claim.strip()
         if len(claim) > READ:
@@ -362,8 +386,8 @@ class FactReader:
         if refusal.is_token(folded):
             return REFUSED | TEXT | COMPLIANT | CLAIM_KNOWN
         if refusal.is_like(folded):
-            # A refusal in other words that cites nothing does not follow the template, even with an empty list.
-            flags = (flags if citations else flags & ~COMPLIANT) | REFUSAL_LIKE | TEXT
+            # A refusal in other words does not follow the template, whatever list it carries.
+            flags = flags & ~COMPLIANT | REFUSAL_LIKE | TEXT
             flags |= REFUSED if refusal.matcher_counts else SHIPPED
         else:
             flags |= SHIPPED | TEXT

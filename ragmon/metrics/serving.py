@@ -12,7 +12,6 @@ class Compliance(Metric):
 
     name = "compliance"
     binary = True
-    default_gate = ("at_least", 0.98)
 
     def score(self, facts: Facts) -> float | None:
         return None if facts.error else float(facts.compliant)

@@ -209,7 +209,11 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
 def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
     """How the records of one pipeline are reduced to facts."""
     return ReductionRules(
-        facts=FactReader(pipeline.refusal, pipeline.metrics.answered_within_ms),
+        facts=FactReader(
+            pipeline.refusal,
+            pipeline.metrics.answered_within_ms,
+            citations_required=bool(pipeline.metrics.citations_required),
+        ),
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
     )

@@ -47,10 +47,28 @@ class Stat:
         return self.sum / (self.n * stats.MICRO) if self.n else None
 
     @property
-    def estimate(self) -> Estimate:
-        """The mean with its 95 % interval, for a sample in which all requests had the same probability."""
+    def unknown(self) -> int:
+        """Requests without a score whose reason may depend on the outcome."""
+        return sum(n for reason, n in self.unassessed.items() if reason not in constants.IGNORABLE)
+
+    @property
+    def extremes(self) -> tuple[float, float] | None:
+        """The mean if every unknown score were 0, and if it were 1; None where nothing could be scored at all."""
+        n = self.n + self.unknown
         total = self.sum / stats.MICRO
-        lower, upper = stats.graded(self.n, total, self.squares / stats.MICRO**2)
+        return (total / n, (total + self.unknown) / n) if n else None
+
+    @property
+    def estimate(self) -> Estimate:
+        """The mean with its 95 % interval, for a sample in which all requests had the same probability.
+
+        The interval holds whatever the unknown scores are: its lower bound takes them as 0, its upper bound as 1.
+        """
+        total, squares, unknown = self.sum / stats.MICRO, self.squares / stats.MICRO**2, self.unknown
+        lower, upper = stats.graded(self.n, total, squares)
+        if unknown:
+            lower = stats.graded(self.n + unknown, total, squares)[0]
+            upper = stats.graded(self.n + unknown, total + unknown, squares + unknown)[1]
         return Estimate(self.value, lower, upper, self.n, float(self.n), 0.0, float(self.n), ())
 
 
@@ -184,4 +202,5 @@ def _stratum(name: str, key: str, metric: Metric, sample: tuple[Mapping[str, Sta
     stat = stats_by_metric[key]
     # For a score measured on text it is unknown which of the other records would have had one.
     assessed = stat.n if metric.measured else count - sum(stat.unassessed.values())
-    return Stratum(name, calls, assessed, stat.n, stat.sum / stats.MICRO, stat.squares / stats.MICRO**2)
+    total, squares = stat.sum / stats.MICRO, stat.squares / stats.MICRO**2
+    return Stratum(name, calls, assessed, stat.n, total, squares, unknown=stat.unknown)

@@ -19,6 +19,7 @@ from ragmon.core.constants import (
     ALSO_LIVE_SOURCES,
     DROPPED_PIPELINES,
     EXPORTED_TRAFFIC,
+    IGNORABLE,
     LIVE,
     UNKNOWN_WEIGHT,
 )
@@ -54,8 +55,8 @@ class SeriesStats:
         window: The name of the window, `all` for everything.
         metrics: The statistics by metric key.
         latency: By stage, log-bucket counts of milliseconds.
-        clusters: For gated metrics of a gold set, `(n, sum of scores)` of every gold item; scores measured on text are
-            not kept per item.
+        clusters: For gated metrics of a gold set, `(n, sum of scores, unknown scores)` of every gold item; scores
+            measured on text are not kept per item.
         traced: How many distinct gold items were seen.
         records: How many records were counted.
         end: The end of the window, seconds since the epoch, where windows of several moments are compared.
@@ -73,7 +74,7 @@ class SeriesStats:
     slice: str
     metrics: Mapping[str, Stat]
     latency: Mapping[str, Mapping[int, int]]
-    clusters: Mapping[str, Sequence[tuple[int, float]]]
+    clusters: Mapping[str, Sequence[tuple[int, float, int]]]
     traced: int
     records: int
     end: int | None = None
@@ -143,16 +144,48 @@ class Snapshot:
         return by_labels
 
 
-def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> tuple[int, int]:
-    """How often a gold item is in a metric's denominator, and the sum of its scores, in micro-units.
+class ItemSums(NamedTuple):
+    """The scores of one gold item, or of another cluster of requests.
+
+    Attributes:
+        n: Scored requests.
+        total: The sum of their scores in micro-units.
+        unknown: Requests without a score, whose reason may depend on the outcome.
+    """
+
+    n: int = 0
+    total: int = 0
+    unknown: int = 0
+
+    def mean(self, unknown: int | None = None) -> float | None:
+        """The mean score; None without a score.
+
+        Args:
+            unknown: The score, 0 or 1, of the requests whose score is unknown; None leaves them out.
+        """
+        if unknown is None:
+            return self.total / (self.n * stats.MICRO) if self.n else None
+        n = self.n + self.unknown
+        return (self.total + unknown * self.unknown * stats.MICRO) / (n * stats.MICRO) if n else None
+
+
+def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSums:
+    """The scores of a gold item in one metric.
 
     Args:
         table: The metrics.
         facts: The facts counted for the item.
         place: The index of the metric in the table.
     """
-    scored = [(score, n) for key, n in facts.items() if isinstance(score := table.scores(key)[place], int)]
-    return sum(n for _, n in scored), sum(score * n for score, n in scored)
+    n = total = unknown = 0
+    for key, count in facts.items():
+        score = table.scores(key)[place]
+        if isinstance(score, int):
+            n += count
+            total += count * score
+        elif score is not None and score not in IGNORABLE:
+            unknown += count
+    return ItemSums(n, total, unknown)
 
 
 SLACK: Final = 1.25
@@ -418,15 +451,15 @@ def _metrics_of_all(all_requests: WindowBucket, without_gold: WindowBucket, tabl
 
 def _clusters(
     table: ScoreTable, items: Mapping[str, Mapping[Key, int]], gated: Collection[str]
-) -> dict[str, list[tuple[int, float]]]:
-    """Per gated metric, `(n, sum of scores)` of every gold item in its denominator."""
+) -> dict[str, list[tuple[int, float, int]]]:
+    """Per gated metric, `(n, sum of scores, unknown scores)` of every gold item that may be in its denominator."""
     metrics = [(i, m.key) for i, m in enumerate(table.metrics.values()) if m.key in gated and not m.measured]
-    clusters: dict[str, list[tuple[int, float]]] = {name: [] for _, name in metrics}
+    clusters: dict[str, list[tuple[int, float, int]]] = {name: [] for _, name in metrics}
     for facts in items.values():
         for place, name in metrics:
-            n, total = item_sums(table, facts, place)
-            if n:
-                clusters[name].append((n, total / stats.MICRO))
+            n, total, unknown = item_sums(table, facts, place)
+            if n or unknown:
+                clusters[name].append((n, total / stats.MICRO, unknown))
     return clusters
 
 

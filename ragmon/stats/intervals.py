@@ -146,6 +146,30 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
     return lower, upper, n_eff
 
 
+def clustered_or_missing(clusters: Iterable[tuple[int, float, int]], z: float = Z95) -> tuple[float, float, float]:
+    """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
+
+    Args:
+        clusters: One `(n, sum of scores, unknown scores)` per cluster.
+        z: Normal quantile of the level.
+
+    Returns:
+        Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
+        observations of the known scores.
+
+    Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
+
+    >>> [round(x, 3) for x in clustered_or_missing([(1, 1.0, 0)] * 18 + [(0, 0.0, 1)] * 2)[:2]]
+    [0.699, 1.0]
+    """
+    known = list(clusters)
+    lower, upper, n_eff = clustered(((n, total) for n, total, _ in known), z)
+    if any(unknown for _, _, unknown in known):
+        lower = clustered(((n + unknown, total) for n, total, unknown in known), z)[0]
+        upper = clustered(((n + unknown, total + unknown) for n, total, unknown in known), z)[1]
+    return lower, upper, n_eff
+
+
 _TINY: Final = 1e-300
 """Replaces zero in a denominator of the continued fraction."""
 _CONVERGED: Final = 1e-15

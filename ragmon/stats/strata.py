@@ -7,8 +7,8 @@ not its share of the sample: without the weights, keeping every suspicious call 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -39,6 +39,8 @@ class Stratum:
         sum: Sum of their scores, each in [0, 1].
         squares: Sum of the squared scores; equal to `sum` where every score is 0 or 1.
         scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
+        unknown: Further records that may belong to the denominator, whose score is unknown for a reason that may depend
+            on the score.
 
     Raises:
         RagmonError: The numbers contradict each other.
@@ -51,6 +53,7 @@ class Stratum:
     sum: float
     squares: float
     scores: float | None = None
+    unknown: int = 0
 
     def __post_init__(self) -> None:
         spare = 1 + _ROUNDING
@@ -68,6 +71,15 @@ class Stratum:
             raise RagmonError(
                 f"stratum {self.name}: {numbers}", hint=f"scores lie in [0, 1]: squares <= sum <= {count}"
             )
+
+    def with_unknown_as(self, score: float) -> Stratum:
+        """The stratum if every unknown score were this one, 0 or 1."""
+        if not self.unknown:
+            return self
+        domain, more = self.domain + self.unknown, score * self.unknown
+        scores = None if self.scores is None else self.scores + self.unknown
+        assessed = self.assessed + self.unknown
+        return Stratum(self.name, self.total, assessed, domain, self.sum + more, self.squares + more, scores)
 
     @property
     def calls(self) -> float:
@@ -129,7 +141,8 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     The mean of each stratum is weighted by its calls in the denominator. The interval adds up the squares of the
     distances of each stratum (Wilson's, or `graded`), of the uncertainty of the weights, and of what strata may contain
     in which no assessed record was in the denominator. A single stratum gives Wilson's interval. A stratum without a
-    score could have any mean: its whole weight is uncertain.
+    score could have any mean: its whole weight is uncertain. So is every unknown score: the lower bound takes it as 0,
+    the upper bound as 1.
 
     The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
     is as wide as that of a simple random sample of that size. A stratum that cannot contain a record of the denominator
@@ -153,6 +166,8 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     [0.865, 0.811, 0.886]
     """
     all_strata = tuple(strata)
+    if any(s.unknown for s in all_strata):
+        return _or_unknown(all_strata, z)
     observed = tuple(s for s in all_strata if s.n)
     unscored = tuple(s for s in all_strata if s.hidden)
     hidden, missing = math.fsum(s.hidden for s in unscored), tuple(sorted(s.name for s in unscored))
@@ -174,6 +189,19 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
         population=population,
         missing=missing,
     )
+
+
+def _or_unknown(strata: Sequence[Stratum], z: float) -> Estimate:
+    """The estimate from the known scores, with bounds that hold whatever the unknown ones are."""
+    known, at_worst, at_best = (
+        post_stratified(parts, z=z)
+        for parts in (
+            (replace(s, unknown=0) for s in strata),
+            (s.with_unknown_as(0.0) for s in strata),
+            (s.with_unknown_as(1.0) for s in strata),
+        )
+    )
+    return replace(known, lower=min(known.lower, at_worst.lower), upper=max(known.upper, at_best.upper))
 
 
 def _empty_shares(strata: Iterable[Stratum], population: float, z: float) -> float:

@@ -44,7 +44,8 @@ def test_every_gate_of_every_preset_has_an_alarm_of_its_name(configured, preset)
 
 
 def test_a_gate_says_how_urgent_it_is_and_how_it_is_called(configured):
-    world = gated(configured, '[gates.broken]\nmetric = "compliance"\nat_least = 0.98\nseverity = "ticket"\n')
+    text = '[metrics]\ncitations_required = true\n[gates.broken]\nmetric = "compliance"\nat_least = 0.98\n'
+    world = gated(configured, f'{text}severity = "ticket"\n')
     world.run(10, listless=0.5)
     assert alerts(world) == {("broken", "compliance", TICKET)}
 
@@ -112,7 +113,8 @@ def test_indexes_count_under_one_build_within_an_hour():
 
 def test_a_gate_may_ask_for_everything(configured):
     """Of a mean of exactly 1 the first failure would be proof; what it takes is a few of them."""
-    world = gated(configured, "[gates.compliance]\nat_least = 1.0\n[gates.error_rate]\nat_most = 0.0\n")
+    text = "[metrics]\ncitations_required = true\n[gates.compliance]\nat_least = 1.0\n"
+    world = gated(configured, f"{text}[gates.error_rate]\nat_most = 0.0\n")
     perfect = {"listless": 0.0, "error": 0.0, "own_words": 0.0}
     world.run(30, **perfect)
     assert world.feed([Record(ts=60.0 * world.minute, source="live", q="?", error="timeout", **GOOD)]) == []
@@ -224,7 +226,7 @@ def test_configured_pipelines_share_the_budget_and_others_have_one_each(configur
     """How many pipelines nobody named will appear, nobody knows."""
     budget = "[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2.0\n"
     alone = thresholds(configured(budget), constants.DEFAULT_PIPELINE)
-    assert alone[PAGE] == 14 * MONTH / 0.5
+    assert alone[PAGE] == 13 * MONTH / 0.5
     pipelines = "[pipelines.a]\n[pipelines.b]\n[pipelines.c.alarms]\nlooks_per_day = 8.0\n"
     three = configured(budget + pipelines)
     assert thresholds(three, "a") == {tier: 3 * threshold for tier, threshold in alone.items()}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from ragmon.alarms.observations import NONE, ObservationSelector
+from ragmon.alarms.observations import NOTHING, ObservationSelector
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
@@ -104,7 +104,8 @@ def test_another_source_starts_label_free_alarms_anew_and_leaves_those_on_gold_a
 
 def test_an_alarm_that_names_its_source_is_not_touched_by_another_one(configured):
     """Nothing has changed where it looks."""
-    world = World(configured('[gates.compliance]\nat_least = 0.98\nsource = "probe"\n'))
+    text = '[metrics]\ncitations_required = true\n[gates.compliance]\nat_least = 0.98\nsource = "probe"\n'
+    world = World(configured(text))
     for _ in range(5):
         world.feed(users(world, *[FAULTS["listless"]] * 30, source="probe"))
     assert world.firing == {"compliance"}
@@ -241,7 +242,7 @@ def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
                     expected.append(1 - max(0.0, sum(scores) / len(scores) - first[metric][qid]))
                 elif scores:
                     first[metric][qid] = sum(scores) / len(scores)
-            assert values(selector.paired(step, paired(metric), freeze=True)) == pytest.approx(
+            assert values(selector.paired(step, paired(metric), freeze=True).assessed) == pytest.approx(
                 sorted(expected), abs=2e-6
             )
 
@@ -265,5 +266,5 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
     selector, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], None)
     selector.turn(step)
-    assert selector.paired(step, paired("answer_precision"), freeze=True) == NONE
-    assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NONE
+    assert selector.paired(step, paired("answer_precision"), freeze=True) == NOTHING
+    assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NOTHING

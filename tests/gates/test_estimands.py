@@ -155,7 +155,7 @@ def test_a_gate_says_what_its_interval_is_about(monitor):
         if line.startswith("ragmon_gate_info") and 'source="' in line
     }
     assert (estimands["probed"], estimands["matched"]) == (constants.GOLD_SET, constants.QUESTIONS_LIKE_THESE)
-    assert estimands["compliance"] == ""
+    assert estimands["coverage"] == ""
 
 
 def test_the_status_and_its_page_say_it_too(tmp_path):

@@ -93,7 +93,7 @@ def test_requests_that_cannot_be_assessed_are_named_by_reason():
     found = series(metrics={"compliance": stat(0, 0, no_text=7, error=2)})
     outcome = judge(FLOOR, found)
     assert outcome.verdict == "insufficient"
-    assert outcome.reason == "no request could be assessed: 2 error, 7 no_text"
+    assert outcome.reason.startswith("no request could be assessed: 2 error, 7 no_text ([capture] content")
 
 
 @pytest.mark.parametrize("mode", ["interval", "point"])
@@ -229,7 +229,6 @@ def test_presets_are_the_published_thresholds():
         "compliance": (">=", 0.98),
     }
     assert bars("default") == bars("wfgy-eval") | {
-        "compliance": (">=", 0.98),
         "citation_scope": (">=", 0.95),
         "coverage": (">=", 0.70),
         "error_rate": ("<=", 0.05),

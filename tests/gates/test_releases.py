@@ -62,9 +62,9 @@ counted = Counted
 
 
 def live(good=0, bad=0, **fields):
-    """User requests: good ones carry a list of citations, bad ones none."""
+    """User requests: good ones carry a list of citations, bad ones refuse in words of their own."""
     yield from (make_record(source="live", **fields) for _ in range(good))
-    yield from (make_record(source="live", citations=None, **fields) for _ in range(bad))
+    yield from (make_record(source="live", claim="I do not know.", **fields) for _ in range(bad))
 
 
 def answers(claims, first=0, **fields):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import chain, count
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from ragmon.alarms import as_alert_line
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
@@ -154,11 +156,24 @@ def _varied(record, rng, *, replays):
     return msgspec.structs.replace(record, **changed)
 
 
+def with_template():
+    """The default settings of pipelines whose answers must carry a list of citations, with a gate on that."""
+    settings = defaults()
+
+    def required(pipeline):
+        gates = (*pipeline.gates, Gate("compliance", "compliance", 0.98, "at_least"))
+        metrics = pipeline.metrics.model_copy(update={"citations_required": True})
+        return replace(pipeline, metrics=metrics, gates=gates)
+
+    pipelines = {name: required(pipeline) for name, pipeline in settings.pipelines.items()}
+    return replace(settings, pipelines=pipelines, unconfigured=required(settings.unconfigured))
+
+
 class World:
     """A scorer and its alarms, fed minute by minute with the records' own time as the time they come.
 
     Args:
-        settings: The configuration; default: the built-in one.
+        settings: The configuration; default: `with_template`.
         gold: The gold sets.
         traffic: Where the records of `run` come from.
 
@@ -168,7 +183,7 @@ class World:
     """
 
     def __init__(self, settings=None, *, gold=(GOLD,), traffic=None):
-        settings = settings if settings is not None else defaults()
+        settings = settings if settings is not None else with_template()
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
         self.alarms = build_alarms(settings, table)
@@ -214,6 +229,7 @@ SEVERAL = """
 baseline = { learn = "20m" }
 [metrics]
 cluster = ["session"]
+citations_required = true
 [slices]
 lang = ["de", "en"]
 [gold.gold]

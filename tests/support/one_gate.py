@@ -27,7 +27,7 @@ def series(metric="compliance", right=0, n=0, *, items=None, **labels):
         "slice": "",
         "metrics": {metric: stat(right, n)},
         "latency": {},
-        "clusters": {} if items is None else {metric: items},
+        "clusters": {} if items is None else {metric: [(n, right, 0) for n, right in items]},
         "traced": len(items or ()),
         "records": n,
     }

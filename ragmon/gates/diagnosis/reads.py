@@ -315,8 +315,8 @@ class SideReader:
             return stat.estimate, REQUESTS, total
         if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, GateMetric):
             clusters = self._clusters(table, measure.name)
-            if sum(n for n, _ in clusters) == stat.n > 0:
-                lower, upper, n_eff = stats.clustered(clusters)
+            if sum(n for n, _, _ in clusters) == stat.n > 0:
+                lower, upper, n_eff = stats.clustered_or_missing(clusters)
                 return Estimate(stat.value, lower, upper, stat.n, n_eff, 0.0, float(stat.n), ()), GOLD_ITEMS, 0
         return stat.estimate, REQUESTS, 0
 
@@ -335,15 +335,15 @@ class SideReader:
             return {}, rows
         return {stratum: count.calls for stratum, count in calls.items()}, rows
 
-    def _clusters(self, table: ScoreTable, metric: str) -> list[tuple[int, float]]:
-        """`(n, sum of scores)` of every gold item, in steps that are not folded yet."""
+    def _clusters(self, table: ScoreTable, metric: str) -> list[tuple[int, float, int]]:
+        """`(n, sum of scores, unknown scores)` of every gold item, in steps that are not folded yet."""
         items: Table = {}
         for key in self.selection.keys:
             for table_of_step in self.selection.state.series[key].items.window(self.begin, self.end, hours=False):
                 add_table(items, table_of_step)
         place = list(table.metrics).index(metric)
         sums = (item_sums(table, facts, place) for facts in items.values())
-        return [(n, total / stats.MICRO) for n, total in sums if n]
+        return [(n, total / stats.MICRO, unknown) for n, total, unknown in sums if n or unknown]
 
 
 def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:

@@ -37,7 +37,7 @@ from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import Table, add_table
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums, take_snapshot
+from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 from ragmon.stats.betting import Scores, coarse
@@ -127,12 +127,14 @@ class Clusters(MinuteBatches):
                 sums[0] += 1
                 sums[1] += measured[name]
 
-    def scores(self, series: SeriesStats, metric: str) -> Scores:
+    def scores(self, series: SeriesStats, metric: str, *, unknown: int | None = None) -> Scores:
         """How many clusters have each mean score in a series, in the order of the scores.
 
         Args:
             series: The series to read. A metric that needs gold is never pooled over gold sets.
             metric: The metric's key.
+            unknown: The score, 0 or 1, of requests whose score is unknown for a reason that may depend on it; None
+                leaves them out.
         """
         pooled = not series.gold and not self._table.metrics[metric].needs_gold
         clusters_by_mean: Counter[float] = Counter()
@@ -142,22 +144,22 @@ class Clusters(MinuteBatches):
                 series.source,
                 series.slice,
             ) and (pooled or location.gold == series.gold):
-                for n, total, clusters in self._sums_of(location, metric):
-                    clusters_by_mean[total / (n * MICRO)] += clusters
+                for sums, clusters in self._sums_of(location, metric):
+                    mean = sums.mean(unknown)
+                    if mean is not None:
+                        clusters_by_mean[mean] += clusters
         return coarse(dict(sorted(clusters_by_mean.items())))
 
-    def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[int, int, int]]:
-        """Requests in the denominator, the sum of their scores, and the number of clusters with equal counts."""
+    def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[ItemSums, int]]:
+        """The scores of clusters, and the number of clusters with equal ones."""
         if metric in self._measured:
-            yield from ((n, total, 1) for n, total in self._sums.get((location, metric), {}).values())
+            yield from ((ItemSums(n, total), 1) for n, total in self._sums.get((location, metric), {}).values())
             return
         column = list(self._table.metrics).index(metric)
         counts = self._facts[location].values()
         by_id = {id(facts): facts for facts in counts}
         for identity, clusters in Counter(map(id, counts)).items():
-            n, total = item_sums(self._table, by_id[identity], column)
-            if n:
-                yield n, total, clusters
+            yield item_sums(self._table, by_id[identity], column), clusters
 
     def _cluster_of(self, pipeline: str, record: Record, item: GoldItem | None) -> str:
         """The cluster of a request; one of its own where it has none of the fields."""

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
-from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, sources_of, without_data
+from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessable, sources_of, without_data
 from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.counts import Table
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, Snapshot, item_sums
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums
 from ragmon.stats import betting, paired
 from ragmon.stats import paired as two_samples
 
@@ -60,19 +60,38 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
     missing = missing_of_run(snapshot, series)
     if missing is not None:
         return evidence.outcome("insufficient", missing)
-    scores = release.clusters.scores(series, gate.metric)
+    known, low, high = (release.clusters.scores(series, gate.metric, unknown=score) for score in (None, 0, 1))
     if evidence.estimand != constants.GOLD_SET:
-        return _decide(evidence, scores)
-    lower, upper = (None, None) if run_outcome.lower is None else betting.confidence_sequence(scores)
+        return _decide(evidence, known, low, high)
+    lower, upper = (None, None) if run_outcome.lower is None else _confidence(low, high)
     return replace(run_outcome, lower=lower, upper=upper)
 
 
-def _decide(evidence: Evidence, scores: betting.Scores) -> Outcome:
-    """The outcome from the scores: proven kept, proven broken, or undecided."""
+def _confidence(low: betting.Scores, high: betting.Scores) -> tuple[float, float]:
+    """The confidence sequence for the mean, whatever the unknown scores are."""
+    return betting.confidence_sequence(low)[0], betting.confidence_sequence(high)[1]
+
+
+def _verdict(gate: Gate, low: betting.Scores, high: betting.Scores) -> Verdict | None:
+    """The verdict that holds whatever the unknown scores are; None where there is none."""
+    worst, best = (low, high) if gate.at_least else (high, low)
+    if betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
+        return "pass"
+    return "fail" if betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail" else None
+
+
+def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, high: betting.Scores) -> Outcome:
+    """The outcome from the scores: proven kept, proven broken, or undecided.
+
+    Args:
+        evidence: The data the gate is judged on.
+        scores: The known scores.
+        low, high: The scores with 0 and with 1 for every unknown one.
+    """
     gate, n = evidence.gate, round(sum(scores.values()))
     unit = "gold items" if evidence.estimand else "observations"
     value = sum(x * count for x, count in scores.items()) / n
-    verdict = betting.verdict(scores, gate.threshold, at_least=gate.at_least)
+    verdict = _verdict(gate, low, high)
     needed = None
     if n < gate.min_samples:
         verdict, needed, reason = None, _needed_to_pass(gate), f"{n} of at least {gate.min_samples} {unit}"
@@ -82,7 +101,9 @@ def _decide(evidence: Evidence, scores: betting.Scores) -> Outcome:
         needed = betting.needed(scores, gate.threshold)
         side, points = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
         reason = f"{n} {unit} prove neither; the value {side} the gate by {points:.1f} points"
-    interval = betting.confidence_sequence(scores)
+        if evidence.stat.unknown:
+            reason += f"; {not_assessable(evidence.stat)}"
+    interval = _confidence(low, high)
     outcome = evidence.outcome(verdict or "insufficient", reason, interval=interval, needed=needed, n_eff=n)
     return replace(outcome, value=value)
 
@@ -236,9 +257,8 @@ def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, l
     if gold and not table.metrics[gate.metric].measured:
         place = SeriesLocation(gate.pipeline, after.source, gold, gate.where)
         return _by_item(comparison, baseline.items.get(place, {}), candidate.items.get(place, {}), table, levels)
-    a = baseline.release.clusters.scores(before.series, gate.metric)
-    b = candidate.release.clusters.scores(after.series, gate.metric)
-    return _two_samples(replace(comparison, before=_sample(a), after=_sample(b)), a, b, levels)
+    a, b = _scores(gate, baseline, before.series), _scores(gate, candidate, after.series)
+    return _two_samples(replace(comparison, before=_sample(a.known), after=_sample(b.known)), a, b, levels)
 
 
 def _evidence(gate: Gate, baseline: _Side, candidate: _Side) -> tuple[Evidence, Evidence]:
@@ -256,30 +276,64 @@ def _evidence(gate: Gate, baseline: _Side, candidate: _Side) -> tuple[Evidence, 
     return before, after
 
 
-def _two_samples(comparison: Comparison, a: betting.Scores, b: betting.Scores, levels: _Levels) -> Comparison:
-    """The comparison of two independent samples."""
-    a, b = _oriented_counts(comparison.gate, a), _oriented_counts(comparison.gate, b)
-    worse = two_samples.log_worse(a, b) >= -math.log(levels.worse)
-    not_worse = two_samples.log_not_worse(a, b, levels.max_drop) >= -math.log(levels.not_worse)
+class _Bounded(NamedTuple):
+    """The scores of a release: the known ones, and with the worst and the best for every unknown one."""
+
+    known: betting.Scores
+    worst: betting.Scores
+    best: betting.Scores
+
+
+def _worst_score(gate: Gate) -> int:
+    """The score that breaks the gate."""
+    return 0 if gate.at_least else 1
+
+
+def _scores(gate: Gate, side: _Side, series: SeriesStats) -> _Bounded:
+    worst = _worst_score(gate)
+    scores = (side.release.clusters.scores(series, gate.metric, unknown=x) for x in (None, worst, 1 - worst))
+    return _Bounded(*scores)
+
+
+def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Levels) -> Comparison:
+    """The comparison of two independent samples: what is proven holds whatever the unknown scores are."""
+    gate = comparison.gate
+    a_worst, a_best, b_worst, b_best = (_oriented_counts(gate, x) for x in (a.worst, a.best, b.worst, b.best))
+    worse = two_samples.log_worse(a_worst, b_best) >= -math.log(levels.worse)
+    not_worse = two_samples.log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
     return _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
 
 
 def _by_item(
     comparison: Comparison, baseline: Table, candidate: Table, table: ScoreTable, levels: _Levels
 ) -> Comparison:
-    """The comparison by gold item; items that only one release was asked are two samples."""
-    before, after = (_item_means(items, table, comparison.gate.metric) for items in (baseline, candidate))
-    shared = sorted(before.keys() & after.keys())
-    comparison = _paired(comparison, before, after)
+    """The comparison by gold item; items that only one release was asked are two samples.
+
+    What is proven holds whatever the unknown scores are.
+    """
     gate = comparison.gate
-    pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in shared)
-    unpaired = paired.Unpaired(_unpaired(gate, before, after), _unpaired(gate, after, before))
+    worst = _worst_score(gate)
+    before, after = (_item_means(items, table, gate.metric) for items in (baseline, candidate))
+    a_worst, a_best = (_item_means(baseline, table, gate.metric, x) for x in (worst, 1 - worst))
+    b_worst, b_best = (_item_means(candidate, table, gate.metric, x) for x in (worst, 1 - worst))
     return _decided(
-        comparison,
-        worse=paired.worse(pairs, unpaired, levels.worse),
-        not_worse=paired.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse),
+        _paired(comparison, before, after),
+        worse=paired.worse(*_pairs(gate, a_worst, b_best), levels.worse),
+        not_worse=_not_worse(_pairs(gate, a_best, b_worst), levels),
         max_drop=levels.max_drop,
     )
+
+
+def _not_worse(samples: tuple[paired.Pairs, paired.Unpaired], levels: _Levels) -> bool:
+    pairs, unpaired = samples
+    return paired.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse)
+
+
+def _pairs(gate: Gate, before: _Means, after: _Means) -> tuple[paired.Pairs, paired.Unpaired]:
+    """The scores of the items that both releases were asked, and of the others."""
+    shared = before.keys() & after.keys()
+    pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in sorted(shared))
+    return pairs, paired.Unpaired(_unpaired(gate, before, after), _unpaired(gate, after, before))
 
 
 def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison:
@@ -296,10 +350,10 @@ def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison
     )
 
 
-def _item_means(items: Table, table: ScoreTable, metric: str) -> _Means:
+def _item_means(items: Table, table: ScoreTable, metric: str, unknown: int | None = None) -> _Means:
+    """The mean score of every item, with a score for the unknown ones or without them."""
     place = list(table.metrics).index(metric)
-    sums = {qid: item_sums(table, facts, place) for qid, facts in items.items()}
-    return {qid: total / (n * stats.MICRO) if n else None for qid, (n, total) in sums.items()}
+    return {qid: item_sums(table, facts, place).mean(unknown) for qid, facts in items.items()}
 
 
 def _mean_counts(means: _Means, qids: Sequence[str] | None) -> betting.Scores:

@@ -5,15 +5,17 @@ Unassessed where it applies but a needed fact is unknown. Choices made where the
 
 * Order of questions: does the gold item put the request into the denominator at all; is there an answer (``error`` and
   ``no_answer`` before every other reason, ``error`` first); then the gold facts. A truthy ``error`` is an error, also
-  beside an answer. Those two reasons are counted in the answers table only; elsewhere such a trace is not in the
-  denominator.
+  beside an answer. Elsewhere such a trace is not in the denominator, but what retrieval did is unknown for the reason
+  ``error`` where it was not captured.
+* Citations that are no list were not captured: ``no_citations``, after ``no_gold_citations`` and ``no_ids``. The refusal
+  token is compliant without them, and a refusal in other words is not compliant with them.
 * The claim is the text wherever there is one, so C is never ``no_text``; that reason means that ``contexts`` is absent.
 * Without gold ids, sections and texts a retrieval metric is ``no_gold_citations``. An item with gold ids is judged by
   ids, else by its gold sections, else by its gold texts. A gold text of which normalisation leaves nothing is none.
 * An item lacking gold facts is unassessed in ``citation_hit_rate_answerable`` and ``claim_containment`` even if it was
   refused; a ``gold_claim`` without a phrase of five characters is no gold claim: there is nothing to look for.
-* Absent ``retrieved_ids`` are ``no_ids`` in ``empty_retrieval_rate``, for shipped answers in ``citation_scope`` and
-  ``coverage``. ``candidate_recall`` is about items with gold ids and traces with ``candidate_ids`` alone; others are
+* Absent ``retrieved_ids`` are ``no_ids`` (``error`` of a call that failed) in ``empty_retrieval_rate``, for shipped
+  answers in ``citation_scope`` and ``coverage``. ``candidate_recall`` is about items with gold ids and traces with ``candidate_ids`` alone; others are
   not in its denominator. Absent latency is ``no_latency``; an answer without content words has no groundedness:
   ``no_text``.
 * Without @k: ``precision`` of nothing retrieved is 0; ``ndcg``'s ideal ranking holds all gold (TREC ndcg).
@@ -136,19 +138,26 @@ ANSWERS = {
 # --- no gold needed ---------------------------------------------------------------------------------------------------
 
 
-def compliance(trace):
+def compliance(trace, patterns, window):
     if state(trace) == "error":
         return None
-    citations = (trace.get("answer_json") or {}).get("citations")
-    return isinstance(citations, list) or state(trace) == "refused"
+    if state(trace) == "refused" or refusal_like_rate(trace, patterns, window):
+        return state(trace) == "refused"
+    return citations_of(trace) is not None
 
 
 def citation_scope(trace):
-    return set(citations_of(trace)) <= set(retrieved_of(trace)) if state(trace) == "shipped" else None
+    if state(trace) != "shipped":
+        return None
+    retrieved = set(retrieved_of(trace))
+    return set(citations_of(trace)) <= retrieved
 
 
 def coverage(trace):
-    return bool(set(citations_of(trace)) & set(retrieved_of(trace))) if state(trace) == "shipped" else None
+    if state(trace) != "shipped":
+        return None
+    retrieved = set(retrieved_of(trace))
+    return bool(set(citations_of(trace)) & retrieved)
 
 
 def refusal_rate(trace):
@@ -192,7 +201,7 @@ def answered_within(trace, within_ms):
 def rules_without_gold(stop, grounded_threshold, within_ms, refusal_patterns, refusal_window):
     """The no-gold table; a metric whose bound or patterns were not given is not in it."""
     rules = {
-        "compliance": compliance,
+        "compliance": lambda trace: compliance(trace, refusal_patterns or (), refusal_window),
         "citation_scope": citation_scope,
         "coverage": coverage,
         "refusal_rate": refusal_rate,

@@ -98,15 +98,17 @@ def answered_state(trace):
 
 
 def citations_of(trace):
-    """The cited ids; something that is not a list cites nothing."""
+    """The cited ids; without a list it is not known what is cited."""
     citations = (trace.get("answer_json") or {}).get("citations")
-    return idents(citations) if isinstance(citations, list) else []
+    if not isinstance(citations, list):
+        raise Unassessed("no_citations")
+    return idents(citations)
 
 
 def retrieved_of(trace):
     """The retrieved ids, best first."""
     if trace.get("retrieved_ids") is None:
-        raise Unassessed("no_ids")
+        raise Unassessed("error" if trace.get("error") else "no_ids")
     return idents(trace["retrieved_ids"])
 
 
@@ -132,5 +134,6 @@ def hit_only(trace, item):
 
 def citation_hit(trace, item):
     """H."""
-    hit = hit_only(trace, item)
-    return set(citations_of(trace)) <= set(retrieved_of(trace)) and hit
+    gold_ids, retrieved = gold_ids_of(item), set(retrieved_of(trace))
+    cited = set(citations_of(trace))
+    return cited <= retrieved and bool(gold_ids & cited)

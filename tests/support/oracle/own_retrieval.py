@@ -46,7 +46,7 @@ def ranking(trace, item, match):
         ids = gold_ids_of(item)
         return ranked(retrieved_of(trace), ids, lambda entry, one: entry == one)
     if trace.get("contexts") is None:
-        raise Unassessed("no_text")
+        raise Unassessed("error" if trace.get("error") else "no_text")
     contexts = [seed_003.normalise(text) for text in trace["contexts"]]
     return ranked(contexts, gold, lambda text, one: text == one if match == "exact" else one in text)
 
