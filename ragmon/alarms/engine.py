@@ -31,6 +31,7 @@ from ragmon.alarms.baselines import (
 from ragmon.alarms.detector import Alarm, Change, DetectionState
 from ragmon.alarms.drift import Drift, DriftSignal, DriftState
 from ragmon.alarms.observations import (
+    NOTHING,
     Observations,
     ObservationSelector,
     SelectorState,
@@ -73,6 +74,7 @@ class PipelineState(msgspec.Struct):
         frozen_version: The version of the frozen baseline; "" where there is none.
         selector: What was chosen to be judged.
         drift: The drift alarms.
+        cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
     """
 
     alarms: dict[str, DetectionState] = {}
@@ -81,6 +83,7 @@ class PipelineState(msgspec.Struct):
     frozen_version: str = ""
     selector: SelectorState = msgspec.field(default_factory=SelectorState)
     drift: DriftState = msgspec.field(default_factory=DriftState)
+    cited: bool = False
 
 
 class AlarmsState(msgspec.Struct):
@@ -110,6 +113,7 @@ class PipelineAlarms:
     def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None) -> None:
         saved = state or PipelineState()
         self.pipeline = pipeline
+        self._table, self._cited = table, saved.cited
         self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
         self.drift = Drift(terms, saved.drift)
         self.selector = ObservationSelector(table, saved.selector)
@@ -154,6 +158,7 @@ class PipelineAlarms:
             The transitions, in the order of the rules.
         """
         transitions = self._restart(self.selector.turn(step), step.minute)
+        self._cited = self._cited or step.cites()
         observations = self._observe(step)
         for alarm in self.alarms.values():
             current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
@@ -169,6 +174,7 @@ class PipelineAlarms:
     def absorb(self, step: Step) -> None:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
+        self._cited = self._cited or step.cites()
         observations = self._observe(step)
         self.latency.absorb(self._latencies_of(step, None))
         for name, baseline in self.baselines.items():
@@ -183,7 +189,9 @@ class PipelineAlarms:
             key = observation_key(rule)
             if key in observations:
                 continue
-            if rule.metric == constants.LATENCY:
+            if not self._applies(rule):
+                observations[key] = NOTHING
+            elif rule.metric == constants.LATENCY:
                 slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
                 observations[key] = StepObservations(slow, slow, slow)
             elif rule.kind == "paired":
@@ -191,6 +199,10 @@ class PipelineAlarms:
             else:
                 observations[key] = self.selector.of(step, rule)
         return observations
+
+    def _applies(self, rule: AlarmRule) -> bool:
+        """Whether the pipeline has shown what a rule is about."""
+        return self._cited or rule.metric == constants.LATENCY or not self._table.metrics[rule.metric].cites
 
     def _latencies_of(self, step: Step, source: str | None) -> list[list[float]]:
         """The latencies of the step's requests from a source, by cluster; None is the source of user traffic."""
@@ -313,6 +325,7 @@ class PipelineAlarms:
             frozen_version=self._frozen_version,
             selector=self.selector.state,
             drift=self.drift.dump(),
+            cited=self._cited,
         )
 
 

@@ -121,6 +121,8 @@ class Outcome:
         n_eff: The size of a simple random sample with the same precision; None where the value is exact or is no mean.
         of: For user traffic: all calls, or exported traffic where the producer does not report call totals.
         audited: Audit members in the denominator; alarms read only these.
+        applicable: Whether the pipeline has ever shown what the gate is about; else it is insufficient, and alerts
+            nobody.
     """
 
     gate: Gate
@@ -138,6 +140,7 @@ class Outcome:
     n_eff: float | None = None
     of: str = ""
     audited: int = 0
+    applicable: bool = True
 
     @property
     def margin(self) -> float | None:

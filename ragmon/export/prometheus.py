@@ -184,7 +184,7 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
             if number is not None:
                 family.add_metric(labels, number)
         for name in sorted(ORDER):
-            status.add_metric((*labels, name), float(outcome.verdict == name))
+            status.add_metric((*labels, name), float(outcome.applicable and outcome.verdict == name))
         details = (
             gate.metric,
             outcome.source,

@@ -6,7 +6,7 @@ A number on a gold set has two intervals, one for each estimand: this gold set, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ragmon import stats
@@ -154,6 +154,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
     evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
+    if gate.metric in snapshot.citing_metrics and gate.pipeline in snapshot.uncited:
+        return _not_applicable(evidence, snapshot.uncited[gate.pipeline])
     value = evidence.value
     if evidence.series is None or value is None:
         return without_data(evidence)
@@ -164,7 +166,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
     if whole_run and evidence.estimand == constants.GOLD_SET:
-        return _judge_exact(evidence, evidence.series, value, snapshot)
+        return _judge_exact(evidence, evidence.series, snapshot)
     if evidence.estimand == constants.QUESTIONS_LIKE_THESE:
         return _judge_clustered(evidence, evidence.series)
     estimate = evidence.weighted or evidence.stat.estimate
@@ -234,6 +236,14 @@ def _unassessed(stat: Stat) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
 
 
+def _not_applicable(evidence: Evidence, answers: int) -> Outcome:
+    """The outcome of a gate on citations for a pipeline that never cited anything."""
+    noun = "answer" if answers == 1 else "answers"
+    reason = f"not applicable yet: no citation ever seen in {answers} {noun}"
+    outcome = evidence.outcome("insufficient", f"{reason} ({REMEDIES[constants.NO_CITATIONS]})")
+    return replace(outcome, value=None, applicable=False)
+
+
 def not_assessable(stat: Stat) -> str:
     """How many requests have no score for a reason that may depend on it, the reasons, and the remedy."""
     reasons = ", ".join(
@@ -253,7 +263,7 @@ def _needed_to_pass(gate: Gate) -> int:
     return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
-def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
+def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) -> Outcome:
     """Judge a run of a whole gold set: the value is exact, unless too many items are missing or not assessable.
 
     The interval beside it is for questions like these.
@@ -274,7 +284,7 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot
 
 
 def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[float, float] | None) -> Outcome:
-    """The verdict on all items of a gold set: it must be the same whatever the scores are that could not be assessed."""
+    """The verdict on all items of a gold set, which holds whatever the scores are that could not be assessed."""
     gate, stat = evidence.gate, evidence.stat
     worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"

@@ -18,6 +18,7 @@ class AnswerPrecision(Metric):
 
     name = "answer_precision"
     binary = True
+    cites = True
     needs_gold = True
     default_gate = ("at_least", 0.80)
 
@@ -35,6 +36,7 @@ class AnswerPrecisionCited(Metric):
 
     name = "answer_precision_cited"
     binary = True
+    cites = True
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:
@@ -49,6 +51,7 @@ class CitationHitRate(Metric):
 
     name = "citation_hit_rate"
     binary = True
+    cites = True
     needs_gold = True
     default_gate = ("at_least", 0.75)
 
@@ -64,6 +67,7 @@ class CitationHitRateAnswerable(Metric):
 
     name = "citation_hit_rate_answerable"
     binary = True
+    cites = True
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:

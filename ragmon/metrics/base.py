@@ -49,6 +49,7 @@ class Metric:
         binary: Every score is 0 or 1, so the sum of squares is the sum.
         area: What it is about: the answers, the retrieval, or the traffic.
         labelled: It is known only for answers that people have labelled.
+        cites: It is about what answers cite, and says nothing of a pipeline whose answers never cite anything.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
     """
 
@@ -60,6 +61,7 @@ class Metric:
     binary: ClassVar[bool] = False
     area: ClassVar[Area] = "answers"
     labelled: ClassVar[bool] = False
+    cites: ClassVar[bool] = False
     default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
 
     def __init__(self, k: int | None = None) -> None:

@@ -12,6 +12,7 @@ class Compliance(Metric):
 
     name = "compliance"
     binary = True
+    cites = True
 
     def score(self, facts: Facts) -> float | None:
         return None if facts.error else float(facts.compliant)
@@ -23,6 +24,7 @@ class CitationScope(Metric):
 
     name = "citation_scope"
     binary = True
+    cites = True
     default_gate = ("at_least", 0.95)
 
     def score(self, facts: Facts) -> float | None:
@@ -35,6 +37,7 @@ class Coverage(Metric):
 
     name = "coverage"
     binary = True
+    cites = True
     default_gate = ("at_least", 0.70)
 
     def score(self, facts: Facts) -> float | None:

@@ -14,7 +14,7 @@ from ragmon.core.constants import ALSO_LIVE_SOURCES
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
-from ragmon.metrics.facts import Key
+from ragmon.metrics.facts import CITING, Key
 from ragmon.scoring.counts import with_keys, with_text_keys
 from ragmon.stats import buckets
 
@@ -110,6 +110,10 @@ class Step:
         """The number of values of a property in each log bucket."""
         self.flush()
         return self.shapes.get((source, name), _NONE)
+
+    def cites(self) -> bool:
+        """Whether an answer cites something."""
+        return any(key[0] & CITING for clusters in self.facts.values() for facts in clusters.values() for key in facts)
 
     def flush(self) -> None:
         """Put values into their buckets, so that a busy minute is not kept and saved value by value."""

@@ -100,6 +100,8 @@ class Snapshot:
         maturity: By pipeline, the share of the expected labels that has arrived, where known.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
+        uncited: The number of answers of each pipeline that never cited anything.
+        citing_metrics: The metrics that say nothing of such a pipeline.
     """
 
     now: float
@@ -110,6 +112,8 @@ class Snapshot:
     maturity: Mapping[str, float] = field(default_factory=dict)
     matched: Mapping[tuple[str, str], int] = field(default_factory=dict)
     gone: tuple[SeriesStats, ...] = ()
+    uncited: Mapping[str, int] = field(default_factory=dict)
+    citing_metrics: frozenset[str] = frozenset()
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -223,7 +227,17 @@ def take_snapshot(
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != DROPPED_PIPELINES}
-    return Snapshot(now, tuple(series), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
+    return Snapshot(
+        now,
+        tuple(series),
+        tuple(golds),
+        tuple(builds),
+        needs_gold,
+        matched=matched,
+        gone=tuple(gone),
+        uncited={pipeline: answers for pipeline, (answers, citing) in state.answers.items() if not citing},
+        citing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.cites),
+    )
 
 
 class _Group(NamedTuple):

@@ -107,6 +107,7 @@ class WindowsState(msgspec.Struct):
     calls: list[SavedCalls]
     matched: list[tuple[tuple[str, str], int]]
     series: list[tuple[SeriesKey, SeriesState]]
+    answers: dict[str, list[int]] = {}
 
 
 class State:
@@ -118,6 +119,7 @@ class State:
 
     Attributes:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
+        answers: By pipeline, the number of its answers and of those that cite something.
         remembered: A cache for readers; not part of the state.
     """
 
@@ -128,6 +130,7 @@ class State:
         self.newest = 0.0
         self.calls = CallTotals()
         self.matched: Counter[tuple[str, str]] = Counter()
+        self.answers: dict[str, list[int]] = {}
         self.remembered: dict[Any, Any] = {}
         self._fold_due = 0.0
         self._changes = 0
@@ -204,7 +207,15 @@ class State:
             self._change(self.at(key))
         self.calls.merge(other.calls)
         self.matched.update(other.matched)
+        for pipeline, (answers, citing) in other.answers.items():
+            self.count_answers(pipeline, answers, citing)
         self.newest = max(self.newest, other.newest)
+
+    def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
+        """Count answers of a pipeline, and those among them that cite something."""
+        counts = self.answers.setdefault(pipeline, [0, 0])
+        counts[0] += answers
+        counts[1] += citing
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
         """Merge the series of a build and its index into those of `other`."""
@@ -226,6 +237,7 @@ class State:
                 for row in self.window(series, None, 0):
                     sums.past.merge(row)
                 self._change(sums)
+        self.answers.pop(pipeline, None)
         for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
             self.matched[DROPPED_PIPELINES, how] += self.matched.pop((removed, how))
 
@@ -287,6 +299,7 @@ class State:
             fold_due=self._fold_due,
             calls=self.calls.dump(),
             matched=list(self.matched.items()),
+            answers=self.answers,
             series=[(key, series.dump()) for key, series in self.series.items()],
         )
 
@@ -295,6 +308,7 @@ class State:
         self.newest, self._fold_due = state.newest, state.fold_due
         self.calls = CallTotals.load(state.calls)
         self.matched = Counter(dict(state.matched))
+        self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
         self.series = {key: WindowSeries.load(series) for key, series in state.series}
         self.remembered = {}
         self._changes = 0

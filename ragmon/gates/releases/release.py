@@ -39,7 +39,6 @@ from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.scoring.windows import State
-from ragmon.stats import MICRO
 from ragmon.stats.betting import Scores, coarse
 
 MAX_SHARED_REQUESTS: Final = 8

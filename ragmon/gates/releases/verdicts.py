@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessable, sources_of, without_data
@@ -86,7 +85,8 @@ def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, hig
     Args:
         evidence: The data the gate is judged on.
         scores: The known scores.
-        low, high: The scores with 0 and with 1 for every unknown one.
+        low: The scores with 0 for every unknown one.
+        high: The scores with 1 for every unknown one.
     """
     gate, n = evidence.gate, round(sum(scores.values()))
     unit = "gold items" if evidence.estimand else "observations"

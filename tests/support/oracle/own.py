@@ -7,17 +7,17 @@ Unassessed where it applies but a needed fact is unknown. Choices made where the
   ``no_answer`` before every other reason, ``error`` first); then the gold facts. A truthy ``error`` is an error, also
   beside an answer. Elsewhere such a trace is not in the denominator, but what retrieval did is unknown for the reason
   ``error`` where it was not captured.
-* Citations that are no list were not captured: ``no_citations``, after ``no_gold_citations`` and ``no_ids``. The refusal
-  token is compliant without them, and a refusal in other words is not compliant with them.
+* Citations that are no list were not captured: ``no_citations``, after ``no_gold_citations`` and ``no_ids``. The
+  refusal token is compliant without them, and a refusal in other words is not compliant with them.
 * The claim is the text wherever there is one, so C is never ``no_text``; that reason means that ``contexts`` is absent.
 * Without gold ids, sections and texts a retrieval metric is ``no_gold_citations``. An item with gold ids is judged by
   ids, else by its gold sections, else by its gold texts. A gold text of which normalisation leaves nothing is none.
 * An item lacking gold facts is unassessed in ``citation_hit_rate_answerable`` and ``claim_containment`` even if it was
   refused; a ``gold_claim`` without a phrase of five characters is no gold claim: there is nothing to look for.
 * Absent ``retrieved_ids`` are ``no_ids`` (``error`` of a call that failed) in ``empty_retrieval_rate``, for shipped
-  answers in ``citation_scope`` and ``coverage``. ``candidate_recall`` is about items with gold ids and traces with ``candidate_ids`` alone; others are
-  not in its denominator. Absent latency is ``no_latency``; an answer without content words has no groundedness:
-  ``no_text``.
+  answers in ``citation_scope`` and ``coverage``. ``candidate_recall`` is about items with gold ids and traces with
+  ``candidate_ids`` alone; others are not in its denominator. Absent latency is ``no_latency``; an answer without
+  content words has no groundedness: ``no_text``.
 * Without @k: ``precision`` of nothing retrieved is 0; ``ndcg``'s ideal ranking holds all gold (TREC ndcg).
 * Gold by text: every context is a rank; it is relevant if it matches any gold text. Gold texts equal after
   normalisation are one. Where order is rewarded against the gold total (``average_precision``, ``ndcg``), a rank counts

@@ -1,0 +1,234 @@
+"""Missing is unknown: what could not be assessed never turns a gate, whatever made it missing.
+
+The simulations draw requests whose chance to be captured depends on whether they are right, the worst kind of missing
+data: by the assessed requests alone a system at 90 % looks like one at 50 %, and the reverse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon import stats
+from ragmon.alarms.detector import Detector
+from ragmon.alarms.observations import observe, observe_step
+from ragmon.alarms.plan import PAGE_STEPS
+from ragmon.core import constants
+from ragmon.core.policy import Gate, Policy
+from ragmon.gates.evaluate import REMEDIES, evaluate
+from ragmon.metrics.facts import FactReader
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.snapshot import ItemSums
+from ragmon.stats.strata import Stratum, post_stratified
+from ragmon.testing import make_gold, make_record
+from tests.support.one_gate import CEILING, FLOOR, PRECISION, SET, gold_run, judge, series, stat
+
+GATE = 0.80
+MISSING = (0.01, 0.05, 0.2, 0.4, 0.6)
+"""Shares of requests that are not assessed."""
+
+
+def scored(records, **reader):
+    scorer = Scorer(make_gold(("a", True), ("u", False)), rules=ReductionRules(FactReader(**reader)))
+    for record in records:
+        assert scorer.observe(record)
+    return scorer
+
+
+def outcome(scorer, gate, **options):
+    (found,) = evaluate(scorer.snapshot(gated=[gate.metric]), Policy((gate,)), **options)
+    return found
+
+
+# --- what is unknown --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["citation_scope", "coverage", "compliance"])
+def test_citations_that_were_not_captured_are_unknown_and_an_empty_list_is_captured(metric):
+    scorer = scored([make_record(source="live", citations=None), make_record(source="live", citations=[])])
+    found = scorer.snapshot().find("default", "live").metrics[metric]
+    assert (found.n, found.unassessed) == (1, {"no_citations": 1})
+
+
+@pytest.mark.parametrize("metric", ["answer_precision", "answer_precision_cited", "citation_hit_rate"])
+def test_so_are_metrics_that_compare_them_with_gold(metric):
+    scorer = scored([make_record("a", claim="an answer", citations=None)])
+    assert scorer.snapshot().find("default", "replay", gold="gold").metrics[metric].unassessed == {"no_citations": 1}
+
+
+def test_where_the_template_asks_for_a_list_an_answer_without_one_cites_nothing():
+    scorer = scored([make_record(source="live", citations=None)], citations_required=True)
+    metrics = scorer.snapshot().find("default", "live").metrics
+    assert [metrics[name].value for name in ("compliance", "coverage", "citation_scope")] == [0.0, 0.0, 1.0]
+
+
+def test_a_call_that_failed_is_unassessed_for_its_error_and_one_kept_for_its_outcome_for_its_sampling():
+    failed = make_record(source="live", error="timeout", retrieved=None)
+    partial = msgspec.structs.replace(make_record(source="live", retrieved=None), partial=True, answer_json=None)
+    metrics = scored([failed, partial]).snapshot().find("default", "live").metrics
+    assert metrics["empty_retrieval_rate"].unassessed == {"error": 1, "partial": 1}
+    assert metrics["empty_retrieval_rate"].unknown == 0
+
+
+def test_every_reason_that_may_depend_on_the_outcome_says_what_would_mend_it():
+    assert constants.IGNORABLE | REMEDIES.keys() == set(constants.REASONS)
+    assert not constants.IGNORABLE & REMEDIES.keys()
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_right_answers_without_ids_do_not_make_a_gold_run_fail():
+    """Of 200 items 180 were answered rightly and lack the ids; the others are wrong and known to be."""
+    run = gold_run(0, 20, traced=200, metrics={"answer_precision": stat(0, 20, no_ids=180)})
+    found = judge(PRECISION, run, golds=(dataclasses.replace(SET, items=200),), whole_run=True)
+    assert found.verdict == "insufficient"
+    assert found.reason.startswith("180 of 200 not assessable: no_ids (")
+    assert "id_from" in found.reason
+    assert "0.0 % if they all broke the gate, 90.0 % if none" in found.reason
+
+
+@pytest.mark.parametrize(("right", "n", "verdict"), [(95, 98, "pass"), (10, 98, "fail"), (79, 98, "insufficient")])
+def test_a_run_is_decided_where_the_missing_ones_cannot_change_it_and_is_not_called_exact(right, n, verdict):
+    run = gold_run(right, n, traced=100, metrics={"answer_precision": stat(right, n, no_ids=100 - n)})
+    found = judge(PRECISION, run, golds=(SET,), whole_run=True)
+    assert (found.verdict, "exact" in found.reason) == (verdict, False)
+
+
+@pytest.mark.parametrize(("gate", "right"), [(FLOOR, 95), (CEILING, 5)])
+def test_a_window_passes_only_if_it_would_with_every_missing_request_failing(gate, right):
+    complete = series(gate.metric, right, 100)
+    lacking = series(gate.metric, metrics={gate.metric: stat(right, 100, no_text=60)}, n=160)
+    assert judge(gate, complete).verdict == "pass"
+    found = judge(gate, lacking)
+    assert found.verdict == "insufficient"
+    assert found.reason.startswith("60 of 160 not assessable: no_text")
+
+
+@pytest.mark.parametrize(("gate", "right"), [(FLOOR, 40), (CEILING, 60)])
+def test_and_fails_only_if_it_would_with_every_one_keeping_it(gate, right):
+    lacking = series(gate.metric, metrics={gate.metric: stat(right, 100, no_text=400)}, n=500)
+    assert judge(gate, series(gate.metric, right, 100)).verdict == "fail"
+    assert judge(gate, lacking).verdict == "insufficient"
+
+
+def test_what_sampling_left_out_widens_nothing():
+    known = judge(FLOOR, series(right=95, n=100))
+    partial = judge(FLOOR, series(metrics={"compliance": stat(95, 100, partial=400, error=5)}, n=505))
+    assert (partial.verdict, partial.lower, partial.upper) == (known.verdict, known.lower, known.upper)
+
+
+# --- not applicable ---------------------------------------------------------------------------------------------------
+
+COVERAGE = Gate("coverage", "coverage", 0.70, "at_least", window="all")
+
+
+@pytest.mark.parametrize("citations", [None, []])
+def test_a_gate_on_citations_is_not_applicable_to_a_pipeline_that_never_cited(citations):
+    found = outcome(scored([make_record(source="live", citations=citations) for _ in range(60)]), COVERAGE)
+    assert (found.verdict, found.applicable, found.value) == ("insufficient", False, None)
+    assert found.reason.startswith("not applicable yet: no citation ever seen in 60 answers")
+
+
+def test_from_the_first_citation_on_it_is_judged():
+    records = [make_record(source="live", citations=[]) for _ in range(60)]
+    found = outcome(scored([*records, make_record(source="live")]), COVERAGE)
+    assert (found.verdict, found.applicable) == ("fail", True)
+
+
+def test_and_always_where_the_template_asks_for_citations():
+    records = [make_record(source="live", citations=None) for _ in range(60)]
+    assert outcome(scored(records, citations_required=True), COVERAGE).verdict == "fail"
+
+
+def test_what_was_shown_survives_merging_and_saving():
+    citing, silent = scored([make_record(source="live")]), scored([make_record(source="live", citations=[])] * 3)
+    silent.state.merge(citing.state)
+    assert silent.snapshot().uncited == {}
+    other = scored([])
+    other.restore(scored([make_record(source="live", citations=[])] * 3).dump())
+    assert other.snapshot().uncited == {"default": 3}
+
+
+# --- strata and alarms ------------------------------------------------------------------------------------------------
+
+shares = st.integers(0, 60)
+
+
+@given(shares, shares, shares, st.integers(0, 5_000))
+def test_bounds_over_strata_hold_whatever_the_unknown_scores_are(right, wrong, unknown, calls):
+    """They are those of the same sample with the worst, and with the best scores for the unknown ones."""
+    n = right + wrong
+    part = Stratum("rest", calls, n, n, float(right), float(right), unknown=unknown)
+    found = post_stratified([part, Stratum("error", 50, 20, 20, 5.0, 5.0)])
+    for more in range(0, unknown + 1, max(1, unknown // 3)):
+        known = Stratum("rest", calls, n + unknown, n + unknown, float(right + more), float(right + more))
+        estimate = post_stratified([known, Stratum("error", 50, 20, 20, 5.0, 5.0)])
+        assert found.lower <= estimate.value + 1e-9
+        assert found.upper >= estimate.value - 1e-9
+
+
+clusters = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)), max_size=6)
+
+
+@given(clusters, st.booleans())
+def test_an_alarm_sees_no_worse_than_what_a_complete_capture_would_have_shown(found, at_least):
+    """Cluster by cluster, whatever the missing scores were: here all of them broke the gate."""
+    missing = 0 if at_least else stats.MICRO
+    sums = [ItemSums(right + wrong, right * stats.MICRO, unknown) for right, wrong, unknown in found]
+    truth = observe((s.n + s.unknown, s.total + s.unknown * missing) for s in sums)
+    seen = observe_step(sums).keeping(at_least=at_least)
+    assert seen.n == truth.n
+    assert seen.total >= truth.total - 1e-9 if at_least else seen.total <= truth.total + 1e-9
+
+
+# --- simulations ------------------------------------------------------------------------------------------------------
+
+
+def informative(rng, p, missing, n, *, hides):
+    """Right, wrong and missing requests of a sample; right ones are hidden `hides` times as often as wrong ones."""
+    share = min(1.0, missing / (1 - p + p * hides))
+    right = rng.random(n) < p
+    hidden = rng.random(n) < np.where(right, min(1.0, share * hides), share)
+    return int((right & ~hidden).sum()), int((~right & ~hidden).sum()), int(hidden.sum())
+
+
+@pytest.mark.parametrize("hides", [0.1, 10.0], ids=["wrong ones hide", "right ones hide"])
+@pytest.mark.parametrize("missing", MISSING)
+def test_verdicts_are_wrong_in_at_most_five_percent_of_windows(missing, hides):
+    """By the assessed requests alone most windows would be judged wrongly from 20 % on."""
+    rng, gate = np.random.default_rng(7), Gate("g", "compliance", GATE, "at_least")
+    for p, wrong_verdict in ((GATE - 0.02, "pass"), (GATE, "fail"), (GATE + 0.02, "fail")):
+        wrong = 0
+        for _ in range(300):
+            right, bad, hidden = informative(rng, p, missing, 400, hides=hides)
+            found = judge(gate, series(metrics={"compliance": stat(right, right + bad, no_ids=hidden)}, n=400))
+            wrong += found.verdict == wrong_verdict
+        assert wrong <= 0.05 * 300, (p, wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", MISSING)
+def test_no_false_page_in_twenty_days_however_much_is_missing(missing):
+    """Ten requests a minute of a system exactly on its gate, whose right answers hide ten times as often."""
+    rng, detector, pages = np.random.default_rng(11), Detector(), 0
+    for _ in range(20 * 1440):
+        right, wrong, hidden = informative(rng, GATE, missing, 10, hides=10.0)
+        sums = [ItemSums(1, stats.MICRO)] * right + [ItemSums(1, 0)] * wrong + [ItemSums(0, 0, 1)] * hidden
+        if detector.update(observe_step(sums).keeping(at_least=True), GATE) >= PAGE_STEPS:
+            detector.clear()
+            pages += 1
+    assert pages <= 1
+
+
+def test_the_extremes_of_a_count_are_its_means_with_the_worst_and_best_scores():
+    found = Stat(8, 6 * stats.MICRO, 6 * stats.MICRO**2, {"no_ids": 2, "error": 5})
+    assert (found.unknown, found.extremes) == (2, (0.6, 0.8))
+    assert found.estimate.lower == stats.wilson(6, 10)[0]
+    assert found.estimate.upper == stats.wilson(8, 10)[1]
