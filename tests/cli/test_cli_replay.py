@@ -108,9 +108,13 @@ MINUTES = (0, 1, 4, 9, 12, 26)
 
 @pytest.fixture(scope="module")
 def half_an_hour(tmp_path_factory):
-    """The report with windows on six requests, at these minutes; those at odd minutes are not compliant."""
+    """The report with windows on six requests, at these minutes; those at odd minutes cite what was not retrieved."""
     records = [
-        {"ts": NOON + 60 * minute, "answer_json": {"claim": "an answer", "citations": None if minute % 2 else []}}
+        {
+            "ts": NOON + 60 * minute,
+            "retrieved_ids": ["d1"],
+            "answer_json": {"claim": "an answer", "citations": ["d404" if minute % 2 else "d1"]},
+        }
         for minute in MINUTES
     ]
     return ragmon("replay", lines(tmp_path_factory.mktemp("windows") / "t.jsonl", records), "--windows").json
@@ -128,13 +132,13 @@ class TestWindows:
         for series in half_an_hour["series"][1:]:
             span = {"5m": 300, "1h": 3600, "24h": 86_400}[series["window"]]
             inside = [m for m in MINUTES if series["end"] - span <= NOON + 60 * m < series["end"]]
-            compliance = series["metrics"]["compliance"]
-            assert compliance["n"] == len(inside)
-            assert compliance["sum"] == sum(minute % 2 == 0 for minute in inside)
+            scope = series["metrics"]["citation_scope"]
+            assert scope["n"] == len(inside)
+            assert scope["sum"] == sum(minute % 2 == 0 for minute in inside)
 
     def test_the_verdict_is_that_of_the_whole_run(self, half_an_hour):
-        whole = half_an_hour["series"][0]["metrics"]["compliance"]
-        gate = next(gate for gate in half_an_hour["gates"] if gate["gate"] == "compliance")
+        whole = half_an_hour["series"][0]["metrics"]["citation_scope"]
+        gate = next(gate for gate in half_an_hour["gates"] if gate["gate"] == "citation_scope")
         assert (gate["value"], gate["n"]) == (whole["value"], 6)
 
 

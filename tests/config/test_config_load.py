@@ -66,6 +66,7 @@ severity = "ticket"
 k = [2, 4]
 answered_within = "1.5s"
 grounded_threshold = 0.2
+citations_required = true
 cluster = ["question"]
 [alarms]
 false_pages_per_30d = 2

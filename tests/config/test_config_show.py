@@ -92,7 +92,7 @@ class TestRows:
         found = shown(CONFIG)
         assert found["pipelines.support.gates.answer_precision.at_least"] == (0.8, "ragmon.toml:6")
         assert found["pipelines.support.gates.coverage.at_least"] == (0.6, "ragmon.toml:4")
-        assert shown("")["gates.compliance.at_least"] == (0.98, "default")
+        assert shown("")["gates.coverage.at_least"] == (0.7, "default")
 
     def test_no_secret_is_shown(self, shown):
         found = shown(CONFIG)

@@ -156,12 +156,12 @@ def test_values_are_those_of_the_records(monitor):
         assert of("rag_recall_score_total", **probe, gold_version=version, k=k) == 20 * recall
         assert of("rag_recall_score_squares_total", **probe, gold_version=version, k=k) == 20 * recall**2
     assert of("rag_compliance_scored_total", source="live", gold="", gold_version="") == 41
-    german = {"metric": "compliance", "source": "live", "slice": "lang=de", "gold": "", "gold_version": ""}
+    german = {"metric": "coverage", "source": "live", "slice": "lang=de", "gold": "", "gold_version": ""}
     assert of("rag_slice_scored_total", **german) == 40
     assert of("rag_slice_score_total", **german) == 40
     assert of("rag_requests_total", source="live", stratum="rest") == 40
     assert of("rag_errors_total", code="TimeoutError") == 2
-    assert of("ragmon_gate_threshold", gate="compliance") == 0.98
+    assert of("ragmon_gate_threshold", gate="coverage") == 0.70
     assert found["ragmon_records_dropped_total", ("reason", "too_future"), ("stage", "score")] == 1
     assert found["ragmon_gold_items", ("gold", "gold")] == 2
 
@@ -238,7 +238,7 @@ def test_before_the_first_record_nothing_is_said_of_quality(clock):
     found = read(expose(Monitor(defaults(), clock=clock)))
     assert {name for name, *_ in found if name.startswith("rag_")} == set()
     assert "ragmon_last_scored_timestamp_seconds" not in {name for name, *_ in found}
-    assert found["ragmon_gate_samples", ("gate", "compliance"), ("pipeline", "default")] == 0
+    assert found["ragmon_gate_samples", ("gate", "coverage"), ("pipeline", "default")] == 0
     assert not [key for key in found if key[0] in ("ragmon_gate_value", "ragmon_gate_lower", "ragmon_gate_upper")]
 
 

@@ -139,7 +139,7 @@ def test_bounds_over_one_replica_are_its_own_and_over_two_are_closer(server):
         total = sum(part.n for part in parts)
         squares = sum((part.n / total * (getattr(part, edge) - part.value)) ** 2 for part in parts)
         assert abs(together - value) == pytest.approx(squares**0.5)
-        assert abs(together - value) < min(abs(getattr(part, edge) - part.value) for part in parts)
+        assert abs(together - value) < max(abs(getattr(part, edge) - part.value) for part in parts)
     for name, k in (("value", "mean"), ("lower", "lower"), ("upper", "upper")):
         single = found.value(f'max(ragmon_gate_{name}{{gate="{gate}",instance="{one.address}"}})')
         assert single == getattr(parts[0], name), k

@@ -22,7 +22,7 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
-from tests.support.alarming import FAULTS, GOOD, World, live, mixed, write_config
+from tests.support.alarming import FAULTS, GOOD, World, live, mixed, with_template, write_config
 from tests.support.random_records import NOON, worlds
 
 
@@ -70,7 +70,7 @@ def clock():
 
 @pytest.fixture
 def monitor(clock):
-    return Monitor(defaults(), clock=clock)
+    return Monitor(with_template(), clock=clock)
 
 
 def submit(monitor, clock, *answers, **fields):

@@ -155,8 +155,8 @@ def test_a_pipeline_nobody_configured_is_judged_by_the_common_gates(monitor, clo
     for _ in range(400):
         monitor.submit(live(clock, pipeline="support"))
     verdicts = {(o.gate.pipeline, o.gate.name): o.verdict for o in monitor.outcomes()}
-    assert verdicts["support", "compliance"] == "pass"
-    assert verdicts["default", "compliance"] == "insufficient"
+    assert verdicts["support", "coverage"] == "pass"
+    assert verdicts["default", "coverage"] == "insufficient"
 
 
 def test_pipelines_may_be_judged_in_different_ways(configured, clock):
@@ -165,8 +165,8 @@ def test_pipelines_may_be_judged_in_different_ways(configured, clock):
     for pipeline in "ab":
         monitor.submit(live(clock, pipeline=pipeline))
     verdicts = {(o.gate.pipeline, o.gate.name): o.verdict for o in monitor.outcomes()}
-    assert verdicts["a", "compliance"] == "pass"
-    assert verdicts["b", "compliance"] == "insufficient"
+    assert verdicts["a", "coverage"] == "pass"
+    assert verdicts["b", "coverage"] == "insufficient"
 
 
 def test_the_builds_that_are_shown_are_those_of_each_pipeline_seen_last(monitor, clock):

@@ -33,10 +33,10 @@ GOLD = make_gold(*((f"q{i}", True) for i in range(40)))
 
 
 def live(good=1, bad=0, **fields):
-    """User requests of one build: good ones carry a list of citations, bad ones none."""
+    """User requests of one build: good ones carry a list of citations, bad ones refuse in words of their own."""
     fields = {"source": "live", "build": "new", **fields}
     yield from (make_record(**fields) for _ in range(good))
-    yield from (make_record(citations=None, **fields) for _ in range(bad))
+    yield from (make_record(claim="I do not know.", **fields) for _ in range(bad))
 
 
 def followed(*records, by="build", names=("new",), gates=(COMPLIANCE, GROUNDED), plan=None):

@@ -209,8 +209,8 @@ def test_a_ramp_of_a_rate_or_a_duration_starts_from_the_usual(kind):
 
 # --- faults -----------------------------------------------------------------------------------------------------------
 
-UNMOVED = {("citation_scope", "compliance")}
-"""A list of wrong ids is still a list."""
+UNMOVED = {("citation_scope", "compliance"), ("citation_break", "compliance")}
+"""A list of wrong ids is still a list, and one in a field of another name was not captured."""
 
 
 def metrics_of(replies):

@@ -289,5 +289,5 @@ def test_in_the_minute_of_a_swap_alarms_look_at_the_new_version_alone(second):
     ):
         step = minute(scorer, *words)
         assert selector.turn(step).golds == swapped
-        seen = selector.of(step, WATCH)
+        seen = selector.of(step, WATCH).assessed
         assert (seen.n, seen.ones) == (ITEMS, ITEMS * share)

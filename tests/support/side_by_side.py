@@ -7,8 +7,9 @@ import json
 from ragmon.compat import Options, run
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import run_files
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 
 
 class SideBySide:
@@ -32,9 +33,11 @@ class SideBySide:
         return GoldSet.load(self.lines("gold.jsonl", records), "gold", match=match)
 
     def own(self, gold, traces, *, match="exact", policy=None, duplicates="all"):
-        """Ragmon's report; `gold` is a list of gold records or a gold set."""
+        """Ragmon's report, where answers must carry a list of citations; `gold` is a list of records or a gold set."""
         index = GoldIndex(gold if isinstance(gold, GoldSet) else self.gold(gold, match))
-        done = run_files([self.lines("trace.jsonl", traces)], lambda: Scorer(index), duplicates=duplicates)
+        rules = ReductionRules(FactReader(citations_required=True))
+        paths = [self.lines("trace.jsonl", traces)]
+        done = run_files(paths, lambda: Scorer(index, rules=rules), duplicates=duplicates)
         return done.report(policy or Policy())
 
     def published(self, mode, gold, traces, **options):
