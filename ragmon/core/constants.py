@@ -151,6 +151,7 @@ TOO_MANY_DOCUMENTS: Final = "too_many_documents"
 
 # Why a line did not become a record, or a record was not scored.
 MALFORMED_JSON: Final = "malformed_json"
+MALFORMED_ROW: Final = "malformed_row"
 INVALID_UTF8: Final = "invalid_utf8"
 INVALID_SCHEMA: Final = "invalid_schema"
 NON_FINITE: Final = "non_finite"

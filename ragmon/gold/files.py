@@ -8,13 +8,17 @@
 | ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json` (one relevant section a query), `answers.json` |
 | WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
+| a table | CSV, TSV, Parquet, XLSX (`ragmon.tabular`), with a column of questions and one of what is right |
+| Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in place of `gold_claim` |
 
 The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`.
-`answerable` is required, except where `relevant` or `gold_contexts` shows that there is an answer.
+`answerable` is required, except where `relevant` or `gold_contexts` shows that there is an answer. In the last two
+shapes a reference shows it, too, and a question without qid gets one (`ragmon.tabular.gold.question_id`).
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -24,9 +28,11 @@ from typing import Final, NamedTuple
 from pydantic import Field
 
 from ragmon.core.errors import GoldError
-from ragmon.core.gold_item import GoldItem, Match
-from ragmon.gold.schema import AnyRow, FileRow, Id, read_item, read_row
-from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, file_location, read_text
+from ragmon.core.gold_item import GoldItem
+from ragmon.gold.schema import AnyRow, FileRow, Id, read_row
+from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, as_text, file_location, read_bytes, read_text
+from ragmon.gold.tables import RowReader, refuse_row
+from ragmon.tabular.files import binary_table, csv_table, is_header, table_format
 
 NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 
@@ -206,12 +212,12 @@ def set_name(paths: Sequence[str | Path]) -> str:
     return first.resolve().name if first.is_dir() else Path(bare).stem
 
 
-def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...]:
+def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem, ...]:
     """Read the items of all files, in their order.
 
     Args:
         paths: At least one file or directory.
-        match: How gold texts are compared with contexts.
+        reader: Reads the rows.
 
     Raises:
         GoldError: One of the files is broken or empty, or a qid appears twice.
@@ -222,7 +228,7 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
     items: list[GoldItem] = []
     for source in group_files(paths):
         before = len(items)
-        for place, item in _read(source, match):
+        for place, item in _read(source, reader):
             earlier = first_location.setdefault(item.qid, place)
             if earlier is not place:
                 raise _duplicate_error(item, place, earlier)
@@ -238,12 +244,18 @@ def _duplicate_error(item: GoldItem, place: JsonLocation, earlier: JsonLocation)
     return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
 
 
-def _read(source: str | Path | BenchmarkFiles, match: Match) -> Iterator[tuple[JsonLocation, GoldItem]]:
+def _read(source: str | Path | BenchmarkFiles, reader: RowReader) -> Iterator[tuple[JsonLocation, GoldItem]]:
     if isinstance(source, BenchmarkFiles):
         return read_benchmark(source)
-    path, text = file_location(source).path, read_text(source)
+    path, kind = file_location(source).path, table_format(source)
+    if kind in ("parquet", "xlsx"):
+        return reader.table(binary_table(path, kind, reader.options), path)
+    raw = read_bytes(source)
+    if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
+        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse_row(path)), path)
+    text = as_text(raw, path)
     start = text.lstrip()
     if not start.startswith(("[", "{")) and looks_like_qrels(start.partition("\n")[0]):
         return read_qrels(path, text)
     rows = JsonText(path, text).array() if start.startswith("[") else JsonText.lines(path, text)
-    return ((place, read_item(place, raw, match)) for place, raw in rows)
+    return reader.objects(rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from ragmon.core import constants
 from ragmon.core.errors import GoldError
@@ -16,6 +16,8 @@ from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
+from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.files import Frame, frame_table
 
 SHOWN: Final = 8
 """Hex digits of a gold version that are displayed and exported."""
@@ -67,6 +69,8 @@ class GoldSet:
         pipeline: str | None = None,
         use: Collection[str] = (constants.PROBE, constants.MATCH),
         tags: Mapping[str, str] | None = None,
+        options: TableOptions = USUAL,
+        empty_reference: str | None = None,
     ) -> GoldSet:
         """Read gold files strictly: all are accepted or none (`ragmon.gold.files` lists the shapes).
 
@@ -78,15 +82,55 @@ class GoldSet:
             pipeline: The pipeline the set judges; None for any.
             use: Which records may match it.
             tags: Slices every item of the set belongs to.
+            options: How tables are read, and which columns hold which field.
+            empty_reference: What a row of a table means that names no answer: `unanswerable`, or `skip` it; None
+                refuses it.
 
         Raises:
             GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
         from ragmon.gold.files import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
+        from ragmon.gold.tables import RowReader  # noqa: PLC0415
 
         paths = as_paths(path)
-        items = read_items(paths, match)
+        items = read_items(paths, RowReader(match, options, empty_reference))
         return cls(set_name(paths) if name is None else name, items, pipeline, use, tags or {})
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[Mapping[str, Any]] | Frame,
+        name: str = "gold",
+        *,
+        columns: Mapping[str, str] | None = None,
+        empty_reference: str | None = None,
+    ) -> GoldSet:
+        """The gold set of rows that a program holds.
+
+        Args:
+            rows: Dictionaries as the lines of a gold file hold them, or a DataFrame of pandas or polars.
+            name: The name of the set; it stands in messages for the file.
+            columns: The column of each field, where the names are not the usual ones: `{"gold_claim": "truth"}`.
+            empty_reference: What a row means that names no answer: `unanswerable`, or `skip` it; None refuses it.
+
+        Raises:
+            GoldError: A row is no gold item; the message counts from 1.
+
+        >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
+        'Ada did.'
+        """
+        from ragmon.gold.strict_json import JsonLocation  # noqa: PLC0415 - few programs need it
+        from ragmon.gold.tables import RowReader  # noqa: PLC0415 - loads pydantic
+
+        reader = RowReader(options=TableOptions(columns=columns or {}), empty_reference=empty_reference)
+        table = frame_table(rows)
+        if table is not None:
+            items = reader.table(table, name)
+        elif isinstance(rows, Iterable):
+            items = reader.objects((JsonLocation(name, number), row) for number, row in enumerate(rows, 1))
+        else:
+            raise GoldError("gold is dictionaries or a DataFrame", path=name, value=type(rows), hint="or a GoldSet")
+        return cls(name, tuple(item for _, item in items))
 
     @cached_property
     def version(self) -> str:

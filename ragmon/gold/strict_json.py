@@ -57,12 +57,30 @@ def read_text(path: str | Path) -> str:
     Raises:
         GoldError: It cannot be opened or decompressed, or is not UTF-8.
     """
+    return as_text(read_bytes(path), file_location(path).path)
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The decompressed bytes of a file, plain or gzip; `-` is standard input.
+
+    Raises:
+        GoldError: It cannot be opened or decompressed.
+    """
     place = file_location(path)
-    raw = _decompressed(_bytes(path, place), place).removeprefix(codecs.BOM_UTF8)
+    return _decompressed(_bytes(path, place), place)
+
+
+def as_text(raw: bytes, path: str) -> str:
+    """Decoded UTF-8, without its byte order mark.
+
+    Raises:
+        GoldError: It is not UTF-8.
+    """
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        location = JsonLocation(place.path, raw.count(b"\n", 0, error.start) + 1)
+        location = JsonLocation(path, raw.count(b"\n", 0, error.start) + 1)
         raise location.error("not UTF-8", raw[error.start : error.end], "save the file as UTF-8") from error
 
 

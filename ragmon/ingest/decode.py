@@ -13,7 +13,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
-from ragmon.core.errors import shorten
+from ragmon.core.errors import InputError, shorten
 from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
 from ragmon.core.text import split_citations
 from ragmon.ingest.fields import (
@@ -31,6 +31,10 @@ from ragmon.ingest.fields import (
     as_verdicts,
     wrong_type,
 )
+from ragmon.tabular.cells import CellError
+from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.fields import usual_fields
+from ragmon.tabular.gold import gold_as_traces, is_gold
 
 
 class AnyShape(msgspec.Struct, gc=False, kw_only=True):
@@ -113,8 +117,11 @@ def adapt(value: AnyShape) -> Record:
         measures=as_type(value.measures, dict[str, float], "measures"),
     )
     if record.v is None and _is_empty(record):
-        raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
+        raise Rejected(constants.INVALID_SCHEMA, _EMPTY)
     return record
+
+
+_EMPTY: Final = "it has no question, no document, no answer and no error"
 
 
 def _is_empty(record: Record) -> bool:
@@ -254,7 +261,7 @@ Unknown = Callable[[str, str], None]
 """Called with a field of a record that is unknown or cut, and the reason."""
 
 
-def decode(line: bytes, unknown: Unknown | None = None) -> Line:
+def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
     A line of the trace contract takes one pass in C. A line that does not fit it, or lacks fields that other formats
@@ -263,6 +270,7 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
     Args:
         line: One line, with or without its newline.
         unknown: Called for each field of the record that is out of range, and so is unknown.
+        options: Which members of lines that are not of the contract hold which field.
 
     Raises:
         Rejected: With the reason.
@@ -270,10 +278,10 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
     try:
         record = _decode_record(line)
     except msgspec.ValidationError:
-        return _decode_any_format(line, unknown)
+        return _decode_any_format(line, unknown, options)
     except _DECODE_ERRORS as error:
         if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
-            return decode(line[len(BOM) :], unknown)
+            return decode(line[len(BOM) :], unknown, options)
         raise _rejection(line, error) from None
     if record.v is None:
         if (
@@ -282,12 +290,13 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
             or record.retrieved_ids is None
             or record.answer_json is None
             or record.probe is not None
+            or options.columns
         ):
-            return _decode_any_format(line, unknown)
+            return _decode_any_format(line, unknown, options)
     elif record.v != constants.CONTRACT_VERSION:
-        return _decode_any_format(line, unknown)
+        return _decode_any_format(line, unknown, options)
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
-        return _decode_any_format(line, unknown)
+        return _decode_any_format(line, unknown, options)
     latency = record.latency_ms
     return (
         record if len(line) <= SHORT and (latency is None or latencies_in_range(latency)) else _bounded(record, unknown)
@@ -303,10 +312,11 @@ def _bounded(record: Record, unknown: Unknown | None) -> Record:
     return kept
 
 
-def _decode_any_format(line: bytes, unknown: Unknown | None) -> Line:
+def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptions) -> Line:
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
+            _add_usual_names(fields, line, options)
             return _bounded(adapt(fields), unknown)
         if fields.kind == "totals":
             return _checked_totals(_decode_totals(line))
@@ -317,6 +327,68 @@ def _decode_any_format(line: bytes, unknown: Unknown | None) -> Line:
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
+
+
+def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:
+    """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`.
+
+    Raises:
+        Rejected: Two members have usual names of one field, or a mapped member holds no value of its field.
+    """
+    missing = _missing(fields)
+    if not options.columns and not missing & _MAIN_FIELDS:
+        return
+    try:
+        row = _decode_object(line)
+    except _DECODE_ERRORS:  # in a member that no field is read from
+        return
+    try:
+        found = usual_fields(row, options, missing)
+    except (CellError, InputError) as error:
+        hint = error.hint if isinstance(error, InputError) else ""
+        raise Rejected(constants.INVALID_SCHEMA, f"{error}{hint and f'; {hint}'}") from None
+    for name, value in found.items():
+        setattr(fields, name, value)
+        if name == "question":
+            fields.q = None
+        elif name == "answer":
+            fields.answer_json = None
+
+
+_MAIN_FIELDS: Final = frozenset({"question", "answer", "retrieved_ids"})
+"""A line that has all of these is read as it stands."""
+
+
+def _missing(fields: AnyShape) -> frozenset[str]:
+    """The fields that a line does not have by any name of `AnyShape`."""
+    names = {
+        "question": fields.question is None and fields.q is None,
+        "answer": fields.answer is None and fields.answer_json is None,
+        "retrieved_ids": fields.retrieved_ids is None and fields.chunks is None and fields.retrieval is None,
+        "contexts": fields.contexts is None and fields.chunks is None and fields.retrieval is None,
+        "citations": fields.citations is None and fields.answer_json is None and not isinstance(fields.answer, dict),
+        "qid": fields.qid is None and fields.q_id is None,
+        "latency_ms": fields.latency_ms is None and fields.perf is None,
+        "error": fields.error is None and fields.ok is None,
+        "ts": fields.ts is None,
+        "session": fields.session is None,
+        "trace_id": fields.trace_id is None,
+    }
+    return frozenset(name for name, lacks in names.items() if lacks)
+
+
+def refuse_gold(line: bytes, path: str) -> None:
+    """Refuse a file whose first line is a gold item: it was given in the place of traces.
+
+    Raises:
+        InputError: It is.
+    """
+    try:
+        row = _decode_object(line.removeprefix(BOM))
+    except _DECODE_ERRORS:
+        return
+    if is_gold(row):
+        raise gold_as_traces(path)
 
 
 def _checked_totals(line: Totals) -> Totals:

@@ -1,16 +1,15 @@
 r"""Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
-A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, or a TREC
-run: six columns `qid Q0 docid rank score tag`, one line per retrieved document. A line ends at the byte `\n` alone,
-because text inside a record may hold U+2028 and similar characters.
+A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, a JSON array
+of objects, a table (`ragmon.tabular`), or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
+document. A line ends at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A
+JSON array alone is read into memory as a whole.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import os
-import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,16 +19,23 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
+import msgspec
+
 from ragmon.core import constants
 from ragmon.core.errors import InputError
 from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.ingest.decode import BOM, decode
+from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.model import NOT_RAG
+from ragmon.ingest.tables import records as table_records
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
+from ragmon.ingest.trec import Reject, is_run
+from ragmon.ingest.trec import records as trec_records
+from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.files import RejectRow, TableRows, binary_table, csv_table, is_header, table_format
 
 MAX_LINE: Final = 8 << 20
 """The maximum length of a line in bytes; a longer line is skipped and counted."""
@@ -37,13 +43,14 @@ _BUFFER_BYTES: Final = 1 << 20
 _SKIP_BYTES: Final = 1 << 16
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
-Reject = Callable[[int, str, str], None]
-"""Called with the line number, the reason and the details of a line that cannot be read."""
-
 
 @contextmanager
-def open_bytes(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def open_bytes(path: str, *, utf_16: bool = False) -> Iterator[tuple[io.BufferedReader, io.BufferedReader]]:
     """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
+
+    Args:
+        path: The file.
+        utf_16: UTF-16 is no error, because its encoding is known.
 
     Yields:
         The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
@@ -56,8 +63,9 @@ def open_bytes(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     try:
         with _open(path) as raw:
             magic = raw.peek(4)
-            if magic.startswith(_UTF_16):
-                raise InputError("this is UTF-16", path=path, hint="write it as UTF-8")
+            if magic.startswith(_UTF_16) and not utf_16:
+                hint = "write it as UTF-8; a table may be read with --encoding utf-16"
+                raise InputError("this is UTF-16", path=path, hint=hint)
             if magic.startswith((GZIP, *ZSTD)):
                 yield io.BufferedReader(Inflated(raw, magic), _BUFFER_BYTES), raw
             else:
@@ -151,75 +159,6 @@ def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], size], strict=True))
 
 
-COLUMNS: Final = 6
-_SINGLE: Final = struct.Struct("f")
-
-
-def is_run(line: bytes) -> bool:
-    """Whether the first line of a file looks like a TREC run: six columns, the fifth a number.
-
-    >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
-    (True, False)
-    """
-    columns = line.split(None, COLUMNS)
-    if len(columns) != COLUMNS:
-        return False
-    try:
-        float(columns[4])
-    except ValueError:
-        return False
-    return True
-
-
-def records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
-    """One record per query, ranked as trec_eval ranks: by score, then by document id, both descending.
-
-    The rank column is not used, because trec_eval does not use it either. A run has no answers, so they are unknown.
-    """
-    runs: dict[str, list[tuple[float, str, float]]] = {}
-    for number, line in lines:
-        try:
-            qid, document, score = _columns(line)
-        except Rejected as rejected:
-            reject(number, rejected.reason, str(rejected))
-        else:
-            runs.setdefault(qid, []).append((_single_precision(score), document, score))
-    for qid, documents in runs.items():
-        documents.sort(reverse=True)
-        yield Record(
-            qid=qid,
-            retrieved_ids=[document for _, document, _ in documents],
-            scores=[score for *_, score in documents],
-            partial=True,
-        )
-
-
-def _columns(line: bytes) -> tuple[str, str, float]:
-    """Query id, document id and score of one line."""
-    try:
-        columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
-    except UnicodeDecodeError as error:
-        raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    if len(columns) != COLUMNS:
-        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
-    try:
-        score = float(columns[4])
-    except ValueError:
-        raise Rejected(constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
-    if not math.isfinite(score):
-        raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
-    return columns[0], columns[2], score
-
-
-def _single_precision(score: float) -> float:
-    """The score in single precision, as in trec_eval: scores that differ only beyond it are ties."""
-    try:
-        single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
-    except OverflowError:
-        return math.copysign(math.inf, score)
-    return single
-
-
 MAX_EXAMPLES: Final = 5
 """The number of rejected lines that are kept as examples."""
 _PROGRESS_LINES: Final = 8192
@@ -253,6 +192,7 @@ class ReadSummary:
         rejected: Lines that are no record, by reason.
         unknown: Records with an unknown field, by `field: reason`.
         examples: The first rejected lines.
+        notes: What the reader of the report should know, one sentence each.
     """
 
     lines: int = 0
@@ -262,11 +202,17 @@ class ReadSummary:
     rejected: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def rejections(self) -> int:
         """The number of rejected lines, whatever the reason."""
         return sum(self.rejected.values())
+
+    @property
+    def readable(self) -> int:
+        """The number of records, totals lines and labels that could be read."""
+        return self.read - self.rejections
 
     def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
         """Count one rejected line, or the spans that are lost with it."""
@@ -287,25 +233,32 @@ class ReadSummary:
         self.labels += other.labels
         examples = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
+        self.notes += other.notes
         for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
             for key, n in added.items():
                 counts[key] = counts.get(key, 0) + n
 
 
-def read_files(paths: Sequence[str], intake: ReadSummary, progress: Progress | None = None) -> Iterator[Line]:
+def read_files(
+    paths: Sequence[str],
+    intake: ReadSummary,
+    progress: Progress | None = None,
+    options: TableOptions = USUAL,
+) -> Iterator[Line]:
     """The records of trace files, one file after the other.
 
     Args:
-        paths: JSON Lines, OTLP-JSON lines or TREC runs; plain, gzip or zstd; `-` for standard input.
+        paths: JSON Lines, OTLP-JSON lines, JSON arrays, tables or TREC runs; `-` for standard input.
         intake: Counts the lines.
         progress: Called from time to time with the number of bytes read of all files together.
+        options: How tables are read, and which members of JSON hold which field.
 
     Raises:
-        InputError: A file cannot be read.
+        InputError: A file cannot be read, or holds gold.
     """
     bytes_before = 0
     for path in paths:
-        yield from read_file(path, intake, progress=_with_offset(bytes_before, progress))
+        yield from read_file(path, intake, progress=_with_offset(bytes_before, progress), options=options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 
 
@@ -315,7 +268,12 @@ def _with_offset(bytes_before: int, progress: Progress | None) -> Progress | Non
 
 
 def read_file(
-    path: str, intake: ReadSummary, *, progress: Progress | None = None, part: tuple[int, int] | None = None
+    path: str,
+    intake: ReadSummary,
+    *,
+    progress: Progress | None = None,
+    part: tuple[int, int] | None = None,
+    options: TableOptions = USUAL,
 ) -> Iterator[Line]:
     """The records of one trace file, or of the lines that start within a byte range of it.
 
@@ -323,39 +281,132 @@ def read_file(
         path: The file.
         intake: Counts the lines.
         progress: Called from time to time with the number of bytes read.
-        part: Start and end of the range in bytes; only for a plain file.
+        part: Start and end of the range in bytes; only for a plain file of lines.
+        options: How a table is read, and which members of JSON hold which field.
 
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or holds gold.
     """
-    reject: Reject = partial(intake.reject, path)
-    with open_bytes(path) as (stream, raw):
-        if part is not None:
-            stream.seek(part[0])
-        reader = LineReader(stream, reject, length=part[1] - part[0] if part is not None else None)
-        lines = iter(reader)
-        first = list(islice(lines, 1))
-        lines = chain(first, lines)
-        if first and is_run(first[0]):
-            yield from _run_records(((reader.number, line) for line in lines), intake, reject)
-            intake.lines = reader.number
-            return
-        if first and is_export(first[0]):
-            yield from _otlp_records(path, ((reader.number, line) for line in lines), intake)
-            intake.lines = reader.number
-            return
+    kind = table_format(path)
+    if kind in ("parquet", "xlsx"):
+        yield from read_table(binary_table(path, kind, options), path, intake, options)
+        return
+    with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
         progress_callback = progress if raw.seekable() else None
         try:
-            for line in lines:
-                try:
-                    yield decode(line, intake.miss)
-                except Rejected as rejected:
-                    reject(reader.number, rejected.reason, str(rejected))
-                if progress_callback is not None and reader.number % _PROGRESS_LINES == 0:
-                    progress_callback(raw.tell())
-        finally:
-            intake.lines = reader.number
-            intake.read += reader.number - reader.blank
+            start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
+        except BrokenStreamError as error:
+            intake.read, intake.lines = intake.read + 1, 1
+            intake.reject(path, 1, constants.TRUNCATED, str(error))
+            return
+        if kind == "csv" or is_header(start, options):
+            entries = _csv_records(stream, path, intake, options)
+        elif _is_array(start):
+            entries = _array_records(stream, path, intake, options)
+        else:
+            entries = _line_records(stream, path, intake, part, options)
+        for number, entry in enumerate(entries, 1):
+            yield entry
+            if progress_callback is not None and number % _PROGRESS_LINES == 0:
+                progress_callback(raw.tell())
+
+
+def _is_array(start: bytes) -> bool:
+    """Whether a file whose first line starts so is one JSON array of objects."""
+    bare = start.removeprefix(BOM).strip()
+    return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"")
+
+
+def _line_records(
+    stream: IO[bytes], path: str, intake: ReadSummary, part: tuple[int, int] | None, options: TableOptions
+) -> Iterator[Line]:
+    """The records of a file of lines."""
+    reject: Reject = partial(intake.reject, path)
+    if part is not None:
+        stream.seek(part[0])
+    reader = LineReader(stream, reject, length=part[1] - part[0] if part is not None else None)
+    lines = iter(reader)
+    first = list(islice(lines, 1))
+    lines = chain(first, lines)
+    if first and is_run(first[0]):
+        yield from _run_records(((reader.number, line) for line in lines), intake, reject)
+        intake.lines = reader.number
+        return
+    if first and is_export(first[0]):
+        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake)
+        intake.lines = reader.number
+        return
+    if first and (part is None or part[0] == 0):
+        refuse_gold(first[0], path)
+    try:
+        for line in lines:
+            try:
+                yield decode(line, intake.miss, options)
+            except Rejected as rejected:
+                reject(reader.number, rejected.reason, str(rejected))
+    finally:
+        intake.lines = reader.number
+        intake.read += reader.number - reader.blank
+
+
+def _array_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The records of a JSON array; the number of an entry stands for its line."""
+    data = b""
+    try:
+        data = stream.read()
+        entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
+    except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
+        if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
+            yield from _line_records(io.BytesIO(data), path, intake, None, options)
+            return
+        intake.read += 1
+        intake.reject(path, 1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
+        return
+    if entries:
+        refuse_gold(bytes(entries[0]), path)
+    for number, entry in enumerate(entries, 1):
+        intake.read += 1
+        try:
+            yield decode(bytes(entry), intake.miss, options)
+        except Rejected as rejected:
+            intake.reject(path, number, rejected.reason, str(rejected))
+
+
+def _csv_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The records of a CSV or TSV file."""
+    try:
+        yield from read_table(csv_table(stream, path, options, _row_reject(path, intake)), path, intake, options)
+    except BrokenStreamError as error:
+        _row_reject(path, intake)(intake.lines + 1, constants.TRUNCATED, str(error), 1)
+
+
+def _row_reject(path: str, intake: ReadSummary) -> RejectRow:
+    """Counts a rejected row as read, with all lines that are lost with it."""
+
+    def reject(number: int, reason: str, detail: str, lost: int) -> None:
+        intake.read += lost
+        intake.lines = number
+        intake.reject(path, number, reason, detail, lost)
+
+    return reject
+
+
+def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The records of a table.
+
+    Args:
+        table: The table.
+        path: The file, for messages.
+        intake: Counts the rows.
+        options: Which columns hold which field.
+
+    Raises:
+        InputError: Nothing in it says what was answered, or its columns are ambiguous.
+    """
+    reject, note = _row_reject(path, intake), intake.notes.append
+    for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
+        intake.read += 1
+        yield line
 
 
 def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
@@ -396,16 +447,47 @@ def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, re
 def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
     """The records of a TREC run; each query counts as one read, however many lines it has."""
     rejections_before = intake.rejections
-    for record in records(lines, reject):
+    for record in trec_records(lines, reject):
         intake.read += 1
         yield record
     intake.read += intake.rejections - rejections_before
 
 
-def splittable(path: str) -> bool:
+def splittable(path: str, options: TableOptions = USUAL) -> bool:
     """Whether several processes can read the file in parallel: a plain regular file with independent lines."""
-    if not Path(path).is_file():
+    if not Path(path).is_file() or table_format(path) is not None:
         return False
-    with open_bytes(path) as (stream, raw):
+    with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
+        if stream is not raw:
+            return False
+        start = stream.peek(_SKIP_BYTES).partition(b"\n")[0]
+        if is_header(start, options) or _is_array(start):
+            return False
         first = next(iter(LineReader(stream, lambda *_: None)), None)
-        return stream is raw and not (first is not None and (is_run(first) or is_export(first)))
+        return first is None or not (is_run(first) or is_export(first))
+
+
+def unreadable(paths: Sequence[str], intake: ReadSummary, options: TableOptions = USUAL) -> InputError:
+    """The error about files in which nothing could be read: what was seen, and what would help.
+
+    Args:
+        paths: The files.
+        intake: What the reader counted.
+        options: How they were read.
+    """
+    names = ", ".join(paths)
+    if not intake.examples:
+        return InputError("there is no record in it", path=names, hint=FORMATS)
+    first = intake.examples[0]
+    message = f"no record could be read, {intake.rejections} rejected; the first: {first}"
+    if first.reason == constants.INVALID_SCHEMA and not options.columns:
+        hint = "where the names are others, say which: --map question=NAME,answer=NAME,retrieved_ids=NAME"
+    else:
+        hint = FORMATS
+    return InputError(message, hint=hint)
+
+
+FORMATS: Final = (
+    "traces are JSON Lines (one object a line), a JSON array, OTLP-JSON lines, TREC runs, or tables with a header: "
+    ".csv, .tsv, .parquet, .xlsx"
+)

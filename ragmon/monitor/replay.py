@@ -31,54 +31,117 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import Progress, ReadSummary, byte_ranges, read_file, read_files, splittable
+from ragmon.ingest.files import (
+    Progress,
+    ReadSummary,
+    byte_ranges,
+    read_file,
+    read_files,
+    read_table,
+    splittable,
+    unreadable,
+)
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
 from ragmon.scoring.windows import State
+from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.files import Frame, frame_table
+from ragmon.tabular.gold import gold_as_traces, is_gold
 
 MIN_MINUTES: Final = 60.0
 """Minimum span of a run in minutes before its rate is used as that of live traffic."""
 Duplicates = Literal["all", "last", "first"]
 
 
+Records = str | Path | Iterable[Record | Mapping[str, Any]] | Sequence[str | Path] | Frame
+"""Traces: a file, files, records, dictionaries, or a DataFrame."""
+Gold = str | Path | GoldSet | Sequence[GoldSet] | Sequence[str | Path] | Iterable[Mapping[str, Any]] | Frame
+"""Gold: a file, files, a set, sets, dictionaries, or a DataFrame."""
+
+
 def replay(
-    records: Iterable[Record | Mapping[str, Any]],
-    gold: GoldSet | Sequence[GoldSet] | str | Path | None = None,
+    records: Records,
+    gold: Gold | None = None,
     policy: Policy | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
 ) -> Report:
     """Score records and judge the gates.
 
     Args:
-        records: `Record`s, or plain dicts of any trace shape ragmon reads from files.
-        gold: A gold set, several, or the path of a gold file; None computes only metrics without gold.
+        records: The path of a file that `ragmon replay` reads, or a list of paths; `Record`s, or plain dicts of any
+            trace shape ragmon reads from files; or a DataFrame of pandas or polars with a row a request.
+        gold: The path of a gold file, or a list of paths; a gold set, or several; dicts or a DataFrame with a row a
+            question; None computes only metrics without gold.
         policy: The gates; default: the preset `default`.
+        columns: The column of each field of the records, where the names are not the usual ones:
+            `{"question": "user_text", "answer": "bot_text"}`.
 
     Returns:
         The report; `report.verdict` is the overall verdict.
 
     Raises:
-        GoldError: The gold file is broken.
-        InputError: A dict is no trace; the message counts records from 1.
+        GoldError: The gold is broken.
+        InputError: A dict is no trace (the message counts records from 1), a file cannot be read, or nothing in it.
 
     Example:
         >>> import ragmon
         >>> record = {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "yes", "citations": ["d1"]}}
         >>> ragmon.replay([record]).metric("citation_scope").value
         1.0
+        >>> rows = [{"user_input": "Who sails?", "response": "Ada sails."}]
+        >>> truth = [{"user_input": "Who sails?", "reference": "Ada"}, {"user_input": "Who swims?", "reference": "Bo"}]
+        >>> ragmon.replay(rows, gold=truth).golds()[0]["traced"]
+        1
     """
-    sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
-    run = Run(Scorer(GoldIndex(sets or ())))
-    run.feed(_as_record(record, number) for number, record in enumerate(records, 1))
-    return run.report(policy if policy is not None else Policy(gates=default()))
+    options = TableOptions(columns=columns or {})
+    run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
+    return run.report(policy if policy is not None else Policy(gates=default()), notes=run.intake.notes)
 
 
-def _as_record(value: Record | Mapping[str, Any], number: int) -> Line:
+def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:
+    """The run over records of any kind."""
+    paths = [records] if isinstance(records, str | Path) else records
+    table = frame_table(records)
+    if table is not None:
+        intake = ReadSummary()
+        run = Run(scorer, intake)
+        run.feed(read_table(table, "records", intake, options))
+    elif isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
+        run = Run(scorer, intake := ReadSummary())
+        run.feed(read_files([str(path) for path in paths], intake, options=options))
+    else:
+        run = Run(scorer)
+        run.feed(_as_record(record, number, options) for number, record in enumerate(records, 1))
+        return run
+    if not intake.readable:
+        raise unreadable([str(path) for path in paths] if table is None else ["the DataFrame"], intake, options)
+    return run
+
+
+def _gold_sets(gold: Any) -> Sequence[GoldSet]:
+    """The gold sets of gold of any kind."""
+    if gold is None or isinstance(gold, GoldSet):
+        return () if gold is None else (gold,)
+    if isinstance(gold, str | Path):
+        return (GoldSet.load(gold),)
+    if frame_table(gold) is not None:
+        return (GoldSet.from_rows(gold),)
+    entries = list(gold)
+    if all(isinstance(entry, GoldSet) for entry in entries):
+        return entries
+    return (GoldSet.load(entries) if isinstance(entries[0], str | Path) else GoldSet.from_rows(entries),)
+
+
+def _as_record(value: Record | Totals | Label | Mapping[str, Any], number: int, options: TableOptions) -> Line:
     if isinstance(value, Record):
         return bounded(value)[0]
+    if number == 1 and isinstance(value, dict) and is_gold(value):
+        raise gold_as_traces("")
     try:
-        return decode(msgspec.json.encode(value))
+        return decode(msgspec.json.encode(value), None, options)
     except (Rejected, TypeError, ValueError, OverflowError) as error:
         hint = "a dict as a line of a trace file would hold it"
         raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
@@ -279,6 +342,7 @@ class Task:
 
     path: str
     part: tuple[int, int] | None = None
+    options: TableOptions = USUAL
 
 
 def run_files(
@@ -289,6 +353,7 @@ def run_files(
     duplicates: Duplicates = "all",
     progress: Progress | None = None,
     follow: Follow | None = None,
+    options: TableOptions = USUAL,
 ) -> Run:
     """Score trace files.
 
@@ -299,17 +364,18 @@ def run_files(
         duplicates: Which record of a gold question counts.
         progress: Callback for the bytes read, with one job.
         follow: Gets every record before the scorer, with one job.
+        options: How tables are read, and which members of JSON hold which field.
     """
     intake = ReadSummary()
     run = Run(make_scorer(), intake, duplicates)
-    tasks = _tasks(paths, jobs) if jobs > 1 and duplicates == "all" else []
+    tasks = _tasks(paths, jobs, options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
         # Records are short-lived and have no cycles: garbage collection would only cost time.
         gc_was_enabled = gc.isenabled()
         gc.freeze()
         gc.disable()
         try:
-            records = read_files(paths, intake, progress)
+            records = read_files(paths, intake, progress, options)
             run.feed(records if follow is None else follow(records))
         finally:
             gc.unfreeze()
@@ -326,13 +392,13 @@ def run_files(
     return run
 
 
-def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
+def _tasks(paths: Sequence[str], jobs: int, options: TableOptions) -> list[Task]:
     tasks = []
     for path in paths:
-        if splittable(path):
-            tasks += [Task(path, part) for part in byte_ranges(path, jobs)]
+        if splittable(path, options):
+            tasks += [Task(path, part, options) for part in byte_ranges(path, jobs)]
         else:
-            tasks.append(Task(path))
+            tasks.append(Task(path, options=options))
     return tasks
 
 
@@ -341,5 +407,5 @@ def _score(task: Task, make_scorer: MakeScorer) -> RunCounts:
     gc.disable()
     intake = ReadSummary()
     run = Run(make_scorer(), intake)
-    run.feed(read_file(task.path, intake, part=task.part))
+    run.feed(read_file(task.path, intake, part=task.part, options=task.options))
     return run.counted()

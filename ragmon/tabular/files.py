@@ -1,0 +1,328 @@
+"""The rows of table files: CSV and TSV as a stream, Parquet and XLSX by the extra `table`, and DataFrames.
+
+A row is a dictionary by column. A row that cannot be read is rejected with its place, and the next one is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Protocol
+
+from ragmon.core.constants import MALFORMED_ROW, OVERSIZE
+from ragmon.core.errors import InputError, RagmonError, shorten
+from ragmon.tabular.cells import is_absent, plain
+from ragmon.tabular.columns import GOLD, TRACE, TableOptions, normalised
+
+MAX_ROW: Final = 8 << 20
+"""The maximum length of a row in characters, as of a line of JSON; a longer row is skipped and counted."""
+_PACKED: Final = (".gz", ".zst")
+_DELIMITERS: Final = ",;\t|"
+_HEADER_LINES: Final = 64
+"""Lines that a header may take: names of spreadsheets hold line breaks."""
+_BATCH: Final = 1024
+_FORMATS: Final = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".xlsx": "xlsx",
+}
+_NAMES: Final = frozenset(name for names in (TRACE, GOLD) for usual in names.values() for name in usual.strong)
+
+RejectRow = Callable[[int, str, str, int], None]
+"""Called with the line or row, the reason, the details and the number of lines that are lost with it."""
+
+
+class Frame(Protocol):
+    """A DataFrame of pandas or polars, or a table of Arrow."""
+
+    @property
+    def columns(self) -> Any:
+        """Its columns."""
+
+
+class TableRows(NamedTuple):
+    """A table.
+
+    Attributes:
+        columns: Its columns in order; a name may be there twice.
+        rows: Its rows by column, each with its line in a text file, else with its row.
+    """
+
+    columns: Sequence[str]
+    rows: Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def table_format(path: str | Path) -> str | None:
+    """The format of a table by the name of its file: `csv` (also TSV), `parquet` or `xlsx`; None for other files.
+
+    >>> table_format("log.csv.gz"), table_format("log.TSV"), table_format("log.jsonl")
+    ('csv', 'csv', None)
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+        return "csv" if suffixes and _FORMATS.get(suffixes[-1]) == "csv" else None
+    return _FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def is_header(line: bytes, options: TableOptions) -> bool:
+    """Whether the first line of a file of any name is the header of a CSV or TSV file with known columns."""
+    if line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b""):
+        return False
+    text = line.decode("utf-8", "replace").lstrip("\ufeff")
+    mapped = {normalised(column) for column in options.columns.values()}
+    for delimiter in _DELIMITERS:
+        names = {normalised(name) for name in _split(text, delimiter)}
+        if len(names) > 1 and not names.isdisjoint(_NAMES | mapped):
+            return True
+    return False
+
+
+def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: RejectRow) -> TableRows:
+    """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows.
+
+    Args:
+        stream: The decompressed bytes.
+        path: The file, for messages.
+        options: Its encoding.
+        reject: Called for a row whose quotes or number of cells are wrong, and for one that is too long.
+
+    Raises:
+        InputError: It is not in the encoding, or its header cannot be read. Iterating over the rows raises it, too.
+    """
+    try:
+        text = io.TextIOWrapper(stream, options.encoding or "utf-8-sig", newline="")
+    except LookupError:
+        hint = "such as utf-8, cp1252, latin-1, utf-16"
+        raise InputError("unknown encoding", path=path, value=options.encoding, hint=hint) from None
+    lines = _Lines(text, path, options.encoding)
+    header, delimiter = _header(lines, path, options)
+    return TableRows(header, _csv_rows(lines, header, delimiter, reject))
+
+
+class _OversizeError(Exception):
+    """A row is longer than `MAX_ROW`; the reader stands behind the line that made it so."""
+
+
+class _Lines:
+    """The lines of a text; a row that takes too many characters is an error after which reading goes on.
+
+    Attributes:
+        number: The line that was read last, from 1.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
+        self.number = 0
+        self._text = text
+        self._path = path
+        self._encoding = encoding
+        self._size = 0
+
+    def start_row(self) -> int:
+        """The line on which the next row starts."""
+        self._size = 0
+        return self.number + 1
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._read()
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self._size += len(line)
+        if self._size > MAX_ROW:
+            while line and not line.endswith(("\n", "\r")):
+                line = self._read()
+            raise _OversizeError
+        return line
+
+    def _read(self) -> str:
+        try:
+            return self._text.readline(MAX_ROW + 1)
+        except UnicodeError as error:
+            name = "UTF-8" if self._encoding is None else self._encoding
+            found = error.object[error.start : error.end] if isinstance(error, UnicodeDecodeError) else None
+            hint = "save it as CSV UTF-8, or name its encoding: --encoding cp1252 (Excel on Windows), --encoding utf-16"
+            raise InputError(f"not {name} after line {self.number}", path=self._path, value=found, hint=hint) from error
+
+
+def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str], str]:
+    """The columns and the delimiter."""
+    text = ""
+    for line in _first_lines(lines, path):
+        if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
+            continue
+        text += line if text or line.strip() else ""
+        if text and text.count('"') % 2 == 0:
+            break
+    if not text:
+        raise InputError("it is empty", path=path, hint="the first line names the columns")
+    mapped = {normalised(column) for column in options.columns.values()}
+
+    def known(delimiter: str) -> tuple[int, int]:
+        names = _split(text, delimiter)
+        return len({normalised(name) for name in names} & (_NAMES | mapped)), len(names)
+
+    delimiter = max(_DELIMITERS, key=known)
+    return [name.strip() for name in _split(text, delimiter)], delimiter
+
+
+def _first_lines(lines: _Lines, path: str) -> Iterator[str]:
+    try:
+        for _, line in zip(range(_HEADER_LINES), lines, strict=False):
+            yield line
+    except _OversizeError:
+        hint = "the first line names the columns"
+        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """The names in a header; none where its quotes are wrong for the delimiter."""
+    with suppress(csv.Error):
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    return []
+
+
+def _csv_rows(
+    lines: _Lines, columns: Sequence[str], delimiter: str, reject: RejectRow
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    # The limit is of the whole process, and 128 KiB unless it was changed: a cell of contexts may be longer.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
+    reader, width = csv.reader(lines, delimiter=delimiter, strict=True), len(columns)
+    while True:
+        start = lines.start_row()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            reject(start, MALFORMED_ROW, str(error), lines.number - start + 1)
+            continue
+        except _OversizeError:
+            reject(start, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
+            continue
+        if not any(cells):
+            continue
+        if len(cells) > width and not any(cells[width:]):
+            del cells[width:]
+        if len(cells) != width:
+            reject(start, MALFORMED_ROW, f"it has {len(cells)} cells, and there are {width} columns", 1)
+        else:
+            yield start, dict(zip(columns, cells, strict=True))
+
+
+def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
+    """The rows of a Parquet file or of a workbook.
+
+    Args:
+        path: The file; it must be seekable.
+        kind: `parquet` or `xlsx`.
+        options: The sheet of a workbook.
+
+    Raises:
+        InputError: The file cannot be read.
+        RagmonError: The extra `table` is not installed.
+    """
+    return _parquet(path) if kind == "parquet" else _workbook(path, options.sheet)
+
+
+def _missing_extra(path: str, package: str) -> RagmonError:
+    return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
+
+
+def _unreadable(path: str, error: Exception) -> InputError:
+    return InputError(f"cannot be read ({shorten(str(error), 200)})", path=path, hint="check name, rights and content")
+
+
+def _parquet(path: str) -> TableRows:
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise _missing_extra(path, "pyarrow") from None
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        number = 0
+        with file:
+            try:
+                for batch in file.iter_batches(_BATCH):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield number, row
+            except (OSError, ArrowException) as error:
+                raise _unreadable(path, error) from error
+
+    return TableRows(file.schema_arrow.names, rows())
+
+
+def _workbook(path: str, sheet: str | None) -> TableRows:
+    try:
+        from openpyxl import load_workbook  # noqa: PLC0415 - an extra
+        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415
+    except ImportError:
+        raise _missing_extra(path, "openpyxl") from None
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, InvalidFileException) as error:
+        raise _unreadable(path, error) from error
+    if sheet is not None and sheet not in book.sheetnames:
+        raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
+    page = book[sheet] if sheet is not None else book.worksheets[0]
+    page.reset_dimensions()  # some programs write wrong ones
+    numbered = ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
+    _, header = next(numbered, (0, ()))
+    columns = ["" if name is None else str(plain(name)).strip() for name in header]
+
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        try:
+            for number, cells in numbered:
+                yield number, dict(zip(columns, cells, strict=False))
+        finally:
+            book.close()
+
+    return TableRows(columns, rows())
+
+
+def frame_table(frame: object) -> TableRows | None:
+    """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas.
+
+    None of these packages is imported: the object is recognised by what it can do.
+
+    Returns:
+        The table; None where the object is none.
+    """
+    rows: Iterable[Mapping[str, Any]]
+    by_name: Any = getattr(frame, "iter_rows", None)  # polars
+    tuples: Any = getattr(frame, "itertuples", None)  # pandas
+    batches: Any = getattr(frame, "to_batches", None)  # Arrow
+    to_pandas: Any = getattr(frame, "to_pandas", None)  # data sets of Ragas and Hugging Face
+    collect: Any = getattr(frame, "collect", None)  # a lazy frame of polars
+    if callable(by_name):
+        columns = [str(name) for name in frame.columns]  # type: ignore[attr-defined]
+        rows = by_name(named=True)
+    elif callable(tuples):
+        columns = [str(name) for name in frame.columns]  # type: ignore[attr-defined]
+        rows = (dict(zip(columns, row, strict=True)) for row in tuples(index=False, name=None))
+    elif callable(batches):
+        columns = list(frame.schema.names)  # type: ignore[attr-defined]
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches())
+    elif callable(to_pandas):
+        return frame_table(to_pandas())
+    elif callable(collect):
+        return frame_table(collect())
+    else:
+        return None
+    return TableRows(columns, iter(enumerate(rows, 1)))
