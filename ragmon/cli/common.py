@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +23,12 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.record import Label
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
+from ragmon.tabular.columns import USUAL, TableOptions
 
 
 @contextmanager
@@ -92,10 +94,17 @@ duplicates_option = click.option(
 )
 
 
-def settings_and_gold(config: str | None, gold: Sequence[str]) -> tuple[Settings, tuple[GoldSet, ...]]:
+def settings_and_gold(
+    config: str | None, gold: Sequence[str], tables: TableOptions = USUAL
+) -> tuple[Settings, tuple[GoldSet, ...]]:
     """The configuration, and the gold sets of the command line or, if it names none, of the configuration.
 
     Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
+
+    Args:
+        config: The file of the configuration.
+        gold: The gold files of the command line.
+        tables: How gold in tables is read; their columns have the usual names.
 
     Raises:
         ConfigError: The configuration has problems.
@@ -108,7 +117,8 @@ def settings_and_gold(config: str | None, gold: Sequence[str]) -> tuple[Settings
     configured = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
     if configured:
         return settings, load_gold(configured)
-    return settings, (GoldSet.load(list(gold) if len(gold) > 1 else gold[0], "gold" if len(gold) > 1 else None),)
+    name, options = "gold" if len(gold) > 1 else None, replace(tables, columns={})
+    return settings, (GoldSet.load(list(gold), name, options=options),)
 
 
 def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -141,6 +151,7 @@ def score(
     scorer: Scorer | None = None,
     follow: Follow | None = None,
     labels: Sequence[str] = (),
+    tables: TableOptions = USUAL,
 ) -> Run:
     """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines.
 
@@ -153,9 +164,10 @@ def score(
         scorer: Scores the records, with one job; default: a new scorer for each job.
         follow: Sees every record before the scorer, with one job.
         labels: Label files, in addition to the labels among the traces.
+        tables: How tables are read, and which members of JSON hold which field.
 
     Raises:
-        InputError: A file cannot be opened, or a line of a label file is no label.
+        InputError: A file cannot be opened, nothing in the files can be read, or a line of a label file is no label.
     """
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
@@ -165,12 +177,16 @@ def score(
         jobs = 1
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
-        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
+        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow, options=tables)
     else:
         with progress_bar(size) as progress:
-            run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
+            run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow, options=tables)
+    if not run.intake.readable:
+        raise unreadable(traces, run.intake, tables)
     _print_rejected(run)
-    _join_labels(run, traces, [*run.labels, *given_labels], settings)
+    for note in run.intake.notes:
+        click.echo(f"note: {printable_line(note)}", err=True)
+    _join_labels(run, traces, [*run.labels, *given_labels], settings, tables)
     return run
 
 
@@ -184,7 +200,9 @@ def label_spelling(table: LabelsTable, rater: str | None = None) -> LabelSpellin
     return LabelSpelling(dict(table.column), table.values.true, table.values.false, rater)
 
 
-def _join_labels(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
+def _join_labels(
+    run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings, tables: TableOptions
+) -> None:
     """Join labels to their answers: the traces are read again, since a label comes after the answer it rates."""
     if not labels:
         return
@@ -193,7 +211,7 @@ def _join_labels(run: Run, traces: Sequence[str], labels: Sequence[Label], setti
     final_labels = FinalLabels()
     for label in labels:
         final_labels.add(label)
-    final_labels.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
+    final_labels.meet(read_files([path for path in traces if path != STDIN], ReadSummary(), options=tables))
     run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 
 

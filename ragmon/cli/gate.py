@@ -24,17 +24,20 @@ from ragmon.cli.common import (
     traces_argument,
     write,
 )
+from ragmon.cli.tables import table_options
+from ragmon.cli.terminal import gate_table, no_color_option
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
-from ragmon.export.markdown import markdown, text
+from ragmon.export.markdown import markdown
 from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, compare_with_baseline
 from ragmon.monitor.replay import Duplicates, Run
+from ragmon.tabular.columns import TRACE, TableOptions
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 
@@ -74,6 +77,8 @@ def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
 @jobs_option
 @duplicates_option
 @labels_option
+@table_options(TRACE, of="traces")
+@no_color_option
 @click.pass_context
 def gate(
     context: click.Context,
@@ -91,6 +96,8 @@ def gate(
     jobs: int,
     duplicates: Duplicates,
     labels: tuple[str, ...],
+    tables: TableOptions,
+    no_color: bool,
 ) -> int:
     """Judge the gates on TRACES.
 
@@ -106,25 +113,28 @@ def gate(
     if since_build is not None:
         _check_since_build(context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
-    settings, gold_sets = settings_and_gold(config, gold)
+    settings, gold_sets = settings_and_gold(config, gold, tables)
     policy = policy_of(settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
     check_gold(policy, gold_sets)
 
     def score_files(paths: Sequence[str]) -> Run:
-        return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels)
+        return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
 
     baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
     if baseline_run is not None:
         policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
     if since_build is not None:
-        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy, since_build)
+        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy, since_build, tables)
     else:
         run = score_files(traces)
         report = run.report(policy, questions=False)
         if baseline_run is not None:
             report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)
     _print_notes(report, gold_sets, notes=form == "json")
-    write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
+    if form == "text":
+        write(gate_table(report, output, no_color=no_color), output)
+    else:
+        write(markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
 
 
@@ -145,11 +155,13 @@ def _check_since_build(context: click.Context) -> None:
             raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
 
 
-def _report_since_build(traces: Sequence[str], plan: ScorerFactory, policy: Policy, build: str) -> Report:
+def _report_since_build(
+    traces: Sequence[str], plan: ScorerFactory, policy: Policy, build: str, tables: TableOptions
+) -> Report:
     """The report on the records of one build."""
     policy, notes = _without_baseline_gates(policy)
     releases = ReleaseSplitter(plan, "build", [build], policy.gates)
-    run = score(traces, plan.settings, plan.gold, scorer=releases.scorer)
+    run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
     release, scorer = releases.release(build), run.scorer
     outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
     scorer.replace_state(release.state)

@@ -1,4 +1,4 @@
-"""`ragmon gold`: lint, count, compare and freeze gold files before they are used to evaluate a pipeline."""
+"""`ragmon gold`: lint, count, compare and freeze gold files before they are used, and make them of tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ import click
 
 from ragmon.cli import Commands
 from ragmon.cli.common import output_option, write
+from ragmon.cli.tables import table_options
+from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.escaping import printable_json, printable_line
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.private_files import read_key
+from ragmon.core.record import Answer, Record
 from ragmon.export.tables import text_table
 from ragmon.gold.diff import MUTATED, Diff, diff
+from ragmon.gold.files import read_items
 from ragmon.gold.freeze import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, LintFinding, lint
 from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
+from ragmon.gold.tables import RowReader, as_line
+from ragmon.monitor.replay import replay
+from ragmon.tabular.columns import GOLD, TableOptions
+from ragmon.tabular.gold import EMPTY_REFERENCE
 
 _EXIT_NEGATIVE: Final = 1
 """Exit code for a set with errors, and for two sets that differ."""
@@ -38,8 +47,8 @@ _format = click.option(
 def gold() -> None:
     """Judge, count, compare and freeze gold files.
 
-    A gold file is JSON Lines, a JSON array, TREC qrels, or a directory with queries.json, qrels.json and answers.json;
-    plain or gzip; - is standard input. Several files make one set.
+    A gold file is JSON Lines, a JSON array, a table (.csv, .tsv, .parquet, .xlsx), TREC qrels, or a directory with
+    queries.json, qrels.json and answers.json; plain or gzip; - is standard input. Several files make one set.
     """
 
 
@@ -134,6 +143,68 @@ def diff_command(ctx: click.Context, old: str, new: str, key_file: str | None, f
     key = _read_key(key_file)
     old_set, new_set = (read_frozen(path, key) if is_frozen(path) else GoldSet.load(path) for path in (old, new))
     _print_diff(ctx, diff(old_set, new_set), form)
+
+
+@gold.command("from-table")
+@click.argument("path", metavar="FILE")
+@table_options(GOLD, of="FILE")
+@click.option(
+    "--empty-reference",
+    type=click.Choice(EMPTY_REFERENCE),
+    help="What a row without a reference means: a question that has no answer, or none at all. Default: an error.",
+)
+@output_option
+def from_table_command(path: str, tables: TableOptions, empty_reference: str | None, output: str | None) -> int:
+    """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right.
+
+    Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
+
+    Exit code: 0, or 3 if the table is broken or says nothing of what is right.
+    """
+    reader = RowReader(options=tables, empty_reference=empty_reference)
+    gold_set = GoldSet("gold", read_items([path], reader))
+    write("".join(printable_json(json.dumps(as_line(item), ensure_ascii=False)) + "\n" for item in gold_set), output)
+    for line in _assessment(gold_set, reader.skipped):
+        click.echo(line, err=True)
+    return 0
+
+
+def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
+    """Which metrics a gold set can judge, and what the others lack: known from right answers to all its questions."""
+    answerable = sum(item.answerable for item in gold_set)
+    left_out = f"; left out for want of a reference: {skipped}" if skipped else ""
+    yield f"items {len(gold_set)}: {answerable} answerable, {len(gold_set) - answerable} not{left_out}"
+    snapshot = replay(map(_right_answer, gold_set), gold_set).snapshot
+    metrics = next((series.metrics for series in snapshot.series if series.gold), {})
+    groups: dict[tuple[int, int, str], list[str]] = {}
+    for name in snapshot.gold_metrics:
+        stat = metrics.get(name)
+        if stat is not None and "@" not in name and (stat.n or stat.unassessed):
+            lacks = "; ".join(_LACKS.get(reason, reason) for reason in sorted(stat.unassessed))
+            missing = sum(stat.unassessed.values())
+            key = (stat.n, missing, lacks) if missing and stat.n else (-1 if missing else 0, 0, lacks)
+            groups.setdefault(key, []).append(name)
+    for (n, missing, lacks), names in sorted(groups.items(), reverse=True):
+        heading = "judged on all their items" if not lacks else f"{n} of {n + missing} items" if n > 0 else "not judged"
+        yield f"{heading}: {', '.join(sorted(names))}{lacks and f' ({lacks})'}"
+
+
+_LACKS: Final = {
+    NO_GOLD_CITATIONS: "no ids of the documents that hold the answer: a column gold_ids or reference_context_ids",
+    NO_GOLD_CLAIM: "no phrase that a right answer contains: a column gold_claim_substr",
+}
+"""What a gold item lacks, by the reason why a metric is unassessed on it."""
+
+
+def _right_answer(item: GoldItem) -> Record:
+    """A record that lacks nothing a metric needs; unanswerable questions are answered, for their rate."""
+    ids = list(item.citations or ["a document"])
+    texts = list(item.contexts or [item.gold_claim or "a passage"])
+    claim = next(iter(item.claim_substrings or ()), item.gold_claim) or "an answer"
+    answer = Answer(claim=claim, citations=ids)
+    return Record(
+        qid=item.qid, q=item.question, retrieved_ids=ids, candidate_ids=ids, contexts=texts, answer_json=answer
+    )
 
 
 def _read_key(path: str | None) -> bytes | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -31,6 +33,8 @@ from ragmon.cli.common import (
     writable,
     write,
 )
+from ragmon.cli.tables import table_options
+from ragmon.cli.terminal import gate_table, no_color_option, on_terminal
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import url as parse_url
@@ -39,12 +43,14 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.net import shown_url
 from ragmon.export.markdown import render
+from ragmon.export.report import Report
 from ragmon.ingest.files import ReadSummary
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import open_readonly
+from ragmon.tabular.columns import TRACE, TableOptions
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),
@@ -54,9 +60,11 @@ COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
 }
 """The options of each published scorer."""
+COMPAT_HELP: Final = "help"
+"""In place of a published scorer: print the options of all of them."""
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
 """Options that are allowed with and without --compat."""
-_JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out")
+_JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
 """Options that are allowed with --journal."""
 
 
@@ -68,6 +76,10 @@ def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int |
     raise click.BadParameter(f"{value!r} is neither a number nor `all`")
 
 
+_published = partial(click.option, hidden=True)
+"""An option of a published scorer: `--compat help` shows it, `--help` does not."""
+
+
 @click.command()
 @click.argument("traces", nargs=-1)
 @click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
@@ -76,7 +88,10 @@ def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int |
 )
 @config_option
 @click.option(
-    "--format", "form", type=click.Choice(["json", "md"]), default="json", show_default=True, help="What to write."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md"]),
+    help="What to write. Default: text (the gates) on a terminal, else json.",
 )
 @output_option
 @click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
@@ -94,18 +109,24 @@ def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int |
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
 )
-@click.option("--compat", type=click.Choice(list(COMPAT)), help="Print what this published scorer prints.")
-@click.option("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
-@click.option("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
-@click.option("--max-queries", "-n", type=click.IntRange(0), default=0, help="seed-004: so many queries; 0 for all.")
-@click.option("--skip-generation", is_flag=True, help="seed-004: retrieval metrics only.")
-@click.option("--include-details", is_flag=True, help="seed-004: results per query.")
-@click.option("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
-@click.option("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
-@click.option("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
-@click.option("--model", metavar="NAME", help="seed-001: the judge's model there.")
-@click.option("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
-@click.option("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
+@table_options(TRACE, of="traces")
+@no_color_option
+@click.option(
+    "--compat",
+    type=click.Choice([*COMPAT, COMPAT_HELP]),
+    help="Print what this published scorer prints; `help` lists the options of each.",
+)
+@_published("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
+@_published("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
+@_published("--max-queries", "-n", type=click.IntRange(0), default=0, help="seed-004: so many queries; 0 for all.")
+@_published("--skip-generation", is_flag=True, help="seed-004: retrieval metrics only.")
+@_published("--include-details", is_flag=True, help="seed-004: results per query.")
+@_published("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
+@_published("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
+@_published("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
+@_published("--model", metavar="NAME", help="seed-001: the judge's model there.")
+@_published("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
+@_published("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -113,7 +134,7 @@ def replay(
     traces: tuple[str, ...],
     gold: tuple[str, ...],
     config: str | None,
-    form: str,
+    form: str | None,
     output: str | None,
     windows: bool,
     jobs: int,
@@ -123,46 +144,80 @@ def replay(
     alerts_out: str | None,
     compat: str | None,
     journal: str | None,
+    tables: TableOptions,
+    no_color: bool,
     **published: object,
 ) -> int:
-    """Score TRACES (.jsonl, .gz, .zst, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
+    """Score TRACES (.jsonl, .json, .csv, .tsv, .parquet, .xlsx, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
 
     The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
 
     Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
+    if compat == COMPAT_HELP:
+        write(compat_help(context), output)
+        return 0
     _check_options(context, compat, form)
+    result = _Result(form or ("text" if on_terminal(output) and not windows else "json"), output, questions, no_color)
     if journal is not None:
-        return _replay_journal(journal, load(config), form, output, alerts_out, windows=windows, questions=questions)
+        return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
     check_inputs(traces, gold)
     if compat:
         return _run_compat(compat, traces, gold, output, published)
-    settings, gold_sets = settings_and_gold(config, gold)
+    settings, gold_sets = settings_and_gold(config, gold, tables)
     alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
     scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
     run = score(
-        traces, settings, gold_sets, jobs=jobs, duplicates=duplicates, scorer=scorer, follow=follow, labels=labels
+        traces,
+        settings,
+        gold_sets,
+        jobs=jobs,
+        duplicates=duplicates,
+        scorer=scorer,
+        follow=follow,
+        labels=labels,
+        tables=tables,
     )
     notes = [] if alarm_replay is None else alarm_replay.notes()
-    report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
+    report = run.report(settings.policy(), windows=windows, questions=result.lists_questions, notes=notes)
     if alarm_replay is not None:
         write(alarm_replay.lines(), alerts_out)
-    for note in notes if form == "json" else ():
+    for note in notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
-    write(report.json() + "\n" if form == "json" else render(report, questions), output)
+    result.write(report)
     return 0
 
 
-def _replay_journal(
-    folder: str,
-    settings: Settings,
-    form: str,
-    output: str | None,
-    alerts_out: str | None,
-    *,
-    windows: bool,
-    questions: int | None,
-) -> int:
+@dataclass(frozen=True)
+class _Result:
+    """How and where the report is written.
+
+    Args:
+        form: `text`, `json` or `md`.
+        output: The file; None is stdout.
+        questions: Rows of the per-question table of `md`; None for all.
+        no_color: The user wants no colour.
+    """
+
+    form: str
+    output: str | None
+    questions: int | None
+    no_color: bool
+
+    @property
+    def lists_questions(self) -> bool:
+        """Whether the result of every gold question is in it."""
+        return self.form == "md" and self.questions != 0
+
+    def write(self, report: Report) -> None:
+        if self.form == "text":
+            scored = f"{report.scored} of {report.read} records scored"
+            write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
+        else:
+            write(report.json() + "\n" if self.form == "json" else render(report, self.questions), self.output)
+
+
+def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
     """Score the journal of a server again, and report."""
     from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
@@ -174,7 +229,7 @@ def _replay_journal(
     run = Run(engine.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
     if labels:
         run.finalise(labels, lambda pipeline: settings.of(pipeline).proxy)
-    report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
+    report = run.report(settings.policy(live=True), windows=windows, questions=result.lists_questions)
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
     if alerts_out is not None:
         write(
@@ -184,11 +239,28 @@ def _replay_journal(
             ),
             alerts_out,
         )
-    write(report.json() + "\n" if form == "json" else render(report, questions), output)
+    result.write(report)
     return 0
 
 
-def _check_options(context: click.Context, compat: str | None, form: str) -> None:
+def compat_help(context: click.Context) -> str:
+    """The options that serve published scorers, which `--help` leaves out."""
+    formatter = context.make_formatter()
+    formatter.write_usage("ragmon replay", "--compat SCORER [OPTIONS] TRACES... --gold GOLD")
+    formatter.write_paragraph()
+    formatter.write_text("SCORER is " + ", ".join(COMPAT) + ". What it prints, ragmon prints, byte for byte.")
+    entries = []
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.hidden:
+            visible = copy(option)
+            visible.hidden = False
+            entries.append(visible.get_help_record(context) or ("", ""))
+    with formatter.section("Options"):
+        formatter.write_dl(entries)
+    return formatter.getvalue()
+
+
+def _check_options(context: click.Context, compat: str | None, form: str | None) -> None:
     """Reject an option that would have no effect: the user who gave it expects one.
 
     Raises:
@@ -211,8 +283,8 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
         raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
     if "judge_url" not in given_options and given_options & {"judge_key_file", "no_reason"}:
         raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
-    if not compat and form == "md" and "windows" in given_options:
-        raise click.UsageError("--windows does nothing with --format md", context)
+    if not compat and form in ("md", "text") and "windows" in given_options:
+        raise click.UsageError(f"--windows does nothing with --format {form}", context)
     if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
         raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
     if "alerts_out" in given_options and given_options & {"jobs", "duplicates"}:

@@ -5,7 +5,8 @@ Text from a trace or a gold file is escaped: questions and ids are untrusted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ragmon.alarms.plan import describe
@@ -13,7 +14,7 @@ from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import QuestionReport, Report, latency
-from ragmon.export.tables import escape, markdown_table, text_table
+from ragmon.export.tables import GAP, escape, markdown_table, text_table
 from ragmon.gates import coverage
 from ragmon.gates.releases import Comparison
 from ragmon.scoring.snapshot import ALL, SeriesStats
@@ -245,16 +246,49 @@ def _question(question: QuestionReport, *, named: bool) -> tuple[str, ...]:
 
 GATE_FLIPS: Final = 10
 """Flipped items that are named for each gate."""
+_NARROWEST: Final = 24
+"""Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
 _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 
 
 def text(report: Report) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
-    lines = text_table([_HEAD, *map(_row, report.outcomes)])
-    lines += [printable(f"note: {note}") for note in report.notes]
+    lines = [*text_table([_HEAD, *map(_row, report.outcomes)]), *_about_run(report)]
+    return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
+
+
+def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str) -> str:
+    """The same for a terminal: the last column is wrapped within its width, and verdicts are painted.
+
+    Args:
+        report: The report.
+        width: The columns of the terminal.
+        paint: Gives a verdict its colour.
+    """
+    rows = [_HEAD, *map(_row, report.outcomes)]
+    starts = text_table([row[:-1] for row in rows])
+    indent = max(len(start) for start in starts) + GAP
+    if width - indent < _NARROWEST:
+        indent = 2 * GAP
+    lines = []
+    for start, (*_, verdict, reason) in zip(starts, rows, strict=True):
+        first, *more = textwrap.wrap(reason, max(width - indent, _NARROWEST)) or [""]
+        painted = start.removesuffix(verdict) + paint(verdict)
+        if indent > len(start):
+            lines.append(painted + " " * (indent - len(start)) + first if first else painted)
+        else:
+            lines += [painted, *([" " * indent + first] if first and reason != _HEAD[-1] else [])]
+        lines += [" " * indent + line for line in more]
+    about = [part for line in _about_run(report) for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+    return "\n".join([*lines, *about, f"verdict: {paint(report.verdict)}"]) + "\n"
+
+
+def _about_run(report: Report) -> list[str]:
+    """The notes, and the changes against a baseline."""
+    lines = [printable(f"note: {note}") for note in report.notes]
     for drop in report.drops:
         lines += _moved(drop)
-    return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
+    return lines
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _OWN: Final = frozenset(
 """Members that make an object a row of a gold file."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RowReader:
     """Reads rows as gold items.
 
@@ -41,11 +41,15 @@ class RowReader:
         match: How gold texts are compared with contexts.
         options: How tables are read, and which columns or members hold which field.
         empty_reference: What a row means that names no answer (`ragmon.tabular.gold.gold_fields`).
+
+    Attributes:
+        skipped: How many rows were left out.
     """
 
     match: Match = "exact"
     options: TableOptions = USUAL
     empty_reference: str | None = None
+    skipped: int = 0
 
     def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
         """The items of JSON objects: rows of gold files, or rows with the usual names of other programs.
@@ -93,12 +97,35 @@ class RowReader:
         try:
             fields = gold_fields(row, self.options, self.empty_reference)
         except MissingReferenceError as error:
-            hint = f"ragmon gold from-table {place.path} --empty-reference {' or '.join(EMPTY_REFERENCE)}"
+            hint = f"ragmon gold from-table {place.path} --empty-reference {', or '.join(EMPTY_REFERENCE)}"
             raise place.error(str(error), hint=hint) from None
         except (CellError, InputError) as error:
             hint = error.hint if isinstance(error, InputError) else "mend the row, or map another column"
             raise place.error(str(error), hint=hint) from None
-        return None if fields is None else read_item(place, fields, self.match)
+        if fields is None:
+            self.skipped += 1
+            return None
+        return read_item(place, fields, self.match)
+
+
+def as_line(item: GoldItem) -> dict[str, Any]:
+    """An item as a line of a gold file holds it.
+
+    >>> as_line(GoldItem("a", "Why?", answerable=False))
+    {'qid': 'a', 'question': 'Why?', 'answerable': False}
+    """
+    optional = {
+        "gold_claim": item.gold_claim,
+        "gold_claim_substr": item.claim_substrings,
+        "gold_citations": item.citations,
+        "gold_contexts": item.contexts,
+        "tags": item.tags,
+        "paraphrases": item.paraphrases,
+        "negatives": item.negatives,
+        "constraints": item.constraints,
+    }
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in optional.items() if value}
+    return {"qid": item.qid, "question": item.question, "answerable": item.answerable, **given}
 
 
 def refuse_row(path: str) -> RejectRow:

@@ -186,7 +186,8 @@ def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableO
     if assigned.keys() & SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
     if _is_answered(dict.fromkeys(members)) and not assigned.keys() & SAYS_WHAT_IS_RIGHT:
-        raise InputError(TRACES_AS_GOLD, path=path, hint=f"{TRACES_HINT}; {_from_table(members, assigned, path)}")
+        hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
+        raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
     message = f"no column is known as the question and what is right; its columns: {shown(members) or 'none'}"
     raise InputError(message, path=path, hint=_from_table(members, assigned, path))
 
