@@ -167,7 +167,7 @@ def score(
         tables: How tables are read, and which members of JSON hold which field.
 
     Raises:
-        InputError: A file cannot be opened, nothing in the files can be read, or a line of a label file is no label.
+        InputError: A file cannot be opened, none of its lines can be read, or a line of a label file is no label.
     """
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
@@ -181,7 +181,7 @@ def score(
     else:
         with progress_bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow, options=tables)
-    if not run.intake.readable:
+    if run.intake.rejections and not run.intake.readable:
         raise unreadable(traces, run.intake, tables)
     _print_rejected(run)
     for note in run.intake.notes:

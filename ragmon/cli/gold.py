@@ -179,9 +179,11 @@ def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
     groups: dict[tuple[int, int, str], list[str]] = {}
     for name in snapshot.gold_metrics:
         stat = metrics.get(name)
-        if stat is not None and "@" not in name and (stat.n or stat.unassessed):
+        if stat is not None and "@" not in name and name != "answer_correct":  # which people say, not gold
             lacks = "; ".join(_LACKS.get(reason, reason) for reason in sorted(stat.unassessed))
             missing = sum(stat.unassessed.values())
+            if not stat.n and not missing:
+                missing, lacks = 1, _NO_UNANSWERABLE if name == "under_refusal_rate" else _LACKS[NO_GOLD_CITATIONS]
             key = (stat.n, missing, lacks) if missing and stat.n else (-1 if missing else 0, 0, lacks)
             groups.setdefault(key, []).append(name)
     for (n, missing, lacks), names in sorted(groups.items(), reverse=True):
@@ -194,6 +196,7 @@ _LACKS: Final = {
     NO_GOLD_CLAIM: "no phrase that a right answer contains: a column gold_claim_substr",
 }
 """What a gold item lacks, by the reason why a metric is unassessed on it."""
+_NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, or --empty-reference unanswerable"
 
 
 def _right_answer(item: GoldItem) -> Record:

@@ -44,7 +44,7 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.net import shown_url
 from ragmon.export.markdown import render
 from ragmon.export.report import Report
-from ragmon.ingest.files import ReadSummary
+from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run
@@ -178,6 +178,8 @@ def replay(
         labels=labels,
         tables=tables,
     )
+    if not run.intake.read:
+        raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
     report = run.report(settings.policy(), windows=windows, questions=result.lists_questions, notes=notes)
     if alarm_replay is not None:

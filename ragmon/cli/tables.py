@@ -50,7 +50,9 @@ def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], C
         for option in (
             click.option("--sheet", metavar="NAME", help="The sheet of a workbook. Default: the first."),
             click.option(
-                "--list-separator", metavar="TEXT", help="What separates entries of a cell. Default: docs/tables.md."
+                "--list-separator",
+                metavar="TEXT",
+                help="What separates the entries of a list in one cell, such as `,` or `\\n`.",
             ),
             click.option("--encoding", metavar="NAME", help="Of CSV and TSV. Default: UTF-8."),
             click.option("--map", "mapping", metavar="FIELD=COLUMN,…", multiple=True, callback=parse, help=mapped),

@@ -273,7 +273,7 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
     lines = []
     for start, (*_, verdict, reason) in zip(starts, rows, strict=True):
         first, *more = textwrap.wrap(reason, max(width - indent, _NARROWEST)) or [""]
-        painted = start.removesuffix(verdict) + paint(verdict)
+        painted = start.removesuffix(verdict) + (verdict if verdict == _HEAD[-2] else paint(verdict))
         if indent > len(start):
             lines.append(painted + " " * (indent - len(start)) + first if first else painted)
         else:

@@ -86,7 +86,8 @@ class RowReader:
         except GoldError:
             raise
         except InputError as error:
-            raise GoldError(str(error), hint=error.hint) from None
+            message = str(error).removeprefix(f"{error.path}: ")
+            raise GoldError(message, path=error.path, line=error.line, hint=error.hint) from None
         for number, row in rows:
             place = JsonLocation(path, number)
             item = self._row(place, row)

@@ -314,7 +314,7 @@ def read_file(
 def _is_array(start: bytes) -> bool:
     """Whether a file whose first line starts so is one JSON array of objects."""
     bare = start.removeprefix(BOM).strip()
-    return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"")
+    return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"]", b"")
 
 
 def _line_records(

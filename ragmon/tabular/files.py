@@ -99,13 +99,20 @@ def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: Rejec
         InputError: It is not in the encoding, or its header cannot be read. Iterating over the rows raises it, too.
     """
     try:
-        text = io.TextIOWrapper(stream, options.encoding or "utf-8-sig", newline="")
+        text = _OpenText(stream, options.encoding or "utf-8-sig", newline="")
     except LookupError:
         hint = "such as utf-8, cp1252, latin-1, utf-16"
         raise InputError("unknown encoding", path=path, value=options.encoding, hint=hint) from None
     lines = _Lines(text, path, options.encoding)
     header, delimiter = _header(lines, path, options)
     return TableRows(header, _csv_rows(lines, header, delimiter, reject))
+
+
+class _OpenText(io.TextIOWrapper):
+    """Decodes a stream and leaves it open: whoever opened it closes it."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class _OversizeError(Exception):
@@ -125,10 +132,11 @@ class _Lines:
         self._path = path
         self._encoding = encoding
         self._size = 0
+        self._quotes = 0
 
     def start_row(self) -> int:
         """The line on which the next row starts."""
-        self._size = 0
+        self._size = self._quotes = 0
         return self.number + 1
 
     def __iter__(self) -> Iterator[str]:
@@ -140,11 +148,19 @@ class _Lines:
             raise StopIteration
         self.number += 1
         self._size += len(line)
+        self._quotes += line.count('"')
         if self._size > MAX_ROW:
-            while line and not line.endswith(("\n", "\r")):
-                line = self._read()
+            self._skip_row(line)
             raise _OversizeError
         return line
+
+    def _skip_row(self, line: str) -> None:
+        """Read to the end of a row, which is no line's end while a quote is open, without keeping it."""
+        while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
+            ended = line.endswith(("\n", "\r"))
+            line = self._read()
+            self._quotes += line.count('"')
+            self.number += ended and bool(line)
 
     def _read(self) -> str:
         try:

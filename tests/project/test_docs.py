@@ -76,6 +76,23 @@ def test_judges_can_be_typed_line_by_line(tmp_path):
 
 
 @pytest.mark.slow
+def test_tables_can_be_typed_line_by_line(tmp_path):
+    (typed,), (notebook,) = (blocks(ROOT / "docs" / "tables.md", language) for language in ("bash", "python"))
+    script = f"{typed}\ncat > notebook.py <<'END'\n{notebook}END\n.venv/bin/python notebook.py"
+    done = subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (0, "items 2: 1 answerable, 1 not")
+    assert done.stdout.startswith("2 of 2 records scored")
+    assert done.stdout.endswith("0.5\n")
+
+
+@pytest.mark.slow
 def test_the_readmes_own_metric_registers_and_is_counted():
     (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
     check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"
