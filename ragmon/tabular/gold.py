@@ -60,7 +60,7 @@ def gold_fields(
         InputError: A mapped column is not there, or two columns have usual names of one field.
 
     >>> gold_fields({"user_input": "Why?", "reference": "So.", "reference_context_ids": ["a"]}, TableOptions())
-    {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_claim': 'So.', 'gold_citations': ['a']}
+    {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_citations': ['a'], 'gold_claim': 'So.'}
     """
     members = flat(row)
     found = {
@@ -166,7 +166,8 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
         raise gold_as_traces(path)
     unknown = [name for name in ("question", "answer", "retrieved_ids") if name not in assigned]
     message = f"no column is known as the answer or what was retrieved; its columns: {shown(members) or 'none'}"
-    raise InputError(message, path=path, hint=suggestion(members, TRACE, unknown))
+    hint = f"{suggestion(members, TRACE, unknown)}; in Python: columns={{...}}"
+    raise InputError(message, path=path, hint=hint)
 
 
 def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:

@@ -279,7 +279,13 @@ class TestMalformedJson:
         assert problem in message
 
     def test_neither_json_nor_judgements(self, refusal):
-        assert refusal("qid,question\n")[0] == "gold.jsonl:1: not JSON at column 1, expecting value: 'qid,question'"
+        assert refusal("Q1, Why?\n")[0] == "gold.jsonl:1: not JSON at column 1, expecting value: 'Q1, Why?'"
+
+    def test_a_table_that_says_nothing_of_what_is_right(self, refusal):
+        """A header is known by its names, whatever the file is called."""
+        message, hint = refusal("qid,question\nA1,Why?\n")
+        assert message.endswith("no column is known as the question and what is right; its columns: qid, question")
+        assert "--map gold_claim=COLUMN" in hint
 
     @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
     def test_numbers_that_are_not_finite(self, refusal, constant):
