@@ -57,6 +57,8 @@ _WIDTH: Final = 3
 _WORDS: Final = _COLUMNS + (THREADS + 1) * _WIDTH
 SIZE: Final = 8 * _WORDS
 SUFFIX: Final = ".page"
+_ATTEMPTS: Final = 20
+"""How often a process tries to create its file while others remove it; each attempt takes microseconds."""
 
 
 own_pages: set[Path] = set()
@@ -118,18 +120,36 @@ class CounterFile:
         self.words[_STARTED] = int(self.started * 1e6)
 
     def _open(self, folder: Path | None) -> mmap:
-        if folder is not None:
+        for _ in range(_ATTEMPTS):
+            if folder is None:
+                break
             try:
-                make_private(folder)
-                self._path = folder / f"{self.instance}{SUFFIX}"
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                own_pages.add(self._path)
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.posix_fallocate(self._file, 0, SIZE)  # on a full disk, a store into a sparse page kills the process
-                return mmap(self._file, SIZE)
+                file = self._lock_new_file(folder)
+                if os.fstat(file).st_nlink:
+                    return mmap(file, SIZE)
+            except (FileNotFoundError, BlockingIOError):  # another process removed the folder, or locked the file first
+                pass
             except OSError:  # the folder is not writable: the counters live as long as the process
-                self._remove()
+                break
+            self._remove()
+        self._remove()
         return mmap(-1, SIZE)
+
+    def _lock_new_file(self, folder: Path) -> int:
+        """Create and lock a file.
+
+        Until it is locked, another process may take it for the file of a dead process, and remove it.
+
+        Raises:
+            OSError: It cannot be created, or another process has locked it.
+        """
+        make_private(folder)
+        self._path = folder / f"{self.instance}{SUFFIX}"
+        own_pages.add(self._path)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.posix_fallocate(self._file, 0, SIZE)  # on a full disk, a store into a sparse page kills the process
+        return self._file
 
     def column(self, owner: Any) -> int:
         """A column for one thread, returned to the free list when its owner is deleted; 0 if none is left.
@@ -269,6 +289,8 @@ def _reap_file(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            return
+        if not status.st_nlink:  # another process has exported its counts since it was opened
             return
         counts = parse(os.pread(file, SIZE, 0))
         if counts is None or tell(counts):

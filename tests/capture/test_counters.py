@@ -87,6 +87,33 @@ def test_threads_have_columns_of_their_own_and_give_them_back():
     assert page.column(Owner()) != 0
 
 
+OTHERS = """
+import sys
+from pathlib import Path
+from ragmon.capture.counters import CounterFile, reap
+folder = Path(sys.argv[1])
+print("ready", flush=True)
+while True:
+    {does}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("does", ["reap(folder, lambda lost: True)", "CounterFile(folder).close()"])
+def test_a_process_that_begins_keeps_its_page_whatever_others_do_meanwhile(folder, does):
+    """A page is unlocked for a moment after it was made, and whoever closes the last page takes the folder away."""
+    command = [sys.executable, "-c", OTHERS.format(does=does), str(folder)]
+    kept = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(1000):
+            page = CounterFile(folder)
+            kept.append(page._path is not None and page._path.exists())
+            page.close()
+        process.kill()
+    assert kept == [True] * 1000
+
+
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_afterlife(tmp_path):
     (tmp_path / "file").write_text("no folder")
     page = CounterFile(tmp_path / "file" / "identity")
