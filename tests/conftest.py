@@ -17,6 +17,8 @@ load_profile()
 
 # A server in the suite's own process loads gRPC, which must not meddle with programs that tests start by forking.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# What would be one warning in production is an error here, in programs that tests start as well.
+os.environ.setdefault("RAGMON_STRICT", "1")
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -29,6 +29,8 @@ REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - an answer, no password
 DISABLED: Final = "RAGMON_DISABLED"
 ON: Final = ("1", "true", "yes", "on")
 """The environment variable that switches ragmon off, and the values that do."""
+STRICT: Final = "RAGMON_STRICT"
+"""The environment variable that lets `ragmon.install` raise, with the same values."""
 
 DEFAULT_PIPELINE: Final = "default"
 OTHER: Final = "__other__"

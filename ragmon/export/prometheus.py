@@ -119,7 +119,9 @@ def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
     builds = gauge(series_names.BUILD_SEEN)
     for labels in current.builds:
         builds.add_metric([label(text) for text in labels], 1)
-    loaded = gauge(series_names.RELOADED, float(current.served is None or current.served.reloaded))
+    loaded = gauge(
+        series_names.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded)
+    )
     last = gauge(series_names.LAST_SCORED, current.last_scored)
     version = gauge(series_names.BUILD_INFO)
     version.add_metric((current_version(),), 1)

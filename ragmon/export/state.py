@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import add, sub
+from typing import Any, TypeVar
 
 from ragmon.alarms import AlarmState
 from ragmon.core.policy import Outcome
@@ -38,6 +41,15 @@ class StageCounters:
         lost = sum(self.ignored.values()) + sum(self.dropped.values())
         return self.received - self.scored - lost - self.duplicate - self.pending
 
+    def plus(self, other: StageCounters) -> StageCounters:
+        """The sum of both."""
+        return _combined(self, other, add)
+
+    def minus(self, other: StageCounters) -> StageCounters:
+        """What was counted since other counters; what was pending then is received since."""
+        since = _combined(self, replace(other, received=other.received - other.pending), sub)
+        return replace(since, pending=self.pending)
+
 
 @dataclass(frozen=True)
 class SdkStats:
@@ -70,6 +82,14 @@ class SdkStats:
         """The pipelines whose calls were counted."""
         return {key[0] for part in (self.calls, self.latency, self.errors) for key in part}
 
+    def plus(self, other: SdkStats) -> SdkStats:
+        """The sum of both."""
+        return _combined(self, other, add)
+
+    def minus(self, other: SdkStats) -> SdkStats:
+        """What was counted since other statistics of the same process."""
+        return replace(_combined(self, other, sub), counters=self.counters.minus(other.counters))
+
     def of(self, pipelines: Collection[str]) -> SdkStats:
         """The same statistics with the calls of some pipelines only."""
         return replace(
@@ -78,6 +98,27 @@ class SdkStats:
             latency={key: histogram for key, histogram in self.latency.items() if key[0] in pipelines},
             errors={key: n for key, n in self.errors.items() if key[0] in pipelines},
         )
+
+
+Counts = TypeVar("Counts", "StageCounters", "SdkStats")
+
+
+def _combined(one: Counts, other: Counts, combine: Callable[[int, int], int]) -> Counts:
+    """Two sets of counts, combined number by number."""
+    parts = {part.name: _each(getattr(one, part.name), getattr(other, part.name), combine) for part in fields(one)}
+    return replace(one, **parts)
+
+
+def _each(one: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
+    """Two numbers, mappings of numbers or data classes of them, combined number by number; zeros are left out."""
+    if isinstance(one, int):
+        return combine(one, other)
+    if isinstance(one, Mapping):
+        values = [*one.values(), *other.values()]
+        nothing: Any = 0 if all(isinstance(value, int) for value in values) else Counter()
+        pairs = {key: _each(one.get(key, nothing), other.get(key, nothing), combine) for key in {**one, **other}}
+        return {key: value for key, value in pairs.items() if value}
+    return _combined(one, other, combine)
 
 
 @dataclass(frozen=True)
@@ -130,6 +171,7 @@ class MonitorSnapshot:
         labels_waiting: Labels that wait for the record they rate.
         predictions: Estimates from labels and a proxy together.
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
+        reloaded: Whether the configuration in force is the one on disk, where there is no server.
     """
 
     snapshot: Snapshot
@@ -146,3 +188,4 @@ class MonitorSnapshot:
     labels_waiting: int = 0
     predictions: Sequence[Prediction] = ()
     overflow: Mapping[str, int] = field(default_factory=dict)
+    reloaded: bool = True

@@ -21,6 +21,7 @@ from ragmon.export.state import SdkStats, StageCounters
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.judges import Panel
+from ragmon.monitor.sharing import SharedMonitor
 
 _BATCH_SIZE: Final = 1000
 """Labels in one batch."""
@@ -44,6 +45,7 @@ class SelfMetrics:
         requests: Assembles requests from the application's own spans; None where it does not.
         labels: The queue of labels to export.
         judges: The judges, if there are any.
+        shared: The monitor that the processes of the application share; None where records go elsewhere.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -58,6 +60,7 @@ class SelfMetrics:
         self.requests: RequestAssembler | None = None
         self.labels = LabelSender()
         self.judges: Panel | None = None
+        self.shared: SharedMonitor | None = None
 
     def counters(self) -> StageCounters:
         """The stage counters of capture, including records lost in dead processes."""
@@ -103,10 +106,15 @@ class SelfMetrics:
             self.requests.sweep(asked)
         self._timings.read(self._calls)
         self._export_labels(asked)
-        if asked or monotonic() >= self._due:
-            self._due = monotonic() + EVERY
-            self._export_counts()
-            reap(self._folder, self._export_dead_process)
+        try:
+            if asked or monotonic() >= self._due:
+                self._due = monotonic() + EVERY
+                self._export_counts()
+                if self.shared is None or self.shared.is_leader:  # it shows the losses of all processes
+                    reap(self._folder, self._export_dead_process)
+        finally:
+            if self.shared is not None:
+                self.shared.tick(asked)
 
     def _export_labels(self, asked: bool) -> None:
         """Export queued labels; those that the sink does not accept now are retried."""
@@ -161,6 +169,8 @@ class SelfMetrics:
         accepted = base.export_totals(self._sink, lines_of_dead_process(process, dropped))
         if accepted:
             self._lost_in_dead[process.instance] = dropped
+            if self.shared is not None:
+                self.shared.end_of(process.instance)
         return accepted
 
     def _missing(self, process: DeadProcess) -> Counter[str]:

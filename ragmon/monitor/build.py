@@ -9,8 +9,8 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -149,6 +149,28 @@ def read_gold(spec: GoldSpec) -> GoldSet:
 def _load_set(spec: GoldSpec) -> GoldSet:
     gold = read_gold(spec)
     return GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+
+
+def without_broken_gold(settings: Settings) -> Settings:
+    """The settings without the gold sets and gold files that cannot be read."""
+    gold = tuple(spec for spec in settings.gold if _can_be_read(partial(read_gold, spec)))
+
+    def usable(pipeline: PipelineSettings) -> PipelineSettings:
+        path = pipeline.capture.gold
+        if path is None or _can_be_read(lambda: GoldSet.load(path)):
+            return pipeline
+        return replace(pipeline, capture=pipeline.capture.model_copy(update={"gold": None}))
+
+    pipelines = {name: usable(pipeline) for name, pipeline in settings.pipelines.items()}
+    return replace(settings, gold=gold, unconfigured=usable(settings.unconfigured), pipelines=pipelines)
+
+
+def _can_be_read(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except RagmonError:
+        return False
+    return True
 
 
 def hash_keys(settings: Settings) -> dict[str | None, bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from time import time
@@ -31,6 +32,8 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.monitor.engine import Engine
 
 if TYPE_CHECKING:
+    from ragmon.export.status_page import ServerFindings
+    from ragmon.monitor.http.inbox import Inbox
     from ragmon.monitor.http.listener import HttpServer
 
 
@@ -70,6 +73,8 @@ class Monitor:
     Attributes:
         settings: The configuration in force.
         captured: Reads the SDK statistics, where capture runs in this process and sends its records here.
+        inbox: Takes what other processes of the application capture; None where they do not send it here.
+        trouble: Why the configuration is not in force as it was written; None where it is.
 
     Raises:
         ConfigError: The configuration is broken.
@@ -87,6 +92,8 @@ class Monitor:
     def __init__(self, config: str | Path | Settings | None = None, *, clock: Callable[[], float] = time) -> None:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], SdkStats] | None = None
+        self.inbox: Inbox | None = None
+        self.trouble: RagmonError | None = None
         self._clock = clock
         self._engine = Engine(self.settings, answers=ANSWERS)
         self._lock = Lock()
@@ -125,7 +132,8 @@ class Monitor:
             books = {"score": StageCounters(self._received, engine.scorer.scored, dropped=dict(engine.scorer.dropped))}
             if self.captured is not None:
                 books["capture"] = captured.counters
-            return engine.monitor_snapshot(now, books, engine.within(captured))
+            current = engine.monitor_snapshot(now, books, engine.within(captured))
+            return replace(current, reloaded=self.trouble is None)
 
     def _cache_key(self) -> object:
         """A key that changes whenever the result of `snapshot` may change."""
@@ -196,8 +204,13 @@ class Monitor:
         from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
 
-        view = AdminView(self.snapshot, self._cache_key, lambda: status(self.snapshot(), self.settings, self._began))
+        view = AdminView(
+            self.snapshot,
+            self._cache_key,
+            lambda: status(self.snapshot(), self.settings, self._began, _findings(self.trouble)),
+        )
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
+        app = app if self.inbox is None else self.inbox.beside(app)
         connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
         return HttpServer(app, address, tls=None, name="admin", connections=connections)
 
@@ -212,6 +225,12 @@ class Monitor:
             server, self._server = self._server, None
             server.stop(GRACE)
 
+    def leave_to_parent(self) -> None:
+        """Close the port that a forked child inherited; the parent goes on serving."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.leave_to_parent()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -219,6 +238,15 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _findings(trouble: RagmonError | None) -> ServerFindings:
+    """What the status says of a configuration that is not in force as it was written."""
+    from ragmon.export.status_page import ServerFindings, StatusFinding  # noqa: PLC0415 - as above
+
+    if trouble is None:
+        return ServerFindings()
+    return ServerFindings(problems=[StatusFinding(str(trouble), hint=trouble.hint)], broken=str(trouble))
 
 
 def _address(text: str) -> Address:

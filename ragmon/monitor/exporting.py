@@ -25,6 +25,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest
 from ragmon.metrics import Metric
 from ragmon.monitor.build import Redactions, ScorerFactory, function_at, load_gold
+from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -177,12 +178,28 @@ def _read_token(token: Path) -> str:
         raise RagmonError(f"{token}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
 
 
-def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlExporter | None:
-    """The exporter to the trace log the configuration names."""
+def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:
+    """The exporter to the trace log the configuration names.
+
+    Args:
+        settings: The configuration.
+        redact: Makes what removes from a record what must not be written.
+        strict: A log that cannot be opened is an error; otherwise records are lost, and counted, until it can be.
+
+    Raises:
+        RagmonError: The log cannot be opened, in strict mode.
+    """
     export = settings.export
     if export.jsonl is None:
         return None
-    return JsonlExporter(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)
+    return JsonlExporter(
+        export.jsonl,
+        redact(),
+        size=export.rotate_size,
+        age=export.rotate_every,
+        fsync=export.fsync,
+        strict=strict,
+    )
 
 
 def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Exporter | BatchExporter:
@@ -191,6 +208,8 @@ def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Ex
         return Tee() if target is None else target
     if target is None:
         return log
+    if isinstance(target, SharedMonitor):  # one by one: of a record alone the log can tell whether it arrived
+        return Tee(target, log)
     return BatchTee(target, log) if isinstance(target, BatchExporter) else Tee(target, log)
 
 

@@ -11,11 +11,12 @@ import signal
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ragmon.capture import api, runtime
 from ragmon.capture.call import active, here
@@ -24,13 +25,15 @@ from ragmon.capture.exporters import base
 from ragmon.capture.exporters.base import BatchExporter, DroppingExporter, Exporter
 from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
-from ragmon.config.load import load
+from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.constants import ON, STRICT
+from ragmon.core.errors import GoldError, RagmonError, shorten
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.private_files import default_folder
 from ragmon.export.state import StageCounters
 from ragmon.monitor.accounting import SelfMetrics
-from ragmon.monitor.build import Redactions, capture_settings, span_settings
+from ragmon.monitor.build import Redactions, capture_settings, span_settings, without_broken_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import (
     ScoreExporting,
@@ -42,6 +45,7 @@ from ragmon.monitor.exporting import (
     with_feedback,
 )
 from ragmon.monitor.judges import Panel
+from ragmon.monitor.sharing import SharedMonitor
 
 if TYPE_CHECKING:
     from ragmon.capture.span_processor import RagmonSpanProcessor
@@ -95,10 +99,11 @@ class Installation:
         keep_all: Keep every call, whatever the sampling rates.
         folder: Where counter files are stored so that they outlive the process; None keeps counters in memory only.
         spent: Where judges store their quotas; None: in `folder`.
+        strict: What cannot be used raises; otherwise capture goes on without it, with a warning.
+        trouble: Why the settings are not those that were written.
 
     Attributes:
         settings: The configuration in force.
-        monitor: The monitor in this process; None without one.
         judges: Score answers where their text is.
 
     Raises:
@@ -114,24 +119,28 @@ class Installation:
         keep_all: bool = False,
         folder: Path | None = None,
         spent: Path | None = None,
+        strict: bool = True,
+        trouble: RagmonError | None = None,
     ) -> None:
         self.settings = settings
-        self.judges = None if settings.disabled else Panel(settings, folder=spent or folder)
-        self._own_monitor = self._trace_log = self._redact = None
+        optional = partial(_optional, strict=strict)
+        self.judges = None if settings.disabled else optional(lambda: Panel(settings, folder=spent or folder), None)
+        self._given_monitor = sink if isinstance(sink, Monitor) else None
+        self._shared = self._trace_log = self._redact = None
         self._owned: list[object] = []
         if not settings.disabled:
             redact = cache(lambda: Redactions(settings))
             server_exporter = server(settings, redact) if sink is None else None
             sink = server_exporter if sink is None else sink
-            self._own_monitor = Monitor(settings) if sink is None else None
-            self._trace_log = trace_log(settings, redact)
+            if sink is None:
+                sink = self._shared = SharedMonitor(settings, folder, strict=strict, trouble=trouble)
+            self._trace_log = trace_log(settings, redact, strict=strict)
             self._redact = redact() if redact.cache_info().currsize else None
             self._owned = [opened for opened in (server_exporter, self._trace_log) if opened is not None]
-        target = self._own_monitor if sink is None else sink
-        self.monitor = target if isinstance(target, Monitor) else None
-        exporter = with_feedback(settings, combine(target, self._trace_log))
+        combined = combine(sink, self._trace_log)
+        exporter = optional(lambda: with_feedback(settings, combined), combined)
         self._owned += [exporter] if isinstance(exporter, ScoreExporting) else []
-        self._sink = exporter if settings.disabled else with_embeddings(settings, exporter)
+        self._sink = exporter if settings.disabled else optional(lambda: with_embeddings(settings, exporter), exporter)
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None),
@@ -157,7 +166,16 @@ class Installation:
     def _make_self_metrics(self) -> SelfMetrics:
         metrics = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
         metrics.redactions, metrics.judges, metrics.labels = self._redact, self.judges, self._labels
+        metrics.shared = self._shared
+        if self._shared is not None:
+            self._shared.instance = self._worker.counter_file.instance
+            self._shared.own_stats = metrics.captured
         return metrics
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """The monitor in this process; None where there is none, or another process of the application has it."""
+        return self._given_monitor if self._shared is None else self._shared.monitor
 
     def start(self, *, alone: bool = False) -> runtime.Runtime | None:
         """Start capturing, and return the runtime that captured before; it is replaced.
@@ -174,13 +192,13 @@ class Installation:
             runtime.expect_none()
             return runtime.current
         try:
-            if self._own_monitor is not None:
-                self._own_monitor.start()
+            if self._shared is not None:
+                self._shared.start()
         except BaseException:
             self._close()
             raise
-        if self.monitor is not None:
-            self.monitor.captured = self._self_metrics.captured
+        if self._given_monitor is not None:
+            self._given_monitor.captured = self._self_metrics.captured
         self._worker.start()
         atexit.register(self.shutdown)
         _running.add(self)
@@ -238,13 +256,13 @@ class Installation:
             self._requests.end()
         done = self._worker.stop(timeout)
         self._close()
-        if self._own_monitor is not None:
-            self._own_monitor.stop()
         return done
 
     def _close(self) -> None:
         if self._worker.is_told:
             self._worker.counter_file.close()
+        if self._shared is not None:
+            self._shared.close(with_stats=self._worker.is_told)
         if self.judges is not None:
             self.judges.close()
         for sink in self._owned:
@@ -254,9 +272,11 @@ class Installation:
         """Reset in a forked child before its first call: it must not export what belongs to its parent."""
         self._process = os.getpid()
         self._has_finalizer = False
-        if self.monitor is not None:  # /metrics is served by the parent
-            self._own_monitor = self.monitor = None
+        if self._given_monitor is not None:  # the parent has it
+            self._given_monitor = None
             self._sink = DroppingExporter() if self._trace_log is None else self._trace_log
+        if self._shared is not None:
+            self._shared.reset_after_fork()
         if self.judges is not None:
             self.judges.reset_after_fork()
         # Dropped records are not judged.
@@ -299,20 +319,28 @@ _installing = Lock()
 
 
 def install(
-    config: str | Path | Settings | None = None, *, provider: Any = None, sink: Exporter | BatchExporter | None = None
+    config: str | Path | Settings | None = None,
+    *,
+    provider: Any = None,
+    sink: Exporter | BatchExporter | None = None,
+    strict: bool | None = None,
 ) -> Installation:
     """Start capturing decorated calls. A second call changes nothing and returns the first one's installation.
+
+    By default it does not raise: what cannot be used is named in one warning, and capture goes on without it. With a
+    broken configuration nothing is captured, and decorated functions run as they are.
 
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
         provider: The application's TracerProvider, to capture its spans as well; it gets one more processor, once.
-        sink: The exporter; default: a `Monitor` in this process that serves `/metrics`. The trace log that
-            `[export] jsonl` names is written in both cases.
+        sink: The exporter; default: a `Monitor` that serves `/metrics`, which the processes of an application share.
+            The trace log that `[export] jsonl` names is written in both cases.
+        strict: Raise instead; None: where the environment has `RAGMON_STRICT=1`.
 
     Raises:
-        ConfigError: The configuration is broken.
-        GoldError: A gold file is broken.
-        RagmonError: The monitor's address is in use, or the trace log cannot be written.
+        ConfigError: The configuration is broken, in strict mode.
+        GoldError: A gold file is broken, in strict mode.
+        RagmonError: The monitor's address is in use, or the trace log cannot be written, in strict mode.
 
     Example:
         >>> import ragmon
@@ -321,17 +349,82 @@ def install(
         True
     """
     global _current  # noqa: PLW0603 - as above
+    strict = os.environ.get(STRICT, "").strip().lower() in ON if strict is None else strict
     with _installing:
         if _current is None:
-            # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
-            settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
-            folder = None if settings.disabled else default_folder(application_identity(settings))
-            installation = Installation(settings, sink, folder=folder)
-            installation.start()
-            _current = installation
+            try:
+                _current = _begin(config, sink, strict=strict)
+            except Exception as error:
+                if strict:
+                    raise
+                warn_once(f"ragmon is off in this process: {_reason(error)}")
+                _current = Installation(replace(defaults(), disabled=True))
+                _current.start()
         if provider is not None:
-            _current.watch(provider)
+            _optional(partial(_current.watch, provider), None, strict=strict)
         return _current
+
+
+def _begin(
+    config: str | Path | Settings | None, sink: Exporter | BatchExporter | None, *, strict: bool
+) -> Installation:
+    """Make and start an installation.
+
+    Raises:
+        Exception: It cannot be started.
+    """
+    # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
+    settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
+    try:
+        return _started(settings, sink, strict=strict)
+    except GoldError as error:
+        if strict:
+            raise
+        usable = without_broken_gold(settings)
+        installation = _started(usable, sink, strict=False, trouble=error)
+        warn_once(f"gold metrics are off in this process: {_reason(error)}")
+        return installation
+
+
+def _started(
+    settings: Settings,
+    sink: Exporter | BatchExporter | None,
+    *,
+    strict: bool,
+    trouble: RagmonError | None = None,
+) -> Installation:
+    folder = None if settings.disabled else default_folder(application_identity(settings))
+    installation = Installation(settings, sink, folder=folder, strict=strict, trouble=trouble)
+    installation.start()
+    return installation
+
+
+Part = TypeVar("Part")
+Otherwise = TypeVar("Otherwise")
+
+
+def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -> Part | Otherwise:
+    """A part that capture can do without; a broken gold file is left to the caller.
+
+    Raises:
+        RagmonError: It cannot be made, in strict mode.
+    """
+    try:
+        return make()
+    except GoldError:
+        raise
+    except RagmonError as error:
+        if strict:
+            raise
+        warn_once(f"ragmon goes on without what cannot be used: {_reason(error)}")
+        return otherwise
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, where, and how to correct it."""
+    if isinstance(error, RagmonError):
+        return f"{error}; {error.hint}" if error.hint else str(error)
+    return f"{error_location(error)}; this is a bug in ragmon: {STRICT}=1 shows where"
 
 
 def drain() -> None:

@@ -277,24 +277,45 @@ def test_a_kill_loses_nothing_uncounted(start, tmp_path):
     assert delivered + lost.total() == kept
 
 
-@pytest.mark.slow
-def test_a_fork_of_a_process_with_a_monitor_of_its_own_says_that_nobody_sees_it(start, tmp_path):
-    """The parent serves `/metrics` from its own memory; what a child keeps is counted as lost, not sent nowhere."""
-    (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"')
-    process = start(
-        """
+FORK = """
 ask(5)
 child = os.fork()
 if child == 0:
     ask(7)
-    installation.flush()
+    assert installation.flush(30)
     os._exit(0)
-os.waitpid(child, 0)
+assert os.waitpid(child, 0)[1] == 0
 assert installation.flush(30)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_fork_captures_is_scored_in_the_monitor_of_its_parent(start, tmp_path):
+    (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"')
+    show = """
+reading = installation.monitor.snapshot()
+for stage in ("capture", "score"):
+    books = reading.stages[stage]
+    told(books.received, books.scored, dict(books.dropped), books.residual)
+told(reading.captured.calls["default", "live", "rest"])
+"""
+    out, err = start(FORK + show).communicate(timeout=TIMEOUT)
+    assert (out, err) == ("12 12 {} 0\n12 12 {} 0\n12\n", "")
+
+
+@pytest.mark.slow
+def test_a_fork_of_a_process_with_a_monitor_of_its_own_says_that_nobody_sees_it(start, tmp_path):
+    """A monitor that was given as the sink is in the parent's memory; what a child keeps is counted as lost."""
+    (tmp_path / "ragmon.toml").write_text("")
+    given = """
+installation.shutdown()
+installation = ragmon.install("ragmon.toml", sink=ragmon.Monitor())
+"""
+    show = """
 books = installation.counters()
 told(books.received, books.scored, dict(books.dropped), books.residual)
 """
-    )
+    process = start(given + FORK + show)
     out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0
     assert out == "12 5 {'forked': 7} 0\n"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ragmon.core import constants
+from ragmon.core.errors import UnavailableError
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Record, Totals
 
@@ -84,6 +85,8 @@ class ExporterAdapter:
                 return _checked(self._deliver(records), len(records))
             if self._submit is not None:
                 self._submit(records[0])
+        except UnavailableError:  # whoever raises it has logged it
+            return {constants.EXPORT_FAILED: len(records)}
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
             warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
             return {constants.EXPORT_FAILED: len(records)}

@@ -6,12 +6,13 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, time
 from typing import BinaryIO, Final, Literal
 
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.log import warn_once
 from ragmon.core.record import Label, Record, Totals, encode
 
@@ -32,9 +33,10 @@ class JsonlExporter:
         size: Bytes from which the file is rotated; None for no limit.
         age: Seconds from which the file is rotated; None for no limit.
         fsync: When data is flushed to disk: whenever the system decides, once a second, or after each record.
+        strict: A file that cannot be opened is an error; otherwise what is written raises until it can be opened.
 
     Raises:
-        RagmonError: The file cannot be opened.
+        RagmonError: The file cannot be opened, in strict mode.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class JsonlExporter:
         size: int | None = None,
         age: float | None = None,
         fsync: Fsync = "never",
+        strict: bool = True,
     ) -> None:
         self._path = Path(path)
         self._redact = redact
@@ -52,15 +55,19 @@ class JsonlExporter:
         self._age = age
         self._fsync = fsync
         self._dirty = False
+        self._next_check = 0.0
+        self._file: BinaryIO | None = None
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._open()
         except OSError as error:
-            raise RagmonError(
-                f"{path}: cannot be written ({error.strerror})", hint="check folder and rights"
-            ) from error
+            message, hint = f"{path}: cannot be written ({error.strerror})", "check folder and rights"
+            if strict:
+                raise RagmonError(message, hint=hint) from error
+            warn_once(f"{message}; {hint}; until then its records are counted as dropped")
+            self._next_check = monotonic() + _CHECK_INTERVAL
 
     def _open(self) -> BinaryIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         file = open(self._path, "ab", buffering=0)  # noqa: SIM115, PTH123 - open for the life of the exporter
         status = os.fstat(file.fileno())
         self._period = self._period_of(status.st_mtime if status.st_size else time())
@@ -76,32 +83,53 @@ class JsonlExporter:
 
         Raises:
             OSError: It was not written, or not completely; the next record starts on a new line.
+            UnavailableError: The file cannot be opened, which was logged when it was first tried.
         """
         self._write(encode(self._redact(record)))
 
-    def report(self, totals: Sequence[Totals]) -> None:
-        """Write a producer's counts of all calls.
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Write a producer's counts of all calls; returns whether the file could be opened.
 
         Raises:
             OSError: They were not written.
         """
-        for line in totals:
-            self._write(encode(line))
+        return self._write_all(totals)
 
-    def label(self, labels: Sequence[Label]) -> None:
-        """Write ratings of answers.
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Write ratings of answers; returns whether the file could be opened.
 
         Raises:
             OSError: They were not written.
         """
-        for line in labels:
-            self._write(encode(line))
+        return self._write_all(labels)
+
+    def _write_all(self, lines: Sequence[Totals] | Sequence[Label]) -> bool:
+        try:
+            for line in lines:
+                self._write(encode(line))
+        except UnavailableError:
+            return False
+        return True
+
+    def _opened(self) -> BinaryIO:
+        """The file; one that could not be opened is tried again after a while.
+
+        Raises:
+            UnavailableError: It cannot be opened.
+        """
+        if self._file is None and monotonic() >= self._next_check:
+            self._next_check = monotonic() + _CHECK_INTERVAL
+            with suppress(OSError):
+                self._file = self._open()
+        if self._file is None:
+            raise UnavailableError(f"{self._path}: cannot be written")
+        return self._file
 
     def _write(self, line: bytes) -> None:
-        self._poll(len(line))
+        file = self._poll(self._opened(), len(line))
         if self._incomplete_line:
             line = b"\n" + line
-        written = self._file.write(line)
+        written = file.write(line)
         self._incomplete_line = self._incomplete_line if not written else written < len(line)
         if written != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -109,27 +137,28 @@ class JsonlExporter:
         if self._fsync == "record":
             self._sync()
 
-    def _poll(self, line_size: int) -> None:
+    def _poll(self, file: BinaryIO, line_size: int) -> BinaryIO:
         """Rotate the file when it is large or old enough, and reopen it when another process has rotated it."""
         now = monotonic()
         if self._size is None and self._age is None and now < self._next_check:
-            return
-        status = os.fstat(self._file.fileno())
+            return file
+        status = os.fstat(file.fileno())
         full = self._size is not None and status.st_size and status.st_size + line_size > self._size
         if full or (status.st_size and self._period_of(time()) > self._period):
-            self._rotate(status)
+            self._rotate(file, status)
         if full or now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL
             if self._fsync == "second":
                 self._sync()
             if not _is_at(status, self._path):
-                self._sync()
-                self._file.close()
+                self.close()
+                self._file = None
                 self._file = self._open()
+        return self._opened()
 
-    def _rotate(self, status: os.stat_result) -> None:
+    def _rotate(self, file: BinaryIO, status: os.stat_result) -> None:
         """Rename the file, unless another process has done so."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
         try:
             if _is_at(status, self._path):
                 moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -138,10 +167,10 @@ class JsonlExporter:
             warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
             self._size = self._age = None
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            fcntl.flock(file, fcntl.LOCK_UN)
 
     def _sync(self) -> None:
-        if self._dirty and self._fsync != "never":
+        if self._dirty and self._fsync != "never" and self._file is not None:
             os.fsync(self._file.fileno())
             self._dirty = False
 
@@ -152,7 +181,7 @@ class JsonlExporter:
 
     def close(self) -> None:
         """Close the file."""
-        if not self._file.closed:
+        if self._file is not None and not self._file.closed:
             self._sync()
             self._file.close()
 

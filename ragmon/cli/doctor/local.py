@@ -129,7 +129,7 @@ def _capture(settings: Settings) -> Check:
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
     )
     try:
-        installed = install.install(isolated)
+        installed = install.install(isolated, strict=True)
     except RagmonError as error:
         return Check("capture", ok=False, finding=f"not tried: {error}", hint=error.hint)
     try:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import math
+import os
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -50,6 +51,7 @@ class Listener(ABC):
         self._startup_done = Event()
         self._address: Address | None = None
         self._thread: Thread | None = None
+        self._socket: socket.socket | None = None
 
     @property
     def address(self) -> Address:
@@ -67,7 +69,7 @@ class Listener(ABC):
             return self
         if self._tls is not None:
             check_certificate(*self._tls)
-        place = bind(self._configured_address, self._name)
+        place = self._socket = bind(self._configured_address, self._name)
         self._startup_done.clear()
         self._thread = Thread(target=self._run, args=(place,), name=f"{THREAD}{self._name}", daemon=True)
         self._thread.start()
@@ -90,6 +92,12 @@ class Listener(ABC):
         self._request_stop(grace)
         self._thread.join()
         self._thread = self._address = None
+
+    def leave_to_parent(self) -> None:
+        """Close the port that a forked child inherited: it would keep the address in use when its parent has ended."""
+        if self._socket is not None and self._socket.fileno() != -1:
+            os.close(self._socket.detach())
+        self._thread = self._address = self._socket = None
 
     def _run(self, place: socket.socket) -> None:
         for name in ("uvicorn.error", "uvicorn.asgi"):
