@@ -216,7 +216,7 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
 def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
     """Start capture and the monitor."""
     try:
-        installed = install.install(settings(log, address))
+        installed = install.install(settings(log, address), strict=True)
     except RagmonError as error:
         shutil.rmtree(log.parent)
         hint = error.hint if address.endswith(":0") else "give another --port, or none"

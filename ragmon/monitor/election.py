@@ -10,6 +10,7 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
+from time import time
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ _ATTEMPTS: Final = 20
 """How often a lock is tried while other processes remove the file or its folder."""
 _MOST: Final = 4096
 """Bytes of the file that are read."""
+_OLD: Final = 60.0
+"""Seconds after which an unlocked file is of a leader that was killed; a new one is locked within microseconds."""
 
 
 class LeaderAddress(msgspec.Struct, frozen=True):
@@ -122,6 +125,8 @@ def sweep(folder: Path) -> None:
     """Remove the files of leaders that were killed."""
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):  # its leader lives
+            if time() - path.stat().st_mtime < _OLD:
+                continue
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

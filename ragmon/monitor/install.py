@@ -45,7 +45,7 @@ from ragmon.monitor.exporting import (
     with_feedback,
 )
 from ragmon.monitor.judges import Panel
-from ragmon.monitor.sharing import SharedMonitor
+from ragmon.monitor.sharing import NO_GOLD, SharedMonitor
 
 if TYPE_CHECKING:
     from ragmon.capture.span_processor import RagmonSpanProcessor
@@ -254,6 +254,8 @@ class Installation:
             processor.switch_off()
         if self._requests is not None:
             self._requests.end()
+        if self._shared is not None:
+            self._shared.expect_end()
         done = self._worker.stop(timeout)
         self._close()
         return done
@@ -382,7 +384,7 @@ def _begin(
             raise
         usable = without_broken_gold(settings)
         installation = _started(usable, sink, strict=False, trouble=error)
-        warn_once(f"gold metrics are off in this process: {_reason(error)}")
+        warn_once(f"{NO_GOLD}: {_reason(error)}")
         return installation
 
 

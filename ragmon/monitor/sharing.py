@@ -26,12 +26,13 @@ from ragmon.capture.exporters.base import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError, UnavailableError
+from ragmon.core.errors import GoldError, RagmonError, UnavailableError
 from ragmon.core.http_client import HttpClient
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import split_url
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.state import SdkStats
+from ragmon.monitor.build import without_broken_gold
 from ragmon.monitor.election import SUFFIX, Election, LeaderAddress, sweep
 from ragmon.monitor.embedded import Monitor
 
@@ -53,6 +54,7 @@ _PART_BYTES: Final = 16 << 20
 _ANSWER_BYTES: Final = 4096
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to connect to, not to listen on
 TOO_LARGE: Final = constants.EXPORT_REFUSED
+NO_GOLD: Final = "gold metrics are off in this process"
 
 
 def group(settings: Settings) -> str:
@@ -65,7 +67,11 @@ def group(settings: Settings) -> str:
     # The build is left out: while a new one starts, the old one still runs.
     values = sorted((key, repr(value)) for key, value in settings.values.items() if key != "build")
     path = None if settings.path is None else settings.path.resolve()
-    return sha256(repr((Path.cwd(), path, values)).encode()).hexdigest()[:32]
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        folder = None
+    return sha256(repr((folder, path, values, settings.serve, settings.export)).encode()).hexdigest()[:32]
 
 
 class SharedMonitor:
@@ -107,7 +113,8 @@ class SharedMonitor:
         self._client: HttpClient | None = None
         self._number = 0
         self._counted = self._baseline = SdkStats()
-        self._due = self._port_due = 0.0
+        self._due = self._port_due = self._lead_due = 0.0
+        self._is_ending = False
 
     @property
     def is_leader(self) -> bool:
@@ -138,21 +145,37 @@ class SharedMonitor:
             return True
 
     def _lead(self, *, strict: bool) -> None:
+        """Score for all processes; a process that ends scores what is left of its own, and is not served."""
         from ragmon.monitor.http.inbox import Inbox  # noqa: PLC0415 - it loads starlette, as serving does
 
+        monitor = None
         try:
-            monitor = Monitor(self._settings)
-            token = secrets.token_urlsafe(32)
-            self._inbox = monitor.inbox = Inbox(monitor, token, self._note_others)
-            monitor.captured, monitor.trouble = self._captured, self._trouble
+            monitor, token = self._new_monitor(strict=strict), secrets.token_urlsafe(32)
             self._baseline = self._counted
-            self._serve(monitor, strict=strict)
-            self._publish(monitor, token)
+            if not self._is_ending:
+                self._inbox = monitor.inbox = Inbox(monitor, token, self._note_others)
+                self._serve(monitor, strict=strict)
+                self._publish(monitor, token)
         except BaseException:
+            if monitor is not None:
+                monitor.stop()
             if self._election is not None:
                 self._election.release()
             raise
+        monitor.captured = self._captured
         self.monitor = monitor
+
+    def _new_monitor(self, *, strict: bool) -> Monitor:
+        try:
+            monitor = Monitor(self._settings)
+        except GoldError as error:
+            if strict:
+                raise
+            warn_once(f"{NO_GOLD}: {error}; {error.hint}" if error.hint else f"{NO_GOLD}: {error}")
+            self._trouble = error
+            monitor = Monitor(without_broken_gold(self._settings))
+        monitor.trouble = self._trouble
+        return monitor
 
     def _serve(self, monitor: Monitor, *, strict: bool) -> None:
         try:
@@ -263,11 +286,13 @@ class SharedMonitor:
 
     def _take_over(self) -> bool:
         """Lead, if no process does; returns whether this process leads now."""
-        if self.monitor is not None or self._closing.is_set() or not self._elected():
+        may_try = not self._closing.is_set() and monotonic() >= self._lead_due
+        if self.monitor is not None or not may_try or not self._elected():
             return self.monitor is not None
         try:
             self._lead(strict=False)
-        except Exception as error:  # noqa: BLE001 - a gold file may be broken by now; another process may be luckier
+        except Exception as error:  # noqa: BLE001 - the configuration may be broken by now; others may be luckier
+            self._lead_due = monotonic() + _EVERY
             warn_once(f"this process cannot score for the others: {error_location(error)}")
         return self.monitor is not None
 
@@ -356,6 +381,10 @@ class SharedMonitor:
             self._client.close()
             self._client = None
 
+    def expect_end(self) -> None:
+        """Note that this process ends: it does not begin to serve others."""
+        self._is_ending = True
+
     def close(self, *, with_stats: bool) -> None:
         """Send the last counts, and stop serving; another process leads from now on.
 
@@ -365,7 +394,8 @@ class SharedMonitor:
         if self.monitor is None and with_stats and not self._is_orphan and self._leader is not None:
             self._send(stats=self.own_stats(), ends=True, timeout=_STATS_TIMEOUT)
         self._closing.set()
-        self._disconnect()
+        if self._client is not None:
+            self._client.abort()  # a thread may still wait for an answer
         if self.monitor is not None:
             self.monitor.stop()
         if self._election is not None:

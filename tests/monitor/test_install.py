@@ -9,21 +9,22 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from urllib.request import urlopen
 
 import pytest
 
 import ragmon
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
-from ragmon.core.errors import ConfigError, RagmonError
+from ragmon.core.errors import ConfigError, GoldError, RagmonError
 from ragmon.monitor import install as installation
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, pipeline
-from tests.support.waiting import TIMEOUT
+from tests.support.waiting import TIMEOUT, wait_for
 
 traced = ragmon.trace(sample=1.0)(pipeline)
 
@@ -102,6 +103,116 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_installed(configured):
         with pytest.raises(RagmonError, match=f"127.0.0.1:{port}") as caught:
             ragmon.install(configured(f'[serve]\nadmin = "127.0.0.1:{port}"\n[export]\njsonl = "trace.jsonl"'))
     assert "another process has the port" in caught.value.hint
+
+
+@pytest.fixture
+def warned(caplog):
+    """The warnings that ragmon logs."""
+    caplog.set_level("WARNING", "ragmon")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "ragmon"]
+
+
+def page(monitor, path):
+    with urlopen(f"http://{monitor.address}{path}", timeout=TIMEOUT) as answer:
+        return answer.read().decode()
+
+
+class TestInProductionNothingStopsTheApplication:
+    """Without strict mode `install` returns, whatever is wrong, and logs one warning with the remedy."""
+
+    def test_a_broken_configuration_switches_capture_off(self, tmp_path, warned):
+        path = tmp_path / "ragmon.toml"
+        path.write_text("[sampling]\nrate = 5")
+        installed = ragmon.install(path, strict=False)
+        assert traced("q")["answer"] == "q"
+        assert installed.flush()
+        assert (installed.settings.disabled, installed.monitor, installed.shutdown()) == (True, None, True)
+        (warning,) = warned()
+        assert "ragmon is off in this process" in warning
+        assert f"{path}:2" in warning
+        assert "a number from 0 to 1" in warning or "0.05" in warning
+
+    @pytest.mark.parametrize("text", [None, "{"], ids=["missing", "broken"])
+    def test_a_gold_file_that_cannot_be_read_costs_its_metrics_alone(self, configured, tmp_path, warned, text):
+        if text is not None:
+            (tmp_path / "gold.jsonl").write_text(text)
+        settings = configured('[serve]\nadmin = "127.0.0.1:0"\n[gold.support]\npath = "gold.jsonl"')
+        with pytest.raises(GoldError):
+            ragmon.install(settings, strict=True)
+        installed = ragmon.install(settings, strict=False)
+        traced("q")
+        assert installed.flush()
+        (warning,) = warned()
+        assert "gold metrics are off" in warning
+        assert "gold.jsonl" in warning
+        shown = page(installed.monitor, "/metrics")
+        assert "ragmon_config_last_reload_successful 0.0" in shown
+        assert 'rag_refusal_rate_samples{gold="",pipeline="default",source="live",window="5m"} 1.0' in shown
+        assert "gold.jsonl" in json.loads(page(installed.monitor, "/api/status"))["wrong"][0]["what"]
+        shut_down(installed)
+
+    def test_a_taken_port_is_waited_for_and_the_monitor_is_elsewhere_meanwhile(self, configured, warned, monkeypatch):
+        monkeypatch.setattr("ragmon.monitor.sharing._PORT_EVERY", 0.0)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            place = f"127.0.0.1:{taken.getsockname()[1]}"
+            installed = ragmon.install(configured(f'[serve]\nadmin = "{place}"'), strict=False)
+            traced("q")
+            assert installed.flush()
+            assert installed.monitor.address != place
+            assert installed.monitor.snapshot().stages["score"].scored == 1
+            (warning,) = warned()
+            assert place in warning
+            assert "change `[serve] admin`" in warning
+            assert f"http://{installed.monitor.address}" in warning
+        wait_for(lambda: installed.monitor.address, lambda address: address == place)
+        assert "ragmon_records_scored_total" in page(installed.monitor, "/metrics")
+        shut_down(installed)
+
+    def test_a_trace_log_that_cannot_be_written_costs_its_lines_until_it_can_be(self, configured, tmp_path, warned):
+        (tmp_path / "logs").write_text("no folder")
+        settings = configured('[serve]\nadmin = "127.0.0.1:0"\n[export]\njsonl = "logs/trace.jsonl"')
+        installed = ragmon.install(settings, strict=False)
+        traced("lost")
+        assert installed.flush()
+        assert installed.counters().dropped == {"export_failed": 1}
+        assert installed.monitor.snapshot().stages["score"].scored == 1
+        (warning,) = warned()
+        assert "trace.jsonl: cannot be written" in warning
+        (tmp_path / "logs").unlink()
+        wait_for(lambda: traced("later") and installed.flush() and (tmp_path / "logs" / "trace.jsonl").exists())
+        assert installed.counters().scored >= 1
+        shut_down(installed)
+
+    def test_a_judge_without_its_key_is_left_out(self, configured, warned):
+        judge = '[judges.faithfulness]\nurl = "http://127.0.0.1:1"\nmodel = "m"\napi_key_file = "nowhere"'
+        installed = ragmon.install(configured(judge), sink=(sink := Collected()), strict=False)
+        traced("q")
+        shut_down(installed)
+        assert len(sink.records) == 1
+        assert len(warned()) == 1
+
+    def test_an_error_that_nobody_foresaw_switches_capture_off(self, warned):
+        installed = ragmon.install(defaults(), sink=object(), strict=False)
+        assert traced("q")["answer"] == "q"
+        assert installed.settings.disabled
+        assert installed.shutdown()
+        (warning,) = warned()
+        assert "RAGMON_STRICT=1 shows where" in warning
+
+    def test_a_provider_without_processors_is_left_alone(self, warned):
+        installed = ragmon.install(defaults(), sink=Collected(), provider=object(), strict=False)
+        shut_down(installed)
+        assert "takes no span processors" in warned()[0]
+
+    @pytest.mark.parametrize(
+        ("value", "argument", "raises"), [("1", None, True), ("", None, False), ("1", False, False)]
+    )
+    def test_the_environment_makes_it_strict_where_the_code_says_nothing(
+        self, tmp_path, monkeypatch, value, argument, raises
+    ):
+        monkeypatch.setenv("RAGMON_STRICT", value)
+        with pytest.raises(ConfigError) if raises else nullcontext():
+            ragmon.install(tmp_path / "missing.toml", strict=argument).shutdown()
 
 
 def test_without_a_sink_a_monitor_scores_and_is_served(configured):
