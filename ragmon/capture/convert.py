@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from ragmon.capture.call import Call, TracedFunction
-from ragmon.core import constants
+from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
 from ragmon.core.log import warn_once
 from ragmon.core.paths import Path, look_up, member
@@ -52,6 +52,10 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
     if strings == "texts":
         scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
     ids = ids_of((document for document, _ in scored), id_from)
+    if capture_hints.documents.room > 0 and ids is not None:
+        for (document, _), name in zip(scored, ids, strict=True):
+            node = member(document, "node")
+            capture_hints.documents.note(name, document, member(document if node is None else node, "metadata"))
     texts = [_text_of(document) for document, _ in scored]
     scores = [score for _, score in scored]
     return CapturedDocuments(

@@ -24,6 +24,7 @@ from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
 from ragmon.core.net import Url, parse_url
 from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, BackOff, retry_after
 from ragmon.export.state import StageCounters
+from ragmon.gates.captured import CaptureReport
 from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
@@ -106,6 +107,7 @@ class ServerStatus(msgspec.Struct):
         producers: Totals that producers report.
         journal: The state of the journal.
         builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
+        captured: What was captured of each pipeline and source.
     """
 
     version: str
@@ -118,6 +120,7 @@ class ServerStatus(msgspec.Struct):
     producers: ProducerStats = msgspec.field(default_factory=ProducerStats)
     journal: JournalStatus = msgspec.field(default_factory=JournalStatus)
     builds: list[tuple[str, str, str]] = []
+    captured: list[CaptureReport] = []
 
 
 def parse_server_url(text: str) -> Url:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+# Families of instrumentations, as people call them.
+GENAI: Final = "OpenTelemetry GenAI"
+OPENINFERENCE: Final = "OpenInference"
+OPENLLMETRY: Final = "OpenLLMetry"
+TRULENS: Final = "TruLens"
+
 # Attributes of ragmon.
 RAGMON_CONTRACT_VERSION: Final = "ragmon.contract.version"
 RAGMON_RECORD: Final = "ragmon.record"

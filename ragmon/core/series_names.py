@@ -184,6 +184,13 @@ STAGE_LATENCY: Final = Family(
 DOCUMENTS: Final = Family(
     "rag_retrieved_documents", "Documents retrieval brought back", SeriesScope.SOURCE, _SOURCE, bounds=DOCUMENT_BOUNDS
 )
+CAPTURED_RATIO: Final = Family(
+    "ragmon_captured_ratio",
+    "Share of the newest records that have a field, of those that could have it",
+    SeriesScope.SOURCE,
+    (*_SOURCE, "field"),
+    series=10,
+)
 SLICE_SCORE: Final = Family("rag_slice_score_total", "Sum of a metric's scores in a slice", SeriesScope.SLICE, _SLICE)
 SLICE_SCORED: Final = Family("rag_slice_scored_total", "Requests a metric scored in a slice", SeriesScope.SLICE, _SLICE)
 

@@ -6,7 +6,7 @@ Text from a trace or a gold file is escaped: questions and ids are untrusted.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ragmon.alarms.plan import describe
@@ -16,6 +16,8 @@ from ragmon.core.policy import Outcome
 from ragmon.export.report import QuestionReport, Report, latency
 from ragmon.export.tables import GAP, escape, markdown_table, text_table
 from ragmon.gates import coverage
+from ragmon.gates.captured import FieldShare
+from ragmon.gates.needs import FIELDS
 from ragmon.gates.releases import Comparison
 from ragmon.scoring.snapshot import ALL, SeriesStats
 
@@ -44,6 +46,7 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         *_labels(report),
         *_metrics(report),
         *_latency(report),
+        *_captured(report),
         *_reach(report),
         *_questions(report.questions, questions),
     ]
@@ -218,6 +221,31 @@ def _latency(report: Report) -> list[str]:
         for stage, quantiles in stages.items()
     ]
     return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
+
+
+def _captured(report: Report) -> list[str]:
+    """The share of records that have each field, and the gaps that gates suffer from."""
+    rows = [
+        (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in report.captured
+    ]
+    gaps = [
+        f"{escape(f'{each.pipeline}, {each.source}: {gap.text}')}. To mend it: {escape(gap.remedy)}"
+        for each in report.captured
+        for gap in each.gaps
+        if gap.gates
+    ]
+    return ["## What is captured\n", *_table(("records of", "n", *FIELDS), rows), *_list(gaps)] if rows else []
+
+
+def shares(fields: Mapping[str, FieldShare]) -> list[str]:
+    """The share of records with each field, as text, in the order of all fields."""
+    return [_share(fields.get(name)) for name in FIELDS]
+
+
+def _share(share: FieldShare | None) -> str:
+    if share is None:
+        return "–"
+    return "withheld" if share.ratio is None else f"{100 * share.ratio:.0f} %"
 
 
 def _reach(report: Report) -> list[str]:

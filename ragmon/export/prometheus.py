@@ -23,17 +23,19 @@ from ragmon.export import prometheus_quality
 from ragmon.export.prometheus_quality import counter, gauge
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
+from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.snapshot import ALL
 
 
 def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Record counters, labels, unassessed requests, overflow, gold sets, builds and the version."""
+    """Record counters, labels, unassessed requests, overflow, gold sets, captured fields, builds and the version."""
     yield from accounting(current)
     yield from labels(current)
     yield from unassessed(current)
     yield from overflow(current)
     yield from info_families(current)
     yield from coverage(current)
+    yield from captured(current.capture)
 
 
 def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -108,6 +110,16 @@ def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
     yield from (matches, seen)
+
+
+def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
+    """The share of records that have each field; what was withheld by a setting is in no share."""
+    family = gauge(series_names.CAPTURED_RATIO)
+    for report in reports:
+        for field, share in report.fields.items():
+            if share.ratio is not None:
+                family.add_metric((label(report.pipeline), report.source, field), share.ratio)
+    yield family
 
 
 def info_families(current: MonitorSnapshot) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from ragmon.core import constants
 from ragmon.core.constants import LABEL
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
+from ragmon.gates.captured import CaptureReport
 from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.releases import Comparison
@@ -71,6 +72,7 @@ class Report:
         reach: What live alarms on the gates would detect, and how soon, where the run has times.
         labelled: Statistics of the labels on the run's answers; None where there are no labels.
         predictions: Estimates from labels and a proxy together.
+        captured: What the records have, by pipeline and source.
     """
 
     version: str
@@ -91,6 +93,7 @@ class Report:
     reach: Sequence[Detectability] = ()
     labelled: Labelled | None = None
     predictions: Sequence[Prediction] = ()
+    captured: Sequence[CaptureReport] = ()
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -128,6 +131,7 @@ class Report:
             },
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
+            **({"captured": [report.data() for report in self.captured]} if self.captured else {}),
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"matches": match_counts(self.snapshot)} if match_counts(self.snapshot) else {}),
             **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ragmon.alarms import AlarmState
 from ragmon.core.policy import Outcome
+from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.calls import Exemplar
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.snapshot import Snapshot
@@ -172,6 +173,7 @@ class MonitorSnapshot:
         predictions: Estimates from labels and a proxy together.
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
+        capture: What was captured of each pipeline and source.
     """
 
     snapshot: Snapshot
@@ -189,3 +191,4 @@ class MonitorSnapshot:
     predictions: Sequence[Prediction] = ()
     overflow: Mapping[str, int] = field(default_factory=dict)
     reloaded: bool = True
+    capture: Sequence[CaptureReport] = ()

@@ -20,14 +20,16 @@ from ragmon.alarms import AlarmState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, printable_line
 from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import label
-from ragmon.export.markdown import between, percent, value
+from ragmon.export.markdown import between, percent, shares, value
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
+from ragmon.gates.captured import CaptureReport, FieldShare
 from ragmon.gates.coverage import match_summary
+from ragmon.gates.needs import FIELDS
 from ragmon.scoring.snapshot import Snapshot
 
 FEW: Final = 0.01
@@ -87,7 +89,8 @@ def _gate_text(outcome: Outcome) -> str:
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    return _truncated([*_stage_warnings(current), *_loss_warnings(current), *_age_warnings(current)])
+    capture = _capture_warnings(current.capture)
+    return _truncated([*_stage_warnings(current), *_loss_warnings(current), *_age_warnings(current), *capture])
 
 
 def _stage_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
@@ -127,6 +130,14 @@ def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
         yield StatusFinding("nothing was scored yet")
     elif now - last > OLD:
         yield StatusFinding("nothing was scored lately: the numbers are old", last)
+
+
+def _capture_warnings(reports: Sequence[CaptureReport]) -> Iterator[StatusFinding]:
+    """The worst gap of each pipeline for which gates cannot be judged."""
+    for report in reports:
+        gap = report.worst
+        if gap is not None and gap.blocked:
+            yield StatusFinding(printable_line(f"{report.pipeline}, {report.source}: {gap.text}"), hint=gap.remedy)
 
 
 def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
@@ -185,6 +196,7 @@ def status(
         "alarms": [alarm(state) for state in firing(reading.alarms)],
         "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
         "gold": gold(reading.snapshot, list(settings.windows)),
+        "captured": captured(reading.capture, settings.pipelines),
         "books": {stage: books(item) for stage, item in reading.stages.items()},
         "spans_dropped": dict(reading.captured.spans),
         "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
@@ -236,6 +248,18 @@ def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
         "ways": coverage.match_counts(snapshot),
         "note": constants.HEAD_NOTE,
     }
+
+
+def captured(reports: Sequence[CaptureReport], configured: Mapping[str, object]) -> list[dict[str, Any]]:
+    """What was captured of each pipeline and source as the status shows it, configured pipelines first.
+
+    Args:
+        reports: All reports.
+        configured: The configured pipelines.
+    """
+    own = [report for report in reports if report.pipeline in configured]
+    others = [report for report in reports if report.pipeline not in configured]
+    return [report.data() for report in (*own, *others[:OTHERS])]
 
 
 def alarm(state: AlarmState) -> dict[str, Any]:
@@ -292,6 +316,7 @@ def page(status: Mapping[str, Any]) -> str:
         "<h2>Gates</h2>",
         _gates(status["gates"], now, linked=served),
         *_gold(status["gold"]),
+        *_captured(status["captured"], now),
         "<h2>Books</h2>",
         _stage_counters(status["books"]),
         f"<p>{_escape(_producers(status))}</p>" if served else "",
@@ -390,6 +415,19 @@ def _matched(traffic: Mapping[str, Any]) -> str:
     return f"{traffic['matched']} of {traffic['records']} audit records of users match a gold item"
 
 
+def _captured(reports: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """The share of records with each field, and the worst gap; nothing where there are no records."""
+    rows = []
+    for report in reports:
+        fields = {name: FieldShare(**share) for name, share in report["fields"].items()}
+        gap = next((gap for gap in report["gaps"] if gap["gates"]), None)
+        names = (report["pipeline"], report["source"], report["records"], _since(report["since"], now))
+        why = "" if gap is None else f"{gap['finding']}: {gap['remedy']}"
+        rows.append([_text(cell) for cell in (*names, *shares(fields), why)])
+    head = ("pipeline", "source", "records", "since", *FIELDS, "what would mend the worst gap")
+    return ["<h2>Captured</h2>", _table(head, rows)] if rows else []
+
+
 def _stage_counters(books: Mapping[str, Mapping[str, Any]]) -> str:
     columns = ("received", "scored", "duplicate", "pending", "residual")
     rows = []
@@ -424,6 +462,11 @@ def _escape(text: str) -> str:
 
 def _time(seconds: float | None) -> str:
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _since(seconds: float | None, now: float) -> str:
+    """Since when; a dash for records without a time."""
+    return "–" if seconds is None else _ago(seconds, now)
 
 
 def _ago(seconds: float | None, now: float) -> str:

@@ -218,6 +218,11 @@ class Items:
         if key is not None:
             self._by_hash.update({keyed_hash(key, question): item for question, item in self.by_question.items()})
 
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """All document ids that the items name."""
+        return frozenset(name for item in self.by_qid.values() for name in item.ids)
+
     def match(self, record: Record) -> GoldItem | None:
         """The gold item of a record; None where there is none."""
         item = self.by_qid.get(record.qid)

@@ -95,7 +95,7 @@ class Monitor:
         self.inbox: Inbox | None = None
         self.trouble: RagmonError | None = None
         self._clock = clock
-        self._engine = Engine(self.settings, answers=ANSWERS)
+        self._engine = Engine(self.settings, answers=ANSWERS, logs_capture=True)
         self._lock = Lock()
         self._received = self._changes = 0
         self._began = clock()

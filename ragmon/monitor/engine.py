@@ -19,11 +19,12 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, printable_line
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.gates.captured import FIRST, CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
@@ -38,6 +39,7 @@ from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
 from ragmon.scoring.windows import State
 
 _log = logging.getLogger(constants.ALARM_LOG)
+_capture_log = logging.getLogger("ragmon")
 
 MAX_TRANSITIONS: Final = 1000
 """Alarm transitions that are kept in memory."""
@@ -77,6 +79,7 @@ class Engine:
         table: The scores of the metrics, where observers use them as well; default: a new table.
         observers: Follow every counted request.
         label_observer: Called for every label whose answer is known.
+        logs_capture: Log what the first records of each pipeline lack.
 
     Attributes:
         settings: The configuration in force.
@@ -100,6 +103,7 @@ class Engine:
         table: ScoreTable | None = None,
         observers: Sequence[ScoreObserver] = (),
         label_observer: LabelObserver | None = None,
+        logs_capture: bool = False,
     ) -> None:
         self.settings = settings
         self.transitions: deque[AlarmTransition] = deque(maxlen=max_transitions)
@@ -113,6 +117,7 @@ class Engine:
         self._gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
+        self._first_records: Counter[tuple[str, str]] | None = Counter() if logs_capture else None
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
@@ -145,6 +150,8 @@ class Engine:
             self.last_scored = now
             self._remember_build(record)
             self._exemplars.see(record, now)
+            if self._first_records is not None:
+                self._log_capture(record, self._first_records)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
                 self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
@@ -202,6 +209,9 @@ class Engine:
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
             self._exemplars.forget(pipeline)
+            if self._first_records is not None:
+                kept = {key: n for key, n in self._first_records.items() if key[0] != pipeline}
+                self._first_records = Counter(kept)
             self._policies.pop(pipeline, None)
             self._builds = {key: None for key in self._builds if key[0] != pipeline}
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
@@ -268,9 +278,10 @@ class Engine:
     ) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
         snapshot, captured = self.snapshot(now), captured or SdkStats()
+        outcomes = self.judge(snapshot)
         return MonitorSnapshot(
             snapshot=snapshot,
-            outcomes=self.judge(snapshot),
+            outcomes=outcomes,
             stages=stages,
             captured=captured,
             retrieved=retrieved_counts(self.scorer.state),
@@ -282,7 +293,27 @@ class Engine:
             labels_waiting=self.labels.book.pending,
             predictions=self._predictions(now),
             overflow=dict(self._limiter.overflow),
+            capture=self.capture(outcomes),
         )
+
+    def continue_capture_log(self, previous: Engine) -> None:
+        """Log nothing again of pipelines whose first records the engine of another configuration has seen."""
+        self._first_records = previous._first_records
+
+    def capture(self, outcomes: Sequence[Outcome] = (), *, only: tuple[str, str] | None = None) -> list[CaptureReport]:
+        """What was captured of each pipeline and source, or of one of them, and what the gates lack of it."""
+        scorer = self.scorer
+        gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
+        return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
+
+    def _log_capture(self, record: Record, counted: Counter[tuple[str, str]]) -> None:
+        """Log once what the first records of a pipeline and source lack."""
+        key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
+        if counted[key] < FIRST:
+            counted[key] += 1
+            if counted[key] == FIRST:
+                for report in self.capture(only=key):
+                    log_capture(report)
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
         """Predictions from labels and proxies in every window."""
@@ -332,6 +363,13 @@ class Engine:
         self.last_scored = state.last_scored
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book.restore(state.labels)
+
+
+def log_capture(report: CaptureReport) -> None:
+    """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
+    gap = report.worst
+    if gap is not None:
+        _capture_log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
 
 
 def _log_transition(transition: AlarmTransition) -> None:

@@ -24,9 +24,10 @@ from ragmon.core.bounds import bounded
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
-from ragmon.core.policy import Outcome, Policy, verdict_of
+from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record, Totals
 from ragmon.export.report import Report, questions_of, repeated, unscorable
+from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
@@ -286,7 +287,17 @@ class Run:
             reach=_reach(self.scorer, policy, outcomes),
             labelled=self.labelled,
             predictions=self.predictions,
+            captured=self._captured(policy, outcomes),
         )
+
+    def _captured(self, policy: Policy, outcomes: Sequence[Outcome]) -> list[CaptureReport]:
+        """What the records of the whole run have."""
+        gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
+
+        def gates(pipeline: str) -> list[Gate]:
+            return [gate for gate in policy.gates if gate.pipeline == pipeline]
+
+        return capture_reports(self.scorer.state, gold, gates, outcomes, whole=True)
 
 
 def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:

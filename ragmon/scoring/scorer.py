@@ -22,6 +22,7 @@ from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import CITING, SHIPPED, FactReader, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
+from ragmon.scoring.captured import NO_BUILD, CapturedSeries
 from ragmon.scoring.counts import CELLS
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
@@ -44,20 +45,27 @@ class ReductionRules:
     slices: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
+Names = tuple[str | None, str | None, str | None, str | None]
+
+
 @dataclass
 class StreamCache:
     """What follows from the pipeline, source, build and index of a record; cached for all records that share them.
 
     Attributes:
+        names: The same as the record has them.
+        captured: What was captured of the pipeline and source.
         series: By source, gold version, slice, audit and stratum.
     """
 
+    names: Names
     pipeline: str
     source: str
     build: str
     index_hash: str
     rules: ReductionRules
     items: Items
+    captured: CapturedSeries
     series: dict[tuple[str, str, str, bool, str], WindowSeries] = field(default_factory=dict)
 
 
@@ -150,7 +158,8 @@ class Scorer:
         self._observers = tuple(observers)
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
-        self._streams: dict[tuple[str | None, ...], StreamCache] = {}
+        self._streams: dict[Names, StreamCache] = {}
+        self._latest: StreamCache | None = None
 
     def observe(self, record: Record) -> bool:
         """Score one record.
@@ -158,9 +167,10 @@ class Scorer:
         Returns:
             True when it was scored; False when it was dropped, which `dropped` counts by reason.
         """
-        stream = self._streams.get((record.pipeline, record.source, record.build, record.index_hash))
-        if stream is None:
-            stream = self._stream(record)
+        names = (record.pipeline, record.source, record.build, record.index_hash)
+        stream = self._latest
+        if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
+            stream = self._latest = self._streams.get(names) or self._stream(record)
         ts = record.ts
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
             return self._drop(constants.TOO_FUTURE)
@@ -184,6 +194,7 @@ class Scorer:
             is_counted = self._count(stream, stream.source, record, item, key, measured)
         if not is_counted:
             return self._drop(constants.TOO_OLD)
+        stream.captured.see(record, item, key, stream.items, 0 if stream.build else NO_BUILD)
         self.scored += 1
         if item is None:
             self.unmatched += 1
@@ -217,28 +228,32 @@ class Scorer:
 
     def _stream(self, record: Record) -> StreamCache:
         """A new stream cache for a record."""
-        rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
+        pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
+        rules = self._by_pipeline.get(pipeline, self._rules)
         stream = StreamCache(
-            pipeline=record.pipeline or constants.DEFAULT_PIPELINE,
-            source=record.source or constants.REPLAY,
+            names=(record.pipeline, record.source, record.build, record.index_hash),
+            pipeline=pipeline,
+            source=source,
             build=record.build or "",
             index_hash=record.index_hash or "",
             rules=rules,
             items=self.gold.items_for(record.pipeline, record.source),
+            captured=self.state.captured.at(pipeline, source),
         )
         if len(self._streams) >= STREAMS:
             self._streams.clear()
-        self._streams[(record.pipeline, record.source, record.build, record.index_hash)] = stream
+        self._streams[stream.names] = stream
         return stream
 
     def forget_streams(self) -> None:
         """Clear the stream caches, because series were merged or removed."""
         self._streams.clear()
+        self._latest = None
 
     def replace_state(self, state: State) -> None:
         """Count in another state from here on."""
         self.state = state
-        self._streams.clear()
+        self.forget_streams()
 
     def dump(self) -> ScorerState:
         """The counts in their saved form; parts of them are not copied."""
@@ -248,7 +263,7 @@ class Scorer:
         """Replace all counts by saved ones; the retention of the state stays."""
         self.state.restore(state.windows)
         self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
-        self._streams.clear()
+        self.forget_streams()
 
     def reset_labels(self) -> None:
         """Delete the counts of labels, so that a report counts them anew: no row expires, and no observer follows."""
@@ -256,7 +271,7 @@ class Scorer:
             del self.state.series[key]
         self.state.retention = None
         self._observers = ()
-        self._streams.clear()
+        self.forget_streams()
 
     def _drop(self, reason: str) -> bool:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1

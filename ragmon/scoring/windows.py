@@ -20,6 +20,7 @@ import msgspec
 from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls
+from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.counts import BucketState, ItemCounts, ItemsState, Table, WindowBucket
 
 UNTIMED: Final = -1
@@ -108,6 +109,7 @@ class WindowsState(msgspec.Struct):
     matched: list[tuple[tuple[str, str], int]]
     series: list[tuple[SeriesKey, SeriesState]]
     answers: dict[str, list[int]] = {}
+    captured: list[SavedSeries] = []
 
 
 class State:
@@ -120,6 +122,7 @@ class State:
     Attributes:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
+        captured: Which fields the records have; not part of the digest.
         remembered: A cache for readers; not part of the state.
     """
 
@@ -131,6 +134,7 @@ class State:
         self.calls = CallTotals()
         self.matched: Counter[tuple[str, str]] = Counter()
         self.answers: dict[str, list[int]] = {}
+        self.captured = CapturedTable()
         self.remembered: dict[Any, Any] = {}
         self._fold_due = 0.0
         self._changes = 0
@@ -209,6 +213,7 @@ class State:
         self.matched.update(other.matched)
         for pipeline, (answers, citing) in other.answers.items():
             self.count_answers(pipeline, answers, citing)
+        self.captured.merge(other.captured)
         self.newest = max(self.newest, other.newest)
 
     def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
@@ -240,6 +245,7 @@ class State:
         self.answers.pop(pipeline, None)
         for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
             self.matched[DROPPED_PIPELINES, how] += self.matched.pop((removed, how))
+        self.captured.give_up(pipeline)
 
     def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
         """The rows of a window that ends at the first step edge after now.
@@ -301,6 +307,7 @@ class State:
             matched=list(self.matched.items()),
             answers=self.answers,
             series=[(key, series.dump()) for key, series in self.series.items()],
+            captured=self.captured.dump(),
         )
 
     def restore(self, state: WindowsState) -> None:
@@ -309,6 +316,7 @@ class State:
         self.calls = CallTotals.load(state.calls)
         self.matched = Counter(dict(state.matched))
         self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
+        self.captured = CapturedTable(state.captured)
         self.series = {key: WindowSeries.load(series) for key, series in state.series}
         self.remembered = {}
         self._changes = 0

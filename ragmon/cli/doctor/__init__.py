@@ -14,6 +14,7 @@ import click
 
 from ragmon.alarms.plan import Detectability, duration
 from ragmon.cli.common import config_option
+from ragmon.cli.doctor.captured import running_monitor
 from ragmon.cli.doctor.chain import WAIT, chain_checks, local_quarantine
 from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability, instrumentations, local_checks, probes
 from ragmon.config.load import check, load
@@ -42,6 +43,7 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
         yield Check(
             "server", ok=True, finding="not tried: there is no `[export] endpoint`, records stay in this process"
         )
+        yield from running_monitor(admin or f"http://{settings.serve.admin}")
 
 
 @click.command()
@@ -65,6 +67,9 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     application sends its own, and looked for at the server's admin port; the first link that is broken is named.
     The trace belongs to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of
     anybody; `ragmon forget --tag ragmon=doctor` takes such traces out of the journal.
+
+    What a running monitor captures of each pipeline is shown, with the worst gap and the setting that mends it; a gap
+    for which a gate cannot be judged is a fault.
 
     What other instrumentations leave out of their spans in this environment is said too, and is no fault.
 

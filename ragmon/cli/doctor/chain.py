@@ -30,6 +30,7 @@ from ragmon.cli.client import (
     parse_server_url,
     status,
 )
+from ragmon.cli.doctor.captured import captured_checks
 from ragmon.cli.doctor.local import Check
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -234,6 +235,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     if before is None:
         return
     yield from quarantine_checks(before.quarantined)
+    yield from captured_checks(before.captured, leave_out=PIPELINE)
     after = _wait_until_scored(admin, before, record, wait)
     yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):

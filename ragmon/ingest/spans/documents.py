@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from ragmon.core import constants, semconv
+from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Path, Span, Trace
 from ragmon.ingest.spans.values import (
@@ -308,6 +308,8 @@ class DocumentReader(msgspec.Struct, frozen=True):
                 documents = (
                     self._from_columns(entries) if isinstance(entries, FlattenedList) else self._from_rows(entries)
                 )
+                if capture_hints.documents.room > 0:
+                    _note_other_ids(entries, documents)
                 if not lists and documents.is_complete:
                     return SpanDocuments(documents)
                 lists.append(documents)
@@ -349,6 +351,15 @@ class DocumentReader(msgspec.Struct, frozen=True):
             if renamed.has_all_ids:
                 return SpanDocuments(renamed)
         return None
+
+
+def _note_other_ids(entries: Sequence[Any] | FlattenedList, documents: Documents) -> None:
+    """Remember other ids of a list of documents, for the case that gold names them by those."""
+    rows = entries.rows() if isinstance(entries, FlattenedList) else entries
+    for entry, name in zip(rows, documents.ids, strict=False):
+        if name is not None and isinstance(entry, Mapping | str):
+            fields = _normalised(entry)
+            capture_hints.documents.note(name, fields, fields["metadata"])
 
 
 def _combined(lists: Sequence[Documents]) -> Documents:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import constants, semconv
+from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import bounded
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
@@ -119,6 +119,16 @@ def _filled_latency(own: Latency | None, trace: Trace) -> Latency:
     return msgspec.structs.replace(own, **filled)
 
 
+_FAMILY_KEYS: Final = {
+    semconv.SPAN_KIND: semconv.OPENINFERENCE,
+    semconv.TRACELOOP_KIND: semconv.OPENLLMETRY,
+    semconv.REQUEST_TYPE: semconv.OPENLLMETRY,
+    semconv.TRULENS_KIND: semconv.TRULENS,
+    semconv.OPERATION: semconv.GENAI,
+}
+"""Attributes that only spans of one family have; OpenLLMetry's have those of GenAI as well, so these come last."""
+_LONGEST_SCOPE: Final = 64
+"""Characters of a scope's name that are kept."""
 SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
@@ -330,7 +340,18 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
     if record.answer_json is None and record.error is None:
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = _why_no_text(trace) if answering_spans else constants.NO_ANSWER
+    if CONTENT_NOT_CAPTURED in reasons.values():
+        capture_hints.instrumentations.put(str(record.trace_id), _instrumentation(trace))
     return reasons
+
+
+def _instrumentation(trace: Trace) -> str:
+    """The family of instrumentations that recorded a trace, else the scope of its first span."""
+    for span in trace.spans:
+        for key, family in _FAMILY_KEYS.items():
+            if key in span.attributes:
+                return family
+    return trace.spans[0].scope[:_LONGEST_SCOPE]
 
 
 def _why_no_text(trace: Trace) -> str:

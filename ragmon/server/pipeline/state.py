@@ -277,7 +277,8 @@ class ServerState:
     Args:
         settings: The configuration.
         edges: How many alarm transitions are remembered; None for all.
-        attempts: Notes which line is being scored; None where no restart follows a crash.
+        attempts: Notes which line is being scored; None where no restart follows a crash, because nothing is served:
+            then nothing is logged either.
         label_observer: Called for every label whose answer is known.
 
     Attributes:
@@ -299,7 +300,12 @@ class ServerState:
         table = ScoreTable(settings.build_metrics())
         self._failing = FailureDetector(table, partial(settings.policy, live=True))
         self.engine = Engine(
-            settings, max_transitions=edges, table=table, observers=[self._failing], label_observer=label_observer
+            settings,
+            max_transitions=edges,
+            table=table,
+            observers=[self._failing],
+            label_observer=label_observer,
+            logs_capture=attempts is not None,
         )
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
@@ -436,6 +442,7 @@ class ServerState:
         """
         self.load(data)
         self.failures, self._attempts = previous.failures, previous._attempts
+        self.engine.continue_capture_log(previous.engine)
 
     def load(self, data: bytes) -> None:
         """Restore a checkpoint of any version up to this one's.

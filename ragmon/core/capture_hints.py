@@ -1,0 +1,130 @@
+"""What conversion to records knows and a record does not carry: hints for a remedy, kept in this process alone.
+
+A document has an id in its record, and may have another one in its metadata that gold names it by. A request without a
+question may come from spans whose instrumentation hides it. Both are known only where the record is made. They are kept
+here for a while, few of them and in memory alone, so that whoever counts the record in the same process can say which
+setting would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+
+ROOM: Final = 300
+"""Documents that are read for other ids, at the start and each time somebody asks for more."""
+KEPT: Final = 1000
+"""Documents, and requests, that are remembered; the oldest are forgotten first."""
+KEYS: Final = 16
+"""Fields of a document that are looked at."""
+LONGEST_KEY: Final = 64
+LONGEST_ID: Final = 128
+"""Characters of a field's name and of a value that may be an id."""
+_NO_IDS: Final = frozenset(
+    {"text", "page_content", "content", "score", "metadata", "meta", "embedding", "node", "type"}
+)
+"""Fields of a document that never hold its id, or that are looked at by themselves."""
+
+T = TypeVar("T")
+
+
+class BoundedMap(Generic[T]):
+    """A mapping of text that holds the newest entries only; several threads may use it.
+
+    Args:
+        size: How many entries it holds.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = Lock()
+        self._entries: dict[str, T] = {}
+
+    def put(self, key: str, value: T) -> None:
+        """Add an entry, as the newest one."""
+        with self._lock:
+            self._entries.pop(key, None)
+            if len(self._entries) >= self._size:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = value
+
+    def get(self, key: str) -> T | None:
+        """The entry of a key; None where there is none."""
+        return self._entries.get(key)
+
+
+class DocumentHints:
+    """Other ids of sampled documents, by the id that their record has.
+
+    Attributes:
+        room: How many more documents are read.
+        known: Whether a document was read in this process.
+    """
+
+    def __init__(self) -> None:
+        self.room = ROOM
+        self.known = False
+        self._other_ids = BoundedMap[Mapping[str, str]](KEPT)
+
+    def note(self, document_id: str | None, document: Any, metadata: Any) -> None:
+        """Remember a document's other ids.
+
+        Args:
+            document_id: The id that its record has; None where it has none.
+            document: The document; its fields are read where it is a mapping.
+            metadata: Its metadata; read where it is a mapping.
+        """
+        self.room -= 1
+        self.known = True
+        if document_id is not None:
+            self._other_ids.put(document_id, dict(other_ids(document_id, document, metadata)))
+
+    def other_ids(self, document_id: str) -> Mapping[str, str] | None:
+        """The other ids of a document by path, such as `metadata.chunk_id`; None where it was not sampled."""
+        return self._other_ids.get(document_id)
+
+    def ask(self) -> None:
+        """Have further documents read: somebody counts records whose ids do not fit."""
+        self.room = ROOM
+
+
+def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[str, str]]:
+    """The values of a document that look like ids, by their paths.
+
+    Args:
+        document_id: The id it has already.
+        document: The document; its fields are read where it is a mapping.
+        metadata: Its metadata; read where it is a mapping.
+
+    >>> dict(other_ids("e1f7", {"id": "e1f7", "text": "a text"}, {"chunk_id": "heron#1", "title": "Grey herons"}))
+    {'metadata.chunk_id': 'heron#1'}
+    """
+    for prefix, fields in (("metadata.", metadata), ("", document)):
+        if not isinstance(fields, Mapping):
+            continue
+        for _, (key, value) in zip(range(KEYS), fields.items(), strict=False):
+            if isinstance(key, str) and len(key) <= LONGEST_KEY and _is_name(key) and (prefix or key not in _NO_IDS):
+                found = _as_id(value)
+                if found is not None and found != document_id:
+                    yield f"{prefix}{key}", found
+
+
+def _is_name(key: str) -> bool:
+    """Whether a key can be a step of a path."""
+    return key.replace("-", "_").isidentifier()
+
+
+def _as_id(value: Any) -> str | None:
+    """A value as an id; None where it looks like none: a long text, a text with spaces, or no text at all."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID or any(map(str.isspace, value)):
+        return None
+    return value
+
+
+documents: Final = DocumentHints()
+"""Of the documents that this process read."""
+instrumentations: Final = BoundedMap[str](KEPT)
+"""The instrumentation whose spans lack question or answer, by the id of the trace."""

@@ -1,0 +1,388 @@
+"""What was captured of each record: which fields it has, and whether its ids occur in gold.
+
+A record is reduced to one integer, the bits of what it lacks, and the state counts these integers by pipeline, source
+and minute. Minutes make a report follow a setting that was mended; older minutes are summed, so that a replay reports
+the whole run. Everything is addition of integers: tables merge in any order to the same counts.
+
+The bits are in saved states: they are never renumbered.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator
+from collections.abc import Set as AbstractSet
+from math import inf
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ragmon.core import capture_hints
+from ragmon.core.escaping import printable
+from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
+from ragmon.core.record import Answer, Record, TextFacts
+from ragmon.gold.sets import Items
+from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
+from ragmon.scoring.counts import add_counts
+
+(
+    NO_QUESTION,
+    NO_ANSWER,
+    NO_IDS,
+    NO_CONTEXTS,
+    NO_CITATIONS,
+    NO_GOLD,
+    NO_SESSION,
+    NO_BUILD,
+    NO_LATENCY,
+    WITHHELD_QUESTION,
+    WITHHELD_ANSWER,
+    WITHHELD_CONTEXTS,
+    UNFINISHED,
+    NOT_SHIPPED,
+    NOT_DECORATED,
+    IN_GOLD,
+    NOT_IN_GOLD,
+    UNCOUNTED_REFUSAL,
+) = (1 << i for i in range(18))
+"""What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
+ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
+and counts as an answer."""
+
+_TEXTS: Final = NO_QUESTION | NO_ANSWER | NO_CONTEXTS
+MINUTE: Final = 60
+"""Seconds of a bucket."""
+MINUTES: Final = 60
+"""Buckets of a series that are kept apart: the newest ones that have records."""
+EXAMPLES: Final = 3
+"""Ids that are kept as examples."""
+LONGEST_ID: Final = 128
+LONGEST_EXAMPLE: Final = 24
+"""Characters of an example that are kept, and that are shown."""
+SAMPLED: Final = 300
+"""Documents of a bucket whose other ids are compared with gold."""
+PATHS: Final = 64
+"""Paths of other ids that a bucket counts."""
+
+
+class CandidateCount(NamedTuple):
+    """How well another field of documents would fit gold.
+
+    Attributes:
+        documents: Sampled documents that have it.
+        fitting: Those whose value is an id in gold.
+    """
+
+    documents: int = 0
+    fitting: int = 0
+
+
+class BucketState(msgspec.Struct, omit_defaults=True):
+    """The saved form of a `CapturedBucket`. Examples of ids are not saved."""
+
+    masks: dict[int, int] = {}
+    ids: int = 0
+    candidates: dict[str, CandidateCount] = {}
+    hidden_by: dict[str, int] = {}
+
+
+class SavedSeries(msgspec.Struct):
+    """The saved form of a `CapturedSeries` and its key."""
+
+    pipeline: str
+    source: str
+    past: BucketState
+    minutes: dict[int, BucketState]
+
+
+class CapturedBucket:
+    """The counts of one minute, or of several.
+
+    Attributes:
+        masks: Records by the bits of what they lack.
+        ids: Retrieved ids of the records whose ids do not occur in gold.
+        candidates: Other ids of their documents, by path.
+        hidden_by: Records from spans without question or answer, by instrumentation.
+        examples: The first of those ids in the order of text, so that they do not depend on the order of records.
+    """
+
+    __slots__ = ("candidates", "examples", "hidden_by", "ids", "masks")
+
+    def __init__(self, state: BucketState | None = None) -> None:
+        state = state or BucketState()
+        self.masks = state.masks
+        self.ids = state.ids
+        self.candidates = state.candidates
+        self.hidden_by = state.hidden_by
+        self.examples: list[str] = []
+
+    def merge(self, other: CapturedBucket) -> None:
+        """Add the counts of another bucket."""
+        add_counts(self.masks, other.masks)
+        self.ids += other.ids
+        for path, count in other.candidates.items():
+            self.add_candidate(path, count.documents, count.fitting)
+        add_counts(self.hidden_by, other.hidden_by)
+        for name in other.examples:
+            self.add_example(name)
+
+    def add_example(self, name: str) -> None:
+        """Keep an id as an example, if it is among the first in the order of text."""
+        examples, name = self.examples, name[:LONGEST_ID]
+        if len(examples) < EXAMPLES or name < examples[-1]:
+            self.examples = sorted({name, *examples})[:EXAMPLES]
+
+    def add_candidate(self, path: str, documents: int, fitting: int) -> None:
+        """Count documents that have another id at a path; of too many paths the further ones are left out."""
+        count = self.candidates.get(path)
+        if count is not None:
+            self.candidates[path] = CandidateCount(count.documents + documents, count.fitting + fitting)
+        elif len(self.candidates) < PATHS:
+            self.candidates[path] = CandidateCount(documents, fitting)
+
+    def dump(self) -> BucketState:
+        """The bucket in its saved form."""
+        return BucketState(self.masks, self.ids, self.candidates, self.hidden_by)
+
+    @property
+    def sampled(self) -> int:
+        """How many documents were looked at for other ids, at least."""
+        return max((count.documents for count in self.candidates.values()), default=0)
+
+    @property
+    def records(self) -> int:
+        """How many records it counts."""
+        return sum(self.masks.values())
+
+    @property
+    def compared(self) -> int:
+        """How many records had ids to compare with gold."""
+        return self.count(lambda mask: bool(mask & (IN_GOLD | NOT_IN_GOLD)))
+
+    def count(self, wanted: Callable[[int], bool]) -> int:
+        """How many records have bits that are wanted."""
+        return sum(n for mask, n in self.masks.items() if wanted(mask))
+
+
+class CapturedSeries:
+    """The buckets of one pipeline and source.
+
+    Attributes:
+        minutes: The newest buckets by minute since the epoch.
+        past: The sum of older minutes, and of records without a time.
+    """
+
+    __slots__ = ("_begin", "_counts", "_current", "_end", "minutes", "past")
+
+    def __init__(self, past: CapturedBucket | None = None, minutes: dict[int, CapturedBucket] | None = None) -> None:
+        self.past = past or CapturedBucket()
+        self.minutes = minutes or {}
+        self._use(self.past, inf, -inf)
+
+    def see(  # noqa: C901, PLR0912 - one test a field; a function for each would double the cost
+        self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int
+    ) -> None:
+        """Count a record.
+
+        Args:
+            record: The record.
+            item: Its gold item.
+            key: Its facts.
+            items: The gold items that records of this pipeline and source may match.
+            mask: `NO_BUILD` where it has no build, else 0.
+        """
+        ts, answer, flags = record.ts, record.answer_json, key[0]
+        if ts is None or not self._begin <= ts < self._end:
+            self._turn(ts)
+        # Every test here is felt in a replay: what is rare is looked at in functions of its own.
+        if record.q is None and record.qid is None:
+            mask |= NO_QUESTION
+        if answer is None or answer.citations is None:
+            mask |= NO_CITATIONS
+        if record.contexts is None:
+            mask |= NO_CONTEXTS
+        if record.session is None:
+            mask |= NO_SESSION
+        if record.latency_ms is None:
+            mask |= NO_LATENCY
+        if record.sampling is None:
+            mask |= NOT_DECORATED
+        if not flags & IDS:
+            mask |= NO_IDS
+        if flags & (SHIPPED | REFUSAL_LIKE) != SHIPPED:
+            mask |= _without_answer(flags, answer)
+        if record.facts is not None or record.partial or record.error is not None:
+            mask = _explained(mask, record)
+        if item is None:
+            mask |= NO_GOLD
+        elif key[3]:
+            mask |= IN_GOLD
+        elif key[2] and flags & HAS_GOLD_IDS:
+            mask |= self._compare(record.retrieved_ids or (), items.ids)
+        if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
+            self._note_hidden(record)
+        counts = self._counts
+        counts[mask] = counts.get(mask, 0) + 1
+
+    def _turn(self, ts: float | None) -> None:
+        """Count in the bucket of a time from here on."""
+        if ts is None:
+            self._use(self.past, inf, -inf)
+            return
+        minute = int(ts) // MINUTE
+        if minute not in self.minutes:
+            self.minutes[minute] = CapturedBucket()
+            self._trim()
+        bucket = self.minutes.get(minute)
+        if bucket is None:  # older than all minutes that are kept
+            self._use(self.past, inf, -inf)
+        else:
+            # Floats, because a float is compared with a whole number in twice the time.
+            self._use(bucket, float(minute * MINUTE), float((minute + 1) * MINUTE))
+
+    def _use(self, bucket: CapturedBucket, begin: float, end: float) -> None:
+        self._current, self._counts, self._begin, self._end = bucket, bucket.masks, begin, end
+
+    def _trim(self) -> None:
+        """Move the oldest minutes into the sum."""
+        for minute in heapq.nsmallest(len(self.minutes) - MINUTES, self.minutes):
+            self.past.merge(self.minutes.pop(minute))
+
+    def _note_hidden(self, record: Record) -> None:
+        """Count the instrumentation that left out question or answer, where it is known in this process."""
+        name = None if record.trace_id is None else capture_hints.instrumentations.get(record.trace_id)
+        if name is not None:
+            add_counts(self._current.hidden_by, {name: 1})
+
+    def _compare(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> int:
+        """Whether one of the retrieved ids occurs anywhere in gold; of others the documents are looked at."""
+        if not gold_ids.isdisjoint(ids):
+            return IN_GOLD
+        bucket = self._current
+        bucket.ids += len(ids)
+        bucket.add_example(min(ids))
+        if capture_hints.documents.known and bucket.sampled < SAMPLED:
+            self._look_for_others(ids, gold_ids)
+        return NOT_IN_GOLD
+
+    def _look_for_others(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> None:
+        """Compare other ids of the documents with gold, where this process has read them."""
+        for name in ids:
+            others = capture_hints.documents.other_ids(name)
+            if others is None:
+                capture_hints.documents.ask()
+            for path, value in (others or {}).items():
+                self._current.add_candidate(path, 1, int(value in gold_ids))
+
+    def merge(self, other: CapturedSeries) -> None:
+        """Add the counts of another series."""
+        self.past.merge(other.past)
+        for minute, bucket in other.minutes.items():
+            self.minutes.setdefault(minute, CapturedBucket()).merge(bucket)
+        self._trim()
+        self._use(self.past, inf, -inf)
+
+    def latest(self, enough: int, size: Callable[[CapturedBucket], int]) -> tuple[CapturedBucket, float | None]:
+        """The sum of the newest minutes that are enough together, or of all that are kept.
+
+        Args:
+            enough: The size that is enough.
+            size: The size of a bucket, such as its number of records.
+
+        Returns:
+            The sum, and its start in seconds since the epoch; None where there is no minute.
+        """
+        total, start = CapturedBucket(), None
+        for minute in sorted(self.minutes, reverse=True):
+            if size(total) >= enough:
+                break
+            total.merge(self.minutes[minute])
+            start = float(minute * MINUTE)
+        if start is None:
+            total.merge(self.past)
+        return total, start
+
+    def whole(self) -> CapturedBucket:
+        """The sum of everything that was ever counted."""
+        total = CapturedBucket()
+        for bucket in (self.past, *self.minutes.values()):
+            total.merge(bucket)
+        return total
+
+
+class CapturedTable:
+    """What was captured, by pipeline and source."""
+
+    def __init__(self, saved: Collection[SavedSeries] = ()) -> None:
+        self._series = {
+            (state.pipeline, state.source): CapturedSeries(
+                CapturedBucket(state.past), {minute: CapturedBucket(b) for minute, b in state.minutes.items()}
+            )
+            for state in saved
+        }
+
+    def at(self, pipeline: str, source: str) -> CapturedSeries:
+        """The series of a pipeline and source, created if it is new."""
+        return self._series.setdefault((pipeline, source), CapturedSeries())
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, str], CapturedSeries]]:
+        """The series that counted a record, by pipeline and source."""
+        return (
+            (key, series)
+            for key, series in sorted(self._series.items())
+            if series.past.masks or any(bucket.masks for bucket in series.minutes.values())
+        )
+
+    def merge(self, other: CapturedTable) -> None:
+        """Add another table; the order of merging does not matter."""
+        for key, series in other:
+            self.at(*key).merge(series)
+
+    def give_up(self, pipeline: str) -> None:
+        """Delete the counts of a pipeline."""
+        self._series = {key: series for key, series in self._series.items() if key[0] != pipeline}
+
+    def dump(self) -> list[SavedSeries]:
+        """The table in its saved form; parts of it are not copied."""
+        return [
+            SavedSeries(*key, series.past.dump(), {minute: bucket.dump() for minute, bucket in series.minutes.items()})
+            for key, series in self
+        ]
+
+
+def shortened(name: str) -> str:
+    """An id for display: printable, and cut where it is long.
+
+    >>> shortened("grey-heron#1"), shortened("e1f72df8-9c1b-4c66-a6d1-3f0d3f6c1f9a")
+    ('grey-heron#1', 'e1f72df8-9c1b-4c66-a6d1…')
+    """
+    return printable(name, LONGEST_EXAMPLE)
+
+
+def _without_answer(flags: int, answer: Answer | None) -> int:
+    """The bits of an answer that is missing, empty or a refusal."""
+    if flags & SHIPPED:
+        return UNCOUNTED_REFUSAL
+    return NOT_SHIPPED if answer is not None and answer.claim is not None else NOT_SHIPPED | NO_ANSWER
+
+
+def _explained(mask: int, record: Record) -> int:
+    """The bits of a record that failed, of which only the outcome was kept, or whose text was withheld."""
+    # A span's record without an answer is partial as well: there the answer is missing, not left out by the draw.
+    if record.error is not None or (record.partial and record.sampling is not None):
+        mask |= UNFINISHED
+    facts = record.facts
+    return mask if facts is None or not mask & _TEXTS else _with_withheld(mask, facts)
+
+
+def _with_withheld(mask: int, facts: TextFacts) -> int:
+    """The bits of a record whose texts were captured, and not sent because of a setting."""
+    if mask & NO_QUESTION and facts.question_hash is not None:
+        mask &= ~NO_QUESTION
+    if mask & NO_QUESTION and facts.question_chars is not None:
+        mask |= WITHHELD_QUESTION
+    if mask & NO_ANSWER and (facts.claim_chars is not None or facts.answered is not None):
+        mask |= WITHHELD_ANSWER
+    if mask & NO_CONTEXTS and facts.contexts is not None:
+        mask |= WITHHELD_CONTEXTS
+    return mask
