@@ -131,7 +131,7 @@ class Report:
             },
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
-            **({"captured": [report.data() for report in self.captured]} if self.captured else {}),
+            "captured": [report.data() for report in self.captured],
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"matches": match_counts(self.snapshot)} if match_counts(self.snapshot) else {}),
             **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),

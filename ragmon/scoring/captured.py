@@ -49,7 +49,6 @@ from ragmon.scoring.counts import add_counts
 ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
 and counts as an answer."""
 
-_TEXTS: Final = NO_QUESTION | NO_ANSWER | NO_CONTEXTS
 MINUTE: Final = 60
 """Seconds of a bucket."""
 MINUTES: Final = 60
@@ -372,17 +371,18 @@ def _explained(mask: int, record: Record) -> int:
     if record.error is not None or (record.partial and record.sampling is not None):
         mask |= UNFINISHED
     facts = record.facts
-    return mask if facts is None or not mask & _TEXTS else _with_withheld(mask, facts)
+    return mask if facts is None else _with_withheld(mask, record, facts)
 
 
-def _with_withheld(mask: int, facts: TextFacts) -> int:
+def _with_withheld(mask: int, record: Record, facts: TextFacts) -> int:
     """The bits of a record whose texts were captured, and not sent because of a setting."""
     if mask & NO_QUESTION and facts.question_hash is not None:
         mask &= ~NO_QUESTION
     if mask & NO_QUESTION and facts.question_chars is not None:
         mask |= WITHHELD_QUESTION
-    if mask & NO_ANSWER and (facts.claim_chars is not None or facts.answered is not None):
-        mask |= WITHHELD_ANSWER
+    has_claim = record.answer_json is not None and record.answer_json.claim is not None
+    if not has_claim and (facts.claim_chars is not None or facts.answered is not None):
+        mask |= NO_ANSWER | WITHHELD_ANSWER
     if mask & NO_CONTEXTS and facts.contexts is not None:
         mask |= WITHHELD_CONTEXTS
     return mask

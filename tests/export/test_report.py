@@ -24,7 +24,8 @@ def report():
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 SCHEMA = {
-    "": {"version", "gold", "records", "series", "latency_ms", "gates", "verdict", "digest"},
+    "": {"version", "gold", "records", "series", "latency_ms", "captured", "gates", "verdict", "digest"},
+    "captured": {"pipeline", "source", "records", "since", "fields", "gaps"},
     "gold": {"name", "version", "items", "traced", "unscorable"},
     "records": {"read", "scored", "unmatched", "duplicate", "rejected"},
     "series": {"pipeline", "source", "gold", "gold_version", "window", "metrics"},
@@ -46,6 +47,8 @@ def check_schema(found):
             assert set(metric) - {"estimands"} == SCHEMA["metric"]  # both intervals, of gated gold metrics
     for stage in found["latency_ms"].values():
         assert set(stage) == SCHEMA["latency"]
+    for captured in found["captured"]:
+        assert set(captured) == SCHEMA["captured"]
     for gate in found["gates"]:
         assert set(gate) == SCHEMA["gates"]
 

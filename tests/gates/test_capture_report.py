@@ -1,0 +1,244 @@
+"""The capture report names what records lack, which gates that stops, and the one setting that mends it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+import ragmon
+from ragmon.config.gates import default
+from ragmon.core import capture_hints, semconv
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
+from ragmon.export.markdown import render
+from ragmon.gates.captured import FIRST, GoldOf, capture_reports
+from ragmon.gates.needs import FIELDS, needs
+from ragmon.gates.remedies import Gap, remedy, sentence
+from ragmon.gold import GoldSet
+from ragmon.metrics.base import Metric, build
+from ragmon.monitor.replay import replay
+from ragmon.scoring.scorer import Scorer
+from tests.support.random_records import NOON
+
+SAMPLED = Sampling()
+QUESTIONS = [f"what is {number}?" for number in range(40)]
+GOLD = GoldSet(
+    "gold",
+    tuple(
+        GoldItem(f"g{number}", question, answerable=True, claim_substrings=["yes"], citations=[f"grey-heron#{number}"])
+        for number, question in enumerate(QUESTIONS)
+    ),
+)
+WITH_GOLD = ["answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate"]
+
+
+def call(number=0, **fields):
+    """A decorated call with everything, unless a field says otherwise."""
+    told = {
+        "ts": NOON,
+        "source": "live",
+        "q": QUESTIONS[number % len(QUESTIONS)],
+        "retrieved_ids": [f"grey-heron#{number % len(QUESTIONS)}", "grey-heron#1"],
+        "contexts": ["a text", "another"],
+        "answer_json": Answer(claim="yes", citations=["grey-heron#1"]),
+        "latency_ms": Latency(total=3.0),
+        "session": "s",
+        "build": "1",
+        "sampling": SAMPLED,
+    }
+    return Record(**{**told, **fields})
+
+
+GATES = default()
+
+
+def reports(records, gold=GOLD, gates=GATES, **how):
+    scorer = Scorer(gold)
+    for record in records:
+        assert scorer.observe(record)
+    found = GoldOf(scorer.gold.items_for, scorer.table.metrics)
+    return capture_reports(scorer.state, found, lambda _: gates, **how)
+
+
+def report(records, **how):
+    (found,) = reports(records, **how)
+    return found
+
+
+def test_calls_with_everything_have_no_gap():
+    found = report(call(number) for number in range(60))
+    assert (found.pipeline, found.source, found.records, found.gaps) == ("default", "live", 60, ())
+    assert {name: share.ratio for name, share in found.fields.items()} == dict.fromkeys(FIELDS, 1.0)
+
+
+def test_calls_whose_question_is_not_found_stop_every_gold_gate():
+    """A request body without a `question` parameter: 349 of 349 records had none, and nothing said so."""
+    gap = report(call(number, q=None) for number in range(349)).worst
+    assert (gap.field, gap.finding) == ("question", "no question in 349 of 349 records")
+    assert list(gap.blocked) == WITH_GOLD
+    assert '@ragmon.trace(question="body.question")' in gap.remedy
+
+
+def test_ids_that_gold_names_otherwise_are_shown_beside_those_of_gold_with_the_field_that_has_them():
+    """A framework's UUIDs against `grey-heron#1`, which stands in the documents' metadata."""
+    records = []
+    for number in range(60):
+        ids = [str(uuid.UUID(int=5 * number + place)) for place in range(5)]
+        for place, name in enumerate(ids):
+            other = f"grey-heron#{number % 40}" if place else "appendix"
+            capture_hints.documents.note(name, {"id": name}, {"chunk_id": other, "file": "herons.md"})
+        records.append(call(number, retrieved_ids=ids))
+    gap = report(records).worst
+    assert gap.field == "gold_ids"
+    assert gap.finding == (
+        "none of 300 retrieved ids occurs in gold; they look like `00000000-0000-0000-0000…`, "
+        "gold like `grey-heron#0`; `metadata.chunk_id` would match 80 %"
+    )
+    assert gap.remedy == '`[capture] id_from = "metadata.chunk_id"`'
+    assert list(gap.blocked) == ["answer_precision", "citation_hit_rate"]
+
+
+def test_a_retriever_that_often_fails_is_no_gap_of_ids():
+    records = [call(number, retrieved_ids=["elsewhere"]) for number in range(59)]
+    assert report([*records, call(59)]).gaps == ()
+
+
+def test_less_than_twenty_records_name_no_gap():
+    assert report(call(number, q=None) for number in range(FIRST - 1)).gaps == ()
+    assert report(call(number, q=None) for number in range(FIRST)).gaps != ()
+
+
+def test_the_report_follows_a_setting_that_was_mended():
+    records = [call(number, q=None) for number in range(500)]
+    records += [call(number, ts=NOON + 120) for number in range(60)]
+    assert report(records).gaps == ()
+    assert report(records, whole=True).worst.field == "question"
+
+
+def test_content_that_a_setting_withholds_is_no_gap():
+    facts = TextFacts(answered=True, refused=False, question_chars=3, claim_chars=3, contexts=2)
+    answer = Answer(citations=["grey-heron#1"])
+    found = report(call(q=None, contexts=None, answer_json=answer, facts=facts, qid="g1") for _ in range(60))
+    assert found.gaps == ()
+    assert (found.fields["answer"].of, found.fields["answer"].withheld) == (0, 60)
+
+
+def test_errors_and_refusals_lack_nothing():
+    failed = [call(error="timeout", answer_json=None, retrieved_ids=None, contexts=None) for _ in range(30)]
+    refused = [call(answer_json=Answer(claim="not in context")) for _ in range(30)]
+    found = report([*failed, *refused])
+    assert [gap.field for gap in found.gaps if gap.gates] == []
+    assert found.fields["answer"].of == 30
+    assert "citations" not in found.fields
+
+
+def test_a_pipeline_that_never_cites_is_told_so_and_stops_no_gate():
+    gap = report(call(number, answer_json=Answer(claim="yes")) for number in range(60)).worst
+    assert (gap.field, gap.blocked) == ("citations", ())
+    assert "compliance" in gap.gates
+
+
+def test_answers_that_lack_citations_now_and_then_are_a_gap_of_the_gates_that_need_them():
+    gap = report(call(number, answer_json=Answer("yes", None if number % 4 else ["x"])) for number in range(60)).worst
+    assert (gap.field, gap.finding) == ("citations", "no list of citations in 45 of 60 answers")
+    assert "citation_scope" in gap.blocked
+
+
+def test_questions_that_match_no_gold_item_are_said_only_where_none_does():
+    assert report(call(q=f"other {number}") for number in range(60)).worst.finding == (
+        "0 of 60 questions match a gold item"
+    )
+    assert report([call(), *(call(q=f"other {number}") for number in range(59))]).gaps == ()
+
+
+def test_without_gold_nothing_is_said_of_it():
+    found = report([call(q=None, qid=None) for _ in range(60)], gold=None)
+    assert not {"gold", "gold_ids"} & found.fields.keys()
+
+
+def test_a_gap_stops_only_gates_that_are_judged_on_its_source():
+    gates = (Gate("a", "recall@5", 0.5, "at_least", source="probe"), Gate("b", "recall@5", 0.5, "at_least"))
+    gap = report((call(retrieved_ids=None) for _ in range(60)), gates=gates).worst
+    assert gap.blocked == ("b",)
+    match = (Gate("c", "recall@5", 0.5, "at_least", source="match"),)
+    assert report((call(retrieved_ids=None) for _ in range(60)), gates=match).worst.blocked == ("c",)
+
+
+def test_refusals_in_plain_words_that_count_as_answers_name_their_setting():
+    records = [call(answer_json=Answer("I could not find that.", [])) for _ in range(60)]
+    scorer = Scorer(GOLD)
+    for record in records:
+        scorer.observe(record)
+    found = reports(records)[0]
+    counted = scorer.snapshot().find("default", "live").metrics["refusal_rate"].value == 1.0
+    assert [gap.field == "refusal" for gap in found.gaps if "[refusal]" in gap.remedy] == ([] if counted else [True])
+
+
+@pytest.mark.parametrize(
+    ("family", "switch"),
+    [
+        (semconv.GENAI, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+        (semconv.OPENINFERENCE, "OPENINFERENCE_HIDE_INPUTS"),
+        (semconv.OPENLLMETRY, "TRACELOOP_TRACE_CONTENT=true"),
+        ("someone.elses", "the content switch of the instrumentation"),
+    ],
+)
+def test_spans_without_content_name_the_switch_of_their_instrumentation(family, switch):
+    records = []
+    for number in range(30):
+        trace_id = f"{number:032x}"
+        capture_hints.instrumentations.put(trace_id, family)
+        records.append(call(number, q=None, trace_id=trace_id, sampling=None))
+    gap = report(records).worst
+    assert gap.field == "question"
+    assert switch in gap.remedy
+
+
+def test_a_gap_of_a_file_names_the_field_of_its_lines():
+    records = [Record(answer_json=Answer("yes", ["a"]), qid=f"g{number}") for number in range(30)]
+    found = replay(records, GOLD, Policy(default()))
+    (captured,) = found.captured
+    assert captured.worst.remedy == "`retrieved_ids` in the lines of the file"
+    assert "no ids of retrieved documents in 30 of 30 records" in render(found)
+    assert found.data()["captured"][0]["fields"]["ids"] == {"present": 0, "of": 30, "withheld": 0}
+
+
+def test_every_gap_has_a_sentence_and_a_remedy_wherever_records_come_from():
+    origins = ("", "spans", "file", semconv.OPENINFERENCE)
+    texts = {(name, origin): remedy(Gap(name, 1, 2, origin)) for name in (*FIELDS, "refusal") for origin in origins}
+    assert all(texts.values())
+    assert all(sentence(Gap(name, 1, 2)) for name in FIELDS)
+
+
+def test_names_from_requests_are_shown_without_control_characters():
+    gap = Gap("gold_ids", 20, 20, "", 100, ("a",), ("b",), ("metadata.\x1b[31m", 1.0))
+    assert "\x1b" not in sentence(gap) + remedy(gap)
+
+
+def test_what_a_metric_needs_follows_from_what_it_reads():
+    found = {key: needs(metric) for key, metric in build((5,)).items() if type(metric).__module__.startswith("ragmon.")}
+    assert found["error_rate"] == frozenset()
+    assert found["answered_within"] == {"latency"}
+    assert found["groundedness"] == {"answer", "contexts"}
+    assert found["recall@5"] == {"question", "gold", "gold_ids", "ids"}
+    assert {"answer", "citations", "ids", "gold_ids"} < found["answer_precision"]
+
+
+def test_a_metric_of_a_plugin_needs_what_it_reads_whatever_it_raises():
+    class Odd(Metric):
+        """Raises."""
+
+        name = "odd"
+
+        def score(self, facts):
+            if facts.empty:
+                return 0.0
+            raise ValueError(facts.shipped)
+
+    assert needs(Odd()) == {"ids"} or needs(Odd()) == {"ids", "answer"}
+
+
+def test_the_report_of_the_python_api_has_it():
+    assert ragmon.replay([{"qid": "a", "answer_json": {"claim": "yes"}}]).captured[0].records == 1
