@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import click
@@ -203,10 +203,36 @@ def status(url: str) -> ServerStatus:
         RagmonError: The address is invalid.
         NoResponseError: No server responds there, or it is no `ragmon serve`.
     """
+    return _read_status(url, ServerStatus)
+
+
+def captured(url: str) -> list[CaptureReport]:
+    """What a monitor captures, a server's or one in an application.
+
+    Args:
+        url: The address of its admin port.
+
+    Raises:
+        RagmonError: The address is invalid.
+        NoResponseError: No monitor responds there.
+    """
+    return _read_status(url, _Captured).captured
+
+
+class _Captured(msgspec.Struct):
+    """The part of `/api/status` that every monitor has."""
+
+    captured: list[CaptureReport]
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _read_status(url: str, part: type[S]) -> S:
     response = get_page(url, STATUS)
     try:
         if response.status == HTTPStatus.OK:
-            return msgspec.json.decode(response.body, type=ServerStatus)
+            return msgspec.json.decode(response.body, type=part)
         reason = f"it answered with status {response.status}"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)

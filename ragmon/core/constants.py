@@ -33,6 +33,8 @@ STRICT: Final = "RAGMON_STRICT"
 """The environment variable that lets `ragmon.install` raise, with the same values."""
 
 DEFAULT_PIPELINE: Final = "default"
+DOCTOR_PIPELINE: Final = "ragmon-doctor"
+"""The pipeline of the trial records of `ragmon doctor`; no application uses it."""
 OTHER: Final = "__other__"
 """The label value under which everything past a cap is counted."""
 DROPPED_PIPELINES: Final = "__gone__"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from ragmon.core.constants import LIVE, MATCH
+from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH
 from ragmon.core.policy import Gate, Outcome
 from ragmon.gates import needs as fields
 from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
@@ -130,7 +130,7 @@ def capture_reports(
     whole: bool = False,
     only: tuple[str, str] | None = None,
 ) -> list[CaptureReport]:
-    """The report of every pipeline and source that has records.
+    """The report of every pipeline and source that has records, without the trial records of `ragmon doctor`.
 
     Args:
         state: The counts.
@@ -143,7 +143,7 @@ def capture_reports(
     judged = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in outcomes}
     reports = []
     for (pipeline, source), series in state.captured:
-        if only in (None, (pipeline, source)):
+        if pipeline != DOCTOR_PIPELINE and only in (None, (pipeline, source)):
             items = gold.items(pipeline, source)
             reader = _Reader(pipeline, source, series, items, whole=whole)
             needed = [(gate, judged.get((pipeline, gate.name)), _needs(gate, gold.metrics)) for gate in gates(pipeline)]

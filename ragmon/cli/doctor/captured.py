@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ragmon.cli.client import NoResponseError, parse_server_url, status
+from ragmon.cli.client import NoResponseError, captured, parse_server_url
 from ragmon.cli.doctor.local import Check
 from ragmon.core.errors import RagmonError
 from ragmon.export.markdown import shares
@@ -17,15 +17,14 @@ SHOWN: Final = 50
 """Pipelines and sources that are listed: those with gaps first."""
 
 
-def captured_checks(reports: Iterable[CaptureReport], *, leave_out: str = "") -> Iterator[Check]:
+def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
     """What is captured of each pipeline and source; bad where a gate cannot be judged for a gap.
 
     Args:
         reports: What a monitor reports.
-        leave_out: A pipeline that is not listed.
     """
     listed = sorted(
-        (report for report in reports if report.pipeline != leave_out),
+        reports,
         key=lambda report: (not _blocked(report), report.worst is None, report.pipeline, report.source),
     )
     yield from map(_check, listed[:SHOWN])
@@ -55,7 +54,7 @@ def running_monitor(admin: str) -> Iterator[Check]:
         admin: The address of its admin port.
     """
     try:
-        reports = status(admin).captured
+        reports = captured(admin)
     except NoResponseError:
         place = parse_server_url(admin).authority
         hint = "start the application, send it requests, and run doctor again; --admin-url names another address"

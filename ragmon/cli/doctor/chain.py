@@ -34,7 +34,7 @@ from ragmon.cli.doctor.captured import captured_checks
 from ragmon.cli.doctor.local import Check
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import OTHER, TOO_FUTURE, TOO_OLD
+from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError
 from ragmon.core.http_client import HttpClient
 from ragmon.core.net import Url, parse_url
@@ -43,8 +43,6 @@ from ragmon.monitor.build import Redactions
 from ragmon.monitor.exporting import Redacting, server
 from ragmon.server.journal import open_readonly
 
-PIPELINE: Final = "ragmon-doctor"
-"""The pipeline of the trial record; no application uses it."""
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"
 _EXCLUDED_SAMPLING: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
@@ -70,7 +68,7 @@ def trial_record() -> Record:
         v=constants.CONTRACT_VERSION,
         trace_id=secrets.token_hex(16),
         ts=time.time(),
-        pipeline=PIPELINE,
+        pipeline=DOCTOR_PIPELINE,
         source=constants.PROBE,
         build=f"doctor-{secrets.token_hex(4)}",
         retrieved_ids=["ragmon-doctor"],
@@ -235,7 +233,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     if before is None:
         return
     yield from quarantine_checks(before.quarantined)
-    yield from captured_checks(before.captured, leave_out=PIPELINE)
+    yield from captured_checks(before.captured)
     after = _wait_until_scored(admin, before, record, wait)
     yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):
@@ -305,7 +303,7 @@ def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
 
     Beyond a number of new ones, the server lists builds and pipelines as OTHER; then the scored count must have grown.
     """
-    builds = [build for pipeline, build, _ in after.builds if pipeline in (PIPELINE, OTHER)]
+    builds = [build for pipeline, build, _ in after.builds if pipeline in (DOCTOR_PIPELINE, OTHER)]
     return record.build in builds or (builds[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
 
 
@@ -327,7 +325,7 @@ def _outcome(
     """
     if _scored(before, after, record):
         yield Check("journal", ok=True, finding=f"it is in row {after.journal.row} or one before it")
-        yield Check("scored", ok=True, finding=f"as pipeline {PIPELINE}, which no metric, gate or alarm reads")
+        yield Check("scored", ok=True, finding=f"as pipeline {DOCTOR_PIPELINE}, which no metric, gate or alarm reads")
         return
     if after.trouble:
         yield Check(
@@ -393,7 +391,7 @@ def _metrics(admin: str) -> Check:
     if response.status != HTTPStatus.OK:
         message = f"/metrics answered with status {response.status}"
         return Check("metrics", ok=False, finding=message, hint="the server's log says why")
-    if not any(f'pipeline="{PIPELINE}"' in line for line in lines):
+    if not any(f'pipeline="{DOCTOR_PIPELINE}"' in line for line in lines):
         return Check(
             "metrics", ok=False, finding="the trace is scored and not on /metrics", hint="report this: it is a bug"
         )
