@@ -73,7 +73,7 @@ _DECORATED: Final[Mapping[str, str]] = {
     "citations": '`"citations"` in the result, or `ragmon.record(citations=[…])`: the ids that the answer cites',
     "session": "`ragmon.record(session=…)`: the conversation that the call belongs to",
     "build": "RAGMON_BUILD in the application's environment: the version that answers",
-    "latency": "a bug in ragmon: every traced call is timed",
+    "latency": "`latency_ms` of the record, which ragmon sets for every call it traces",
 }
 _OF_SPANS: Final[Mapping[str, str]] = {
     "ids": "an instrumented retriever inside the request; `[capture] id_from` says where a document's id is",

@@ -49,6 +49,9 @@ from ragmon.scoring.counts import add_counts
 ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
 and counts as an answer."""
 
+_USUAL: Final = SHIPPED | IDS
+_FLAGS: Final = _USUAL | REFUSAL_LIKE
+"""The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
 MINUTE: Final = 60
 """Seconds of a bucket."""
 MINUTES: Final = 60
@@ -76,7 +79,7 @@ class CandidateCount(NamedTuple):
     fitting: int = 0
 
 
-class BucketState(msgspec.Struct, omit_defaults=True):
+class SavedBucket(msgspec.Struct, omit_defaults=True):
     """The saved form of a `CapturedBucket`. Examples of ids are not saved."""
 
     masks: dict[int, int] = {}
@@ -90,8 +93,8 @@ class SavedSeries(msgspec.Struct):
 
     pipeline: str
     source: str
-    past: BucketState
-    minutes: dict[int, BucketState]
+    past: SavedBucket
+    minutes: dict[int, SavedBucket]
 
 
 class CapturedBucket:
@@ -107,8 +110,8 @@ class CapturedBucket:
 
     __slots__ = ("candidates", "examples", "hidden_by", "ids", "masks")
 
-    def __init__(self, state: BucketState | None = None) -> None:
-        state = state or BucketState()
+    def __init__(self, state: SavedBucket | None = None) -> None:
+        state = state or SavedBucket()
         self.masks = state.masks
         self.ids = state.ids
         self.candidates = state.candidates
@@ -139,9 +142,9 @@ class CapturedBucket:
         elif len(self.candidates) < PATHS:
             self.candidates[path] = CandidateCount(documents, fitting)
 
-    def dump(self) -> BucketState:
+    def dump(self) -> SavedBucket:
         """The bucket in its saved form."""
-        return BucketState(self.masks, self.ids, self.candidates, self.hidden_by)
+        return SavedBucket(self.masks, self.ids, self.candidates, self.hidden_by)
 
     @property
     def sampled(self) -> int:
@@ -206,10 +209,8 @@ class CapturedSeries:
             mask |= NO_LATENCY
         if record.sampling is None:
             mask |= NOT_DECORATED
-        if not flags & IDS:
-            mask |= NO_IDS
-        if flags & (SHIPPED | REFUSAL_LIKE) != SHIPPED:
-            mask |= _without_answer(flags, answer)
+        if flags & _FLAGS != _USUAL:
+            mask |= _by_flags(flags, answer)
         if record.facts is not None or record.partial or record.error is not None:
             mask = _explained(mask, record)
         if item is None:
@@ -358,11 +359,12 @@ def shortened(name: str) -> str:
     return printable(name, LONGEST_EXAMPLE)
 
 
-def _without_answer(flags: int, answer: Answer | None) -> int:
-    """The bits of an answer that is missing, empty or a refusal."""
+def _by_flags(flags: int, answer: Answer | None) -> int:
+    """The bits of a record without ids, or with an answer that is missing, empty or a refusal."""
+    mask = 0 if flags & IDS else NO_IDS
     if flags & SHIPPED:
-        return UNCOUNTED_REFUSAL
-    return NOT_SHIPPED if answer is not None and answer.claim is not None else NOT_SHIPPED | NO_ANSWER
+        return mask | UNCOUNTED_REFUSAL if flags & REFUSAL_LIKE else mask
+    return mask | (NOT_SHIPPED if answer is not None and answer.claim is not None else NOT_SHIPPED | NO_ANSWER)
 
 
 def _explained(mask: int, record: Record) -> int:

@@ -55,6 +55,7 @@ class StreamCache:
     Attributes:
         names: The same as the record has them.
         captured: What was captured of the pipeline and source.
+        lacks: The bits of what all of its records lack.
         series: By source, gold version, slice, audit and stratum.
     """
 
@@ -66,6 +67,7 @@ class StreamCache:
     rules: ReductionRules
     items: Items
     captured: CapturedSeries
+    lacks: int
     series: dict[tuple[str, str, str, bool, str], WindowSeries] = field(default_factory=dict)
 
 
@@ -194,7 +196,7 @@ class Scorer:
             is_counted = self._count(stream, stream.source, record, item, key, measured)
         if not is_counted:
             return self._drop(constants.TOO_OLD)
-        stream.captured.see(record, item, key, stream.items, 0 if stream.build else NO_BUILD)
+        stream.captured.see(record, item, key, stream.items, stream.lacks)
         self.scored += 1
         if item is None:
             self.unmatched += 1
@@ -239,6 +241,7 @@ class Scorer:
             rules=rules,
             items=self.gold.items_for(record.pipeline, record.source),
             captured=self.state.captured.at(pipeline, source),
+            lacks=0 if record.build else NO_BUILD,
         )
         if len(self._streams) >= STREAMS:
             self._streams.clear()
@@ -355,8 +358,9 @@ class Scorer:
         else:
             self.table.spill(row, key, measured)
             measured = _NOTHING
-        for name, score in measured.items():
-            row.measure(name, key, score)
+        if measured:
+            for name, score in measured.items():
+                row.measure(name, key, score)
         if record.latency_ms is not None:
             row.add_latency(record.latency_ms)
         if item is not None:

@@ -31,7 +31,8 @@ class TestReport:
     @pytest.mark.slow
     def test_json_has_exactly_the_documented_keys(self, written):
         report = written.json
-        assert list(report) == ["version", "gold", "records", "series", "latency_ms", "gates", "verdict", "digest"]
+        keys = ["version", "gold", "records", "series", "latency_ms", "captured", "gates", "verdict", "digest"]
+        assert list(report) == keys
         assert [list(entry) for entry in report["gold"]] == [["name", "version", "items", "traced", "unscorable"]]
         assert list(report["records"]) == ["read", "scored", "unmatched", "duplicate", "rejected"]
         for series in report["series"]:

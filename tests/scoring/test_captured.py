@@ -190,6 +190,6 @@ def test_hints_are_bounded_and_only_what_looks_like_an_id_is_one():
 
 
 def test_a_removed_pipeline_is_counted_no_more():
-    table = CapturedTable([SavedSeries("support", "live", bits.BucketState({1: 2}), {})])
+    table = CapturedTable([SavedSeries("support", "live", bits.SavedBucket({1: 2}), {})])
     table.give_up("support")
     assert list(table) == []

@@ -14,7 +14,7 @@ import pytest
 
 from ragmon.alarms import AlarmState
 from ragmon.capture.exporters import OtlpExporter
-from ragmon.core.record import Sampling, Totals
+from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export import status_page as glance
 from ragmon.export import status_page as views
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
@@ -138,7 +138,7 @@ def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):
     told = {"ts": now, "instance": "a", "started": now - 60, "pipeline": "support", "source": "live", "stratum": "rest"}
     with serving(tmp_path, GATES) as running:
         sink = OtlpExporter(running.otlp, resource={"service.name": "support"})
-        sink.deliver([asked(n, sampling=kept) for n in range(100)])
+        sink.deliver([asked(n, sampling=kept, latency_ms=Latency(total=3.0)) for n in range(100)])
         sink.report([Totals(**told, calls=150, kept=150, dropped={"queue_full": 20}, latency_ms={})])
         sink.close()
         accounted(running)
