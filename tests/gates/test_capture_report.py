@@ -137,7 +137,7 @@ def test_errors_and_refusals_lack_nothing():
 def test_a_pipeline_that_never_cites_is_told_so_and_stops_no_gate():
     gap = report(call(number, answer_json=Answer(claim="yes")) for number in range(60)).worst
     assert (gap.field, gap.blocked) == ("citations", ())
-    assert "compliance" in gap.gates
+    assert "coverage" in gap.gates
 
 
 def test_answers_that_lack_citations_now_and_then_are_a_gap_of_the_gates_that_need_them():
