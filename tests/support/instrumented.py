@@ -11,8 +11,6 @@ import json
 import os
 import sys
 
-import grpc
-from openinference.instrumentation import TraceConfig
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -32,6 +30,7 @@ MANY = 80
 def exporter_to(place):
     """OpenTelemetry's own exporter, compressed: `http://host:port` or `grpc://host:port`."""
     if place.startswith("grpc://"):
+        import grpc  # noqa: PLC0415
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
         address = place.removeprefix("grpc://")
@@ -53,14 +52,16 @@ provider.add_span_processor(processor)
 
 
 def report(case, ids=None, answer=None, **more):
-    """Print one run."""
+    """Print one run, with what `tests.support.instrumentation_table` needs of it."""
     spans = [from_sdk(span)._asdict() for span in exporter.get_finished_spans()]
     for span in spans:
         span["attributes"] = dict(span["attributes"])
         span["events"] = [[event.name, dict(event.attributes)] for event in span["events"]]
     processor.force_flush()
     records = [json.loads(encode(record)) for record in sink.records]
-    told = {"case": case, "ids": ids, "answer": answer, **more, "spans": spans, "records": records}
+    parsed = json.loads(answer) if answer == ANSWER else {"claim": answer, "citations": None}
+    told = {"case": case, "question": QUESTION, "ids": ids, "answer": answer, **parsed, **more}
+    told |= {"spans": spans, "records": records}
     sys.stdout.write(json.dumps(told) + "\n")
     forget()
 
@@ -86,6 +87,8 @@ def main(instrumentors, runs):
     if convention == "openllmetry":
         os.environ["TRACELOOP_TRACE_CONTENT"] = "false"
     else:
+        from openinference.instrumentation import TraceConfig  # noqa: PLC0415
+
         instrumentor.uninstrument()
         hidden = TraceConfig(hide_inputs=True, hide_outputs=True, hide_llm_invocation_parameters=True)
         instrumentor.instrument(tracer_provider=provider, config=hidden)

@@ -56,7 +56,8 @@ def runs():
     backwards = Backwards(inner=few)
     ids, all_ids, backwards_ids = found(few), found(many), found(backwards)
     labels = [name.replace("n#", "c") for name in ids]
-    report("invoke", ids, pipeline(few).invoke(QUESTION), labels=labels)
+    contexts = [name.replace("n#", "text ") for name in ids]
+    report("invoke", ids, pipeline(few).invoke(QUESTION), labels=labels, contexts=contexts)
     report("stream", ids, "".join(pipeline(few).stream(QUESTION)))
     report("joined text", ids, pipeline(few | joined).invoke(QUESTION))
     report("many documents", all_ids, pipeline(many).invoke(QUESTION))

@@ -67,7 +67,7 @@ def runs():
     ids = [node.node.node_id for node in index.as_retriever(similarity_top_k=3).retrieve(QUESTION)]
     labels = [name.replace("n#", "c") for name in ids]
     report("retriever alone", ids)
-    run("invoke", labels=labels)
+    run("invoke", labels=labels, contexts=[name.replace("n#", "text ") for name in ids])
     run("many documents", MANY)
     run("postprocessed", postprocessors=[Backwards()], candidates=ids)
     run("reranked", postprocessors=[Announced()], candidates=ids)
