@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
-from ragmon.ingest.spans import fill, per_request, to_record
+from ragmon.ingest.spans import Mapped, fill, per_request, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
@@ -43,7 +43,7 @@ def foreign(data):
 
 class TestARootSpan:
     def test_is_complete_alone(self):
-        assert to_record([root(FULL)]) == (FULL, "", {})
+        assert to_record([root(FULL)]) == Mapped(FULL)
 
     def test_gives_its_trace_id_and_its_end_to_a_record_without(self):
         record = to_record([root(Record(v=1, answer_json=Answer(claim="Yes.")), end=2)]).record
@@ -74,7 +74,7 @@ class TestARootSpan:
         ],
     )
     def test_that_cannot_be_read_is_no_record_and_says_why(self, foreign, line, reason):
-        assert to_record([*foreign, root(line=line)]) == (None, reason, {})
+        assert to_record([*foreign, root(line=line)]) == Mapped(None, reason)
 
 
 class TestFill:

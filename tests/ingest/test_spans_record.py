@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Latency
-from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.spans import Event, Mapped, to_record
 from ragmon.ingest.spans.model import NOT_RAG
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
@@ -229,7 +229,7 @@ class TestNotMonitored:
         ],
     )
     def test_what_neither_retrieves_nor_asks_a_model(self, spans):
-        assert to_record(spans) == (None, NOT_RAG, {})
+        assert to_record(spans) == Mapped(None, NOT_RAG)
 
     @pytest.mark.parametrize(
         "judge",

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from ragmon.core import constants
-from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans import Mapped, to_record
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NOT_RAG
 from tests.support.recorded_spans import recorded
 
@@ -76,7 +76,7 @@ def test_what_an_instrumentation_leaves_out_is_named(data):
 
 @pytest.mark.parametrize("name", ["oi_llamaindex", "tl_llamaindex"])
 def test_building_an_index_is_no_request(data, name):
-    assert to_record(recorded(data / "spans" / f"{name}.json")[0]) == (None, NOT_RAG, {})
+    assert to_record(recorded(data / "spans" / f"{name}.json")[0]) == Mapped(None, NOT_RAG)
 
 
 @pytest.mark.parametrize("name", ["oi_langchain", "oi_langchain_dualgenai", "tl_langchain", "oi_haystack"])

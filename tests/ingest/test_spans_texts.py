@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmon.core import semconv
 from ragmon.core.record import Answer
 from ragmon.ingest.spans import to_record
-from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD
 from ragmon.ingest.spans.values import REDACTED, decode
 from tests.support.recorded_spans import made
 
@@ -83,11 +83,16 @@ def test_the_other_places_of_a_question():
     assert question(ai__observability__record_root__input=Q) == Q
 
 
-@pytest.mark.parametrize("value", ["", "{}", "[]", '{"context": ["text"]}', REDACTED, 7, None, True, [1], {"a": 1}])
-def test_an_input_without_a_question(value):
+@pytest.mark.parametrize("value", ["", "{}", "[]", REDACTED, 7, None, True])
+def test_an_input_without_content(value):
     mapped = chain_with_call({semconv.INPUT_VALUE: value})
-    assert mapped.record.q is None
-    assert mapped.missing["q"] == CONTENT_NOT_CAPTURED
+    assert (mapped.record.q, mapped.missing["q"]) == (None, CONTENT_NOT_CAPTURED)
+
+
+@pytest.mark.parametrize("value", ['{"context": ["text"]}', [1], {"a": 1}])
+def test_an_input_whose_question_is_not_found_was_captured(value):
+    mapped = chain_with_call({semconv.INPUT_VALUE: value})
+    assert (mapped.record.q, mapped.missing["q"]) == (None, NOT_UNDERSTOOD)
 
 
 def test_what_was_retrieved_for_is_the_question_only_where_no_workflow_tells():
@@ -100,12 +105,28 @@ def test_what_was_retrieved_for_is_the_question_only_where_no_workflow_tells():
     assert to_record([made({semconv.TRULENS_KIND: "retrieval", semconv.TRULENS_QUERY: Q})]).record.q == Q
 
 
-def test_a_prompt_is_not_the_question():
-    prompt = {
-        "llm.input_messages.0.message.role": "user",
-        "llm.input_messages.0.message.content": "Context: ... Is it?",
+def flat_messages(*messages):
+    """Messages as OpenInference writes them, each a role and a text."""
+    return {
+        f"llm.input_messages.{n}.message.{member}": value
+        for n, entry in enumerate(messages)
+        for member, value in zip(("role", "content"), entry, strict=True)
     }
-    assert to_record([made({semconv.SPAN_KIND: semconv.LLM} | prompt)]).record.q is None
+
+
+def test_a_prompt_is_the_question_only_where_no_other_span_tells():
+    call = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(("user", "Context: ... Is it?")), start=1)
+    told = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=0.5)
+    assert to_record([call]).record.q == "Context: ... Is it?"
+    assert to_record([call, told]).record.q == Q
+
+
+def test_the_prompt_of_the_first_call_counts_from_the_turn_on_that_it_answers():
+    """Agents add what their tools found as messages of the user, and a conversation begins with earlier turns."""
+    conversation = [("system", "Be brief."), ("user", "Before?"), ("assistant", "Before."), ("user", Q), ("user", "{}")]
+    first = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(*conversation), start=1)
+    second = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(*conversation, ("user", "Found: ...")), start=2)
+    assert to_record([second, first]).record.q == Q
 
 
 @pytest.mark.parametrize(

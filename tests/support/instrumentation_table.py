@@ -62,6 +62,7 @@ class Instrumentation(NamedTuple):
 
 _LANGCHAIN: Final = "tests.support.instrumented_langchain"
 _LLAMA_INDEX: Final = "tests.support.instrumented_llama_index"
+_HAYSTACK: Final = "tests.support.instrumented_haystack"
 INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
     "langchain-openinference": Instrumentation(
         "LangChain, OpenInference",
@@ -82,6 +83,30 @@ INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
         "LlamaIndex, OpenLLMetry",
         ("llama-index-core", "opentelemetry-instrumentation-llamaindex"),
         (_LLAMA_INDEX, "openllmetry"),
+    ),
+    "haystack": Instrumentation(
+        "Haystack, its own tracer",
+        ("haystack-ai", "opentelemetry-haystack"),
+        (_HAYSTACK, "own"),
+        "`HAYSTACK_CONTENT_TRACING_ENABLED=true`",
+    ),
+    "haystack-openinference": Instrumentation(
+        "Haystack, OpenInference",
+        ("haystack-ai", "openinference-instrumentation-haystack"),
+        (_HAYSTACK, "openinference"),
+    ),
+    "mlflow": Instrumentation(
+        "MLflow tracing",
+        ("mlflow-tracing",),
+        ("tests.support.instrumented_mlflow",),
+        "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
+    ),
+    "langfuse": Instrumentation("Langfuse", ("langfuse",), ("tests.support.instrumented_langfuse",)),
+    "vercel": Instrumentation(
+        "Vercel AI SDK, a tool that retrieves",
+        ("ai", "@opentelemetry/sdk-trace-node"),
+        ("tests/support/instrumented_vercel.mjs",),
+        "`experimental_telemetry: { isEnabled: true }`",
     ),
 }
 """The rows by the name of their recording, in the order of the table."""

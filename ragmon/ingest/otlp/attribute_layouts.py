@@ -31,8 +31,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.core import semconv
 from ragmon.ingest.otlp.batch import value
+from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.fields import MEMBERS
 from ragmon.ingest.spans.model import HIT_EVENTS
+from ragmon.ingest.spans.reasons import PLACES
 from ragmon.ingest.spans.values import ABSENT, CELLS, LISTS, Cell, FlattenedList, GroupedAttributes, Memo, table
 
 _READ_KEYS: Final = frozenset(
@@ -58,6 +60,9 @@ _READ_KEYS: Final = frozenset(
         semconv.PROMPT_TEMPLATE,
         semconv.METADATA,
         semconv.SESSION,
+        semconv.USER,
+        semconv.END_USER,
+        semconv.TOOL_NAME,
         semconv.TRACELOOP_KIND,
         semconv.TRACELOOP_WORKFLOW,
         semconv.ENTITY_NAME,
@@ -76,18 +81,20 @@ _READ_KEYS: Final = frozenset(
         semconv.TRULENS_RERANKED,
         semconv.TRULENS_INPUT_ID,
         semconv.TRULENS_CONVERSATION,
+        *KEYS,
     }
 )
-_READ_PREFIXES: Final = tuple(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
+_READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
 """The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
 
 
 def _is_read(key: str) -> bool:
-    return key in _READ_KEYS or key.startswith(_READ_PREFIXES)
+    return key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(PLACES[key])
 
 
 IS_READ: Final = Memo(_is_read)
-"""Whether an attribute of a span is read, by its key."""
+"""Whether an attribute of a span is read, by its key; texts and names of models in any convention are, because the
+reason for an unknown field depends on whether there are such."""
 
 
 def on_event(event: str, key: str) -> bool:
@@ -102,6 +109,7 @@ def on_event(event: str, key: str) -> bool:
     """
     return (
         event in HIT_EVENTS
+        or (event in MESSAGE_EVENTS and key in EVENT_KEYS)
         or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
         or (event == semconv.EVALUATION and key in MEMBERS)
     )

@@ -73,8 +73,14 @@ def _numbers(first: int, last: int) -> Iterator[int]:
 
 USER: Final = "user"
 ASSISTANT: Final = "assistant"
-_ROLES: Final = {"human": USER, "HumanMessageChunk": USER, "ai": ASSISTANT, "AIMessageChunk": ASSISTANT}
-"""LangChain's names of the roles."""
+_ROLES: Final = {
+    "human": USER,
+    "HumanMessageChunk": USER,
+    "ai": ASSISTANT,
+    "AIMessageChunk": ASSISTANT,
+    "model": ASSISTANT,
+}
+"""LangChain's and Google's names of the roles."""
 _MEMBER: Final = f"{semconv.MESSAGE}."
 _LIST_DEPTH: Final = 3
 """The maximum depth of nested lists of messages: LangChain writes batches of batches."""
@@ -123,7 +129,7 @@ def _flat_messages(span: Span, name: str, member: str = "") -> list[Message]:
         if text is None:
             parts = listed(entry, f"{member}contents").rows()
             text = text_of([part.get("message_content.text") for part in parts])
-        result.append(Message(role if isinstance(role, str) else "", text))
+        result.append(Message(_ROLES.get(role, role) if isinstance(role, str) else "", text))
     return result
 
 
@@ -158,8 +164,13 @@ _LIST_START: Final = "["
 _FENCE: Final = "```"
 _ID_KEYS: Final = ("id", "doc_id", "chunk_id")
 _ANSWER_DEPTH: Final = 6
-_UNREAD_STREAM: Final = re.compile(r"<(?:async_)?generator object\b.*>")
-"""The text that LlamaIndex's instrumentation writes for a stream that has not been read."""
+_REPR: Final = re.compile(
+    r"<(?:async_)?generator object\b.*>|<[\w.]+ object at 0x[0-9a-fA-F]+>|[A-Z]\w*\([a-zA-Z_]\w*=.*\)"
+    r"|content=['\"].*['\"] additional_kwargs=\{.*",
+    re.DOTALL,
+)
+"""Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
+LangChain's."""
 
 
 def answer(trace: Trace) -> Answer | None:
@@ -252,7 +263,7 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
     output = decode_container(value)
     if isinstance(output, str):
-        text = None if cut_off(output) or _UNREAD_STREAM.fullmatch(output) else as_text(output)
+        text = None if cut_off(output) or _REPR.fullmatch(output) else as_text(output)
     elif isinstance(output, list):
         text = last(messages(output), ASSISTANT)
     else:
@@ -299,12 +310,27 @@ _QUESTION_DEPTH: Final = 5
 
 
 def question(trace: Trace) -> str | None:
-    """The question of a request; None where no span has one."""
+    """The question of a request; None where no span has one.
+
+    What the first model call was asked counts only where no other span has it: a prompt often has the documents in it.
+    """
     for span in _question_spans(trace):
         for text in _questions_of(span):
             if text:
                 return text
-    return None
+    first_call = min(trace.calls, key=lambda span: span.start_ns, default=None)
+    return None if first_call is None else _first_of_turn(input_messages(first_call))
+
+
+def _first_of_turn(conversation: list[Message]) -> str | None:
+    """The first text of a user after the last one of the assistant: what comes before belongs to earlier turns."""
+    text = None
+    for entry in reversed(conversation):
+        if entry.role == ASSISTANT and text is not None:
+            break
+        if entry.role == USER and entry.text:
+            text = entry.text
+    return text
 
 
 def _question_spans(trace: Trace) -> list[Span]:

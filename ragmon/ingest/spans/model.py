@@ -25,10 +25,14 @@ OWN_SCOPE: Final = "ragmon"
 """The scope name of ragmon's own spans."""
 NOT_RAG: Final = "not_rag"
 """The reason for a request without a record: no retrieval, no model call, and no root span of ragmon."""
+UNKNOWN_CONVENTION: Final = "unknown_convention"
+"""The reason for a request without a record whose spans tell of a model or a retrieval in words that are not read."""
 ATTRIBUTES_DROPPED: Final = "attributes_dropped"
 """The reason for an unknown field: a limit removed attributes or events of the span, so its lists may be incomplete."""
 CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 """The reason for an unknown field: the instrumentation was not configured to record it, or redacted it."""
+NOT_UNDERSTOOD: Final = "not_understood"
+"""The reason for an unknown field: spans carry texts where it would be, in a form that is not read."""
 NO_RETRIEVAL: Final = "no_retrieval"
 """The reason for unknown ids: no span is a retrieval."""
 
@@ -96,11 +100,13 @@ class Mapped(NamedTuple):
         reason: The reason for no record; "" where there is one.
         missing: The reason why a field of the record is unknown or cut, by field: `q`, `retrieved_ids`,
             `candidate_ids`, `answer_json`, `latency_ms.total` and its stages.
+        scope: The name of the instrumentation whose convention is not known, where that is the reason.
     """
 
     record: Record | None
     reason: str = ""
     missing: Mapping[str, str] = _NONE
+    scope: str = ""
 
 
 def from_sdk_span(span: Any) -> Span:

@@ -16,15 +16,16 @@ from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import bounded
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
+from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import DocumentReader, SpanDocuments
 from ragmon.ingest.spans.fields import judge_scores
 from ragmon.ingest.spans.messages import answer, numeric_citations, question
 from ragmon.ingest.spans.model import (
-    ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
     NOT_RAG,
     OWN_SCOPE,
+    UNKNOWN_CONVENTION,
     Mapped,
     Merge,
     Path,
@@ -32,8 +33,8 @@ from ragmon.ingest.spans.model import (
     Span,
     Trace,
 )
+from ragmon.ingest.spans.reasons import INPUT, OUTPUT, unknown_scope, why_no_text
 from ragmon.ingest.spans.retrieval import Retrievals, Retrieved, ids_of, scores_of, texts_of
-from ragmon.ingest.spans.values import too_long
 
 _TRUNCATED: Final = "cut"
 """How a streamed call ended whose output was longer than ragmon keeps; other spans may hold the whole answer."""
@@ -59,7 +60,8 @@ def fill(
         content_hash: As for `to_record`.
         merge: As for `to_record`.
     """
-    trace = Trace(span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
+    others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
+    trace = Trace(translated(others))
     if not trace.is_rag:
         return record
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
@@ -147,7 +149,7 @@ def per_request(spans: Iterable[Span]) -> list[Trace]:
         workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
         whole.
     """
-    trace = Trace(spans)
+    trace = Trace(translated(spans))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if roots:
         return [trace] if len(roots) == 1 else _split_by_roots(roots, trace)
@@ -223,7 +225,8 @@ def to_record(
     """Convert the spans of one request to a record.
 
     A root span of ragmon is the whole record; the other spans fill its unknown fields. Without one, the record is read
-    from the spans of other instrumentations: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens.
+    from the spans of other instrumentations: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens,
+    and the tracers that `ragmon.ingest.spans.conventions` translates.
 
     Args:
         spans: All of the request's spans, in any order, or an element of the result of `per_request`.
@@ -242,7 +245,7 @@ def to_record(
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
-    trace = spans if isinstance(spans, Trace) else Trace(spans)
+    trace = spans if isinstance(spans, Trace) else Trace(translated(spans))
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
@@ -251,7 +254,8 @@ def to_record(
         filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
         return Mapped(*_bounded(filled))
     if not trace.is_rag:
-        return Mapped(None, NOT_RAG)
+        scope = unknown_scope(trace.spans)
+        return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
     error_type, ids = fields.error(trace), ids_of(retrieved.final)
     record = Record(
@@ -334,12 +338,12 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
     """The reasons why fields of a record are unknown."""
     reasons = {}
     if record.q is None:
-        reasons["q"] = _why_no_text(trace)
+        reasons["q"] = why_no_text(trace, INPUT)
     if record.retrieved_ids is None and documents.reason:
         reasons["retrieved_ids"] = documents.reason
     if record.answer_json is None and record.error is None:
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
-        reasons["answer_json"] = _why_no_text(trace) if answering_spans else constants.NO_ANSWER
+        reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
     if CONTENT_NOT_CAPTURED in reasons.values():
         capture_hints.instrumentations.put(str(record.trace_id), _instrumentation(trace))
     return reasons
@@ -352,11 +356,3 @@ def _instrumentation(trace: Trace) -> str:
             if key in span.attributes:
                 return family
     return trace.spans[0].scope[:_LONGEST_SCOPE]
-
-
-def _why_no_text(trace: Trace) -> str:
-    """The reason why the question or the answer of a request is unknown."""
-    if any(span.dropped for span in trace.tops):
-        return ATTRIBUTES_DROPPED
-    values = (value for span in trace.spans for _, value in span.attributes.items())
-    return constants.OVERSIZE if any(map(too_long, values)) else CONTENT_NOT_CAPTURED

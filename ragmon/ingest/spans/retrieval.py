@@ -9,6 +9,7 @@ import msgspec
 
 from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, IdLookup, SpanDocuments
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, TOO_MANY_STEPS, Merge, Role, Span, Trace
+from ragmon.ingest.spans.reasons import OUTPUT, unread
 
 RRF_K: Final = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009)."""
@@ -143,11 +144,11 @@ class Retrievals:
             if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
         elif not inner_lists and not span.failed:
-            self._current.append(SpanDocuments(None, CONTENT_NOT_CAPTURED))
+            self._current.append(SpanDocuments(None, unread([span], OUTPUT)))
 
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
-        reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, CONTENT_NOT_CAPTURED))
+        reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
         given = self._naming.complete(self._reader.reranker_input(span) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)

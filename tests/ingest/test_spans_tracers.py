@@ -1,0 +1,268 @@
+"""Tracers with words of their own: Haystack's, the AI SDK's, MLflow's and Langfuse's; and messages in events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ragmon.core import semconv
+from ragmon.core.record import Answer
+from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_RAG, NOT_UNDERSTOOD, UNKNOWN_CONVENTION
+from tests.support.recorded_spans import made
+
+Q = "Who ruled Normandy?"
+CHAIN, LLM = {semconv.SPAN_KIND: semconv.CHAIN}, {semconv.SPAN_KIND: semconv.LLM}
+
+
+def component(type_, given=None, returned=None, **fields):
+    attributes = {"haystack.component.name": type_.lower(), "haystack.component.type": type_}
+    data = {"haystack.component.input": given, "haystack.component.output": returned}
+    written = {key: json.dumps(value) for key, value in data.items() if value is not None}
+    return made(attributes | written, name="haystack.component.run", scope="haystack", **fields)
+
+
+def documents(*names):
+    return [{"id": name, "content": f"text {name}", "score": 0.5, "page": name, "blob": None} for name in names]
+
+
+def retriever(*names, type_="InMemoryBM25Retriever", **fields):
+    return component(type_, {"query": Q, "top_k": None}, {"documents": documents(*names)}, **fields)
+
+
+class TestHaystack:
+    def test_metadata_beside_the_document_may_be_its_id(self):
+        retrieved = retriever("a", "b")
+        assert to_record([retrieved]).record.retrieved_ids == ["a", "b"]
+        assert to_record([retrieved], id_from=("metadata", "page")).record.retrieved_ids == ["a", "b"]
+        assert to_record([retrieved]).record.scores == [0.5, 0.5]
+
+    @pytest.mark.parametrize("type_", ["TransformersSimilarityRanker", "DocumentJoiner"])
+    def test_what_a_ranker_or_joiner_returns_is_final(self, type_):
+        given = [documents("a", "b"), documents("c")] if type_ == "DocumentJoiner" else documents("a", "b", "c")
+        reranked = component(type_, {"documents": given}, {"documents": documents("c", "a")}, start=4, end=5)
+        record = to_record([retriever("a", "b", end=1), retriever("c", start=2, end=3), reranked]).record
+        assert (record.retrieved_ids, sorted(record.candidate_ids)) == (["c", "a"], ["a", "b", "c"])
+
+    def test_a_component_of_the_application_that_answers_a_query_with_documents(self):
+        assert to_record([retriever("a", type_="OurSearch")]).record.retrieved_ids == ["a"]
+
+    def test_indexing_is_no_request(self):
+        splitter = component("DocumentSplitter", {"documents": documents("a")}, {"documents": documents("a", "b")})
+        embedder = component("OpenAIDocumentEmbedder", {"documents": documents("a")}, {"meta": {"model": "e"}})
+        whole = made({"haystack.pipeline.input_data": "{}"}, name="haystack.pipeline.run", scope="haystack")
+        assert to_record([whole, splitter, embedder]).reason == NOT_RAG
+
+    def test_content_that_is_switched_off_is_named(self):
+        whole = made(name="haystack.pipeline.run", end=9)
+        spans = [component("InMemoryBM25Retriever", parent=whole), component("OpenAIGenerator", parent=whole)]
+        mapped = to_record([whole, *spans])
+        assert mapped.missing == dict.fromkeys(("q", "retrieved_ids", "answer_json"), CONTENT_NOT_CAPTURED)
+
+    def test_replies_as_text(self):
+        call = component("HuggingFaceLocalGenerator", {"prompt": Q}, {"replies": ["Rollo"], "meta": [{"model": "m"}]})
+        assert to_record([call]).record.answer_json == Answer(claim="Rollo")
+
+    def test_an_agent(self):
+        messages = [{"role": "user", "content": [{"text": Q}]}]
+        reply = {"role": "assistant", "content": [{"text": "Rollo"}]}
+        agent = {"haystack.agent.input": {"messages": messages}, "haystack.agent.output": {"messages": [reply]}}
+        outer = made({key: json.dumps(value) for key, value in agent.items()}, name="haystack.agent.run", end=9)
+        step = {"haystack.agent.step.llm.output": json.dumps({"replies": [reply]})}
+        record = to_record([outer, made(step, name="haystack.agent.step.llm", parent=outer)]).record
+        assert (record.q, record.answer_json.claim) == (Q, "Rollo")
+
+
+class TestAiSdk:
+    def request(self, operation, **attributes):
+        named = {f"ai.{name.replace('__', '.')}": value for name, value in attributes.items()}
+        return {"ai.operationId": operation, **named}
+
+    def test_a_conversation(self):
+        messages = [
+            {"role": "user", "content": "Before?"},
+            {"role": "assistant", "content": "Before."},
+            {"role": "user", "content": [{"type": "text", "text": Q}]},
+        ]
+        prompt = json.dumps({"messages": messages})
+        whole = made(self.request("ai.streamText", prompt=prompt, response__text="Rollo"), end=9)
+        call = made(self.request("ai.streamText.doStream", model__id="m", response__text="Rollo"), parent=whole)
+        record = to_record([whole, call]).record
+        assert (record.q, record.answer_json.claim) == (Q, "Rollo")
+        assert record.latency_ms.generate == 1000
+
+    def test_an_object_as_the_answer(self):
+        answer = json.dumps({"claim": "Rollo", "citations": ["a"]})
+        whole = made(self.request("ai.generateObject", prompt=json.dumps({"prompt": Q}), response__object=answer))
+        call = made(self.request("ai.generateObject.doGenerate", response__object=answer), parent=whole)
+        assert to_record([whole, call]).record.answer_json == Answer("Rollo", ["a"])
+
+    def test_embedding_is_no_request(self):
+        whole = made(self.request("ai.embed", value='"text"', model__id="text-model"), scope="ai", name="ai.embed")
+        assert to_record([whole]).reason == NOT_RAG
+
+    def test_recorded_without_inputs_and_outputs(self):
+        whole = made(self.request("ai.generateText", telemetry__metadata__sessionId="s"), end=9)
+        mapped = to_record([whole, made(self.request("ai.generateText.doGenerate"), parent=whole)])
+        expected = dict.fromkeys(("q", "answer_json"), CONTENT_NOT_CAPTURED) | {"retrieved_ids": NO_RETRIEVAL}
+        assert (mapped.record.session, mapped.missing) == ("s", expected)
+
+
+class TestPlatforms:
+    @pytest.mark.parametrize("returned", [{"content": "Rollo", "role": "assistant"}, "Rollo"])
+    def test_a_generation_of_langfuse_alone(self, returned):
+        text = returned if isinstance(returned, str) else json.dumps(returned)
+        call = made(
+            {
+                "langfuse.observation.type": "generation",
+                "langfuse.observation.input": json.dumps([{"role": "user", "content": Q}]),
+                "langfuse.observation.output": text,
+                "session.id": "s",
+            }
+        )
+        record = to_record([call]).record
+        assert (record.q, record.answer_json, record.session) == (Q, Answer("Rollo"), "s")
+
+    def test_a_decorated_function_around_a_generation_is_the_request(self):
+        """Langfuse's decorator makes spans of no kind."""
+        whole = made(
+            {
+                "langfuse.observation.type": "span",
+                "langfuse.trace.name": "support",
+                "langfuse.observation.input": json.dumps({"args": [Q], "kwargs": {}}),
+                "langfuse.observation.output": json.dumps({"answer": "Rollo", "citations": ["a"]}),
+            },
+            end=9,
+        )
+        call = made({"langfuse.observation.type": "generation"}, parent=whole)
+        record = to_record([whole, call]).record
+        assert (record.q, record.answer_json, record.pipeline) == (Q, Answer("Rollo", ["a"]), "support")
+
+    def test_texts_that_mlflow_writes_as_json(self):
+        def typed(kind, given, returned):
+            values = {"mlflow.spanType": kind, "mlflow.spanInputs": given, "mlflow.spanOutputs": returned}
+            return {key: json.dumps(value) for key, value in values.items()}
+
+        found = [{"page_content": "text", "metadata": {"doc_uri": "a"}, "id": None}]
+        search = made(typed("RETRIEVER", {"query": Q}, found))
+        call = made(typed("LLM", "Say who.", "Rollo"), start=2)
+        record = to_record([search, call], id_from=("metadata", "doc_uri")).record
+        assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
+
+    def test_an_embedding_is_no_request(self):
+        assert to_record([made({"mlflow.spanType": '"EMBEDDING"', "mlflow.llm.model": '"m"'})]).reason == NOT_RAG
+
+
+class TestEvents:
+    def test_one_event_for_each_message(self):
+        events = [
+            Event("gen_ai.system.message", {"content": "Be brief."}),
+            Event("gen_ai.user.message", {"content": json.dumps([{"text": Q}])}),
+            Event("gen_ai.choice", {"finish_reason": "stop", "message": json.dumps([{"text": "Rollo"}])}),
+        ]
+        record = to_record([made({semconv.OPERATION: "chat"}, events=events)]).record
+        assert (record.q, record.answer_json) == (Q, Answer("Rollo"))
+
+    def test_text_that_is_json_is_the_answer_itself(self):
+        answer = {"claim": "Rollo", "citations": ["a"]}
+        for written in (json.dumps(answer), json.dumps({"role": "assistant", "content": json.dumps(answer)})):
+            events = [Event("gen_ai.choice", {"message": written})]
+            record = to_record([made({semconv.OPERATION: "chat"}, events=events)]).record
+            assert record.answer_json == Answer("Rollo", ["a"])
+
+    @pytest.mark.parametrize("written", [json.dumps, lambda value: value])
+    def test_one_event_with_all_messages(self, written):
+        def message(role, text):
+            return [{"role": role, "parts": [{"type": "text", "content": text}]}]
+
+        details = {
+            semconv.INPUT_MESSAGES: written(message("user", Q)),
+            semconv.OUTPUT_MESSAGES: written(message("assistant", "Rollo")),
+        }
+        events = [Event(semconv.INFERENCE_DETAILS, details)]
+        record = to_record([made({semconv.OPERATION: "chat"}, events=events)]).record
+        assert (record.q, record.answer_json) == (Q, Answer("Rollo"))
+
+    def test_messages_on_the_span_itself_come_first(self):
+        own = {semconv.OPERATION: "chat", semconv.OUTPUT_MESSAGES: [{"role": "assistant", "content": "Rollo"}]}
+        events = [Event("gen_ai.choice", {"message": '{"content": "cut"}'})]
+        assert to_record([made(own, events=events)]).record.answer_json == Answer("Rollo")
+
+
+def test_the_model_is_the_assistant():
+    """Google's name of the role."""
+    call = made(LLM | {"llm.output_messages.0.message.role": "model", "llm.output_messages.0.message.content": "Rollo"})
+    assert to_record([call]).record.answer_json == Answer("Rollo")
+
+
+REPRS = [
+    "ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text='not in context')], _meta={})",
+    "Response(response='Rollo', source_nodes=[NodeWithScore(node=TextNode(id_='a'))], metadata={})",
+    "content='Rollo' additional_kwargs={} response_metadata={'model': 'm'}",
+    "<openai.Stream object at 0x7f2b3c4d5e6f>",
+]
+
+
+@pytest.mark.parametrize("written", REPRS)
+def test_the_repr_of_an_object_is_no_answer(written):
+    for output in (written, json.dumps({"llm": {"replies": [written]}}), json.dumps({"answer": written})):
+        chain = made(CHAIN | {semconv.OUTPUT_VALUE: output}, end=9)
+        message = {"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "Rollo"}
+        assert to_record([chain, made(LLM | message, parent=chain)]).record.answer_json == Answer("Rollo")
+        mapped = to_record([chain, made(LLM, parent=chain)])
+        assert (mapped.record.answer_json, mapped.missing["answer_json"]) == (None, NOT_UNDERSTOOD)
+
+
+@pytest.mark.parametrize("text", ["Rollo (911).", "f(x=1) = 2", "See Rollo(n=1) and others", "content='a' is set"])
+def test_text_with_code_in_it_is_an_answer(text):
+    assert to_record([made(LLM | {semconv.OUTPUT_VALUE: text})]).record.answer_json == Answer(text)
+
+
+class TestUnknownConventions:
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {"acme.llm.model_name": "m"},
+            {"gen_ai.request.model": "m"},
+            {"acme.span.kind": "retriever"},
+            {"gen_ai.operation.name": "rag"},
+        ],
+    )
+    def test_a_model_or_retrieval_in_words_that_are_not_read_names_its_scope(self, attributes):
+        mapped = to_record([made({"http.route": "/ask"}, scope="web"), made(attributes, scope="acme.tracing")])
+        assert (mapped.record, mapped.reason, mapped.scope) == (None, UNKNOWN_CONVENTION, "acme.tracing")
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {"http.request.method": "GET", "url.query": "q=chat"},
+            {"db.query.text": "SELECT model FROM cars"},
+            {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m"},
+            {"acme.embedding.model": "m"},
+            {semconv.SPAN_KIND: "EMBEDDING", "embedding.model_name": "m"},
+            {"messaging.operation.name": "completion"},
+        ],
+    )
+    def test_a_trace_without_either_is_not_rag(self, attributes):
+        name = "embed" if "acme.embedding.model" in attributes else "a span"
+        mapped = to_record([made(attributes, name=name, scope="acme")])
+        assert (mapped.record, mapped.reason, mapped.scope) == (None, NOT_RAG, "")
+
+
+class TestHonestReasons:
+    def test_texts_in_a_place_that_is_not_read_are_not_understood(self):
+        whole = made(CHAIN | {"acme.request.question": Q}, end=9)
+        call = made(LLM | {"acme.completion.text": "Rollo"}, parent=whole)
+        missing = to_record([whole, call]).missing
+        assert (missing["q"], missing["answer_json"]) == (NOT_UNDERSTOOD, NOT_UNDERSTOOD)
+
+    def test_a_question_says_nothing_of_the_answer(self):
+        whole = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=9)
+        assert to_record([whole, made(LLM, parent=whole)]).missing["answer_json"] == CONTENT_NOT_CAPTURED
+
+    def test_documents_in_a_form_that_is_not_read(self):
+        search = made({semconv.SPAN_KIND: semconv.RETRIEVER, "input.value": Q, "acme.results": "1. Rollo"})
+        silent = made({semconv.SPAN_KIND: semconv.RETRIEVER, "input.value": Q})
+        assert to_record([search]).missing["retrieved_ids"] == NOT_UNDERSTOOD
+        assert to_record([silent]).missing["retrieved_ids"] == CONTENT_NOT_CAPTURED
