@@ -299,7 +299,7 @@ def test_logs_are_taken_and_said_to_be_unread(consumer, port, channel):
     assert (code, partial.rejected_log_records) == (CODE.OK, 3)
     assert partial.error_message == "ragmon reads traces and metrics; logs are not read"
     assert call(channel(port), b"\xff", path=LOGS)[0] is CODE.INVALID_ARGUMENT
-    assert (consumer.taken, consumer.refused) == ([], {"malformed_protobuf": 1})
+    assert (consumer.taken, consumer.refused) == ([], {"malformed_protobuf": 1, "logs_not_read": 1})
 
 
 def test_metadata_has_sixteen_kibibytes(port, channel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import http.client
 import json
@@ -339,6 +340,10 @@ def test_with_a_token_the_server_may_have_a_name_but_pages_are_refused_all_the_s
     assert status(port, "/v1/traces", Origin="https://ragmon.example", **known) == 403
 
 
+def basic(user, password):
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"),
@@ -351,6 +356,12 @@ def test_with_a_token_the_server_may_have_a_name_but_pages_are_refused_all_the_s
         ("Bearer", 401),
         ("sesame", 401),
         ("Basic sesame", 401),
+        (basic("any", "sesame"), 200),
+        (basic("", "sesame"), 200),
+        (basic("sesame", ""), 401),
+        (basic("sesame", "sesame2"), 401),
+        ("Basic \xe9", 401),
+        ("Basic", 401),
         ("Bearer s\xe9same", 401),
         (None, 401),
     ],
@@ -672,7 +683,7 @@ def test_logs_are_taken_and_said_to_be_unread(consumer, port, kind, coding):
     assert (found, headers["Content-Type"]) == (200, kind)
     assert read.partial_success.rejected_log_records == 6
     assert read.partial_success.error_message == "ragmon reads traces and metrics; logs are not read"
-    assert (consumer.taken, consumer.refused) == ([], {})
+    assert (consumer.taken, consumer.refused) == ([], {"logs_not_read": 1})
 
 
 @pytest.mark.parametrize(
@@ -689,18 +700,19 @@ def test_what_are_no_logs_is_refused(port, kind, body, expected):
     assert status(port, "/v1/logs", body, kind) == expected
 
 
-def test_without_records_nothing_is_rejected(port):
+def test_without_records_nothing_is_rejected(consumer, port):
     assert post(port, "/v1/logs", b"")[2] == b""
     assert json.loads(post(port, "/v1/logs", b"{}", JSON)[2]) == {}
+    assert consumer.refused == {}
 
 
 def test_langfuses_path_is_one_for_traces(consumer, opened):
-    """Its exporters sign with Basic: where a token is set they need a header of their own."""
+    """Its exporters sign with Basic: the secret key is the token."""
     port, path = opened(token="sesame"), "/api/public/otel/v1/traces"
-    assert status(port, path, b"spans", Authorization="Bearer sesame") == 200
-    found, headers, body = post(port, path, b"spans", Authorization="Basic cGs6c2s=")
+    assert status(port, path, b"spans", Authorization=basic("pk-lf-any", "sesame")) == 200
+    found, headers, body = post(port, path, b"spans", Authorization=basic("pk-lf-any", "sk-lf-another"))
     assert (found, headers["Content-Type"]) == (401, PROTOBUF)
-    assert "Authorization: Bearer" in Status.FromString(body).message
+    assert "Basic with that as password" in Status.FromString(body).message
     assert consumer.taken == [("traces", b"spans", Encoding.PROTOBUF)]
 
 

@@ -1,4 +1,4 @@
-"""A model behind OpenAI's chat API on loopback that gives one answer to everything, streamed where that is asked for."""
+"""A model behind OpenAI's chat API on loopback that gives one answer to everything, streamed where that is asked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def serve(answer):
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format, *args):
+        def log_message(self, *_):
             """Write nothing: standard error is for what goes wrong."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -61,9 +61,9 @@ def main():
     for case, answer in (("invoke", ANSWER), ("refusal", REFUSAL)):
         made = pipeline(answer)
         forget()
-        documents, answer = ask(made)
+        documents, text = ask(made)
         contexts = [document.content for document in documents]
-        report(case, [document.id for document in documents], answer, contexts=contexts)
+        report(case, [document.id for document in documents], text, contexts=contexts)
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ class _WritePort:
     def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
         """The function that accepts exports of a signal."""
         if signal is LOGS:
-            return reject_logs
+            return partial(reject_logs, self._consumer.refuse)
         return self._consumer.traces if signal is TRACES else self._consumer.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:

@@ -5,10 +5,12 @@ OTLP logs are rejected here: some SDKs send logs to where spans go, and log an e
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +44,8 @@ from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.server.receiver.limits import IDENTITY, encodings
 
 _MESSAGE: Final = "ragmon reads traces and metrics; logs are not read"
+LOGS_NOT_READ: Final = "logs_not_read"
+"""The reason for a request with logs, which is answered without an error."""
 
 
 class _Scope(msgspec.Struct, rename="camel"):
@@ -56,17 +60,20 @@ class _Export(msgspec.Struct, rename="camel"):
     resource_logs: list[_Resource] | None = None
 
 
-def reject_logs(body: bytes, encoding: Encoding) -> Future[ExportResult]:
+def reject_logs(refuse: Callable[[str], None], body: bytes, encoding: Encoding) -> Future[ExportResult]:
     """Reject all records of an `ExportLogsServiceRequest`, as a partial success.
 
     Args:
+        refuse: Counts a request with records, by the reason.
         body: The request.
         encoding: Its encoding.
 
     Raises:
         HTTPError: It is not such a request (400), or has too many records (413).
 
-    >>> reject_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
+    >>> body = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}'
+    >>> reject_logs(print, body, Encoding.JSON).result().rejected
+    logs_not_read
     2
     """
     if batch.exceeds_limits(body, batch.LOGS, json=encoding is Encoding.JSON):
@@ -74,6 +81,8 @@ def reject_logs(body: bytes, encoding: Encoding) -> Future[ExportResult]:
             413, constants.OVERSIZE, f"it holds more than {batch.MAX_MESSAGES} messages", hint="send less at once"
         )
     count = _count_json(body) if encoding is Encoding.JSON else _count_protobuf(body)
+    if count:
+        refuse(LOGS_NOT_READ)
     done: Future[ExportResult] = Future()
     done.set_result(ExportResult(count, _MESSAGE if count else ""))
     return done
@@ -99,10 +108,11 @@ def _count_protobuf(body: bytes) -> int:
 PROTOBUF: Final = "application/x-protobuf"
 FORMS: Final = {PROTOBUF: Encoding.PROTOBUF, JSON: Encoding.JSON}
 _BEARER: Final = b"bearer"
+_BASIC: Final = b"basic"
 
 
 def authorise(given: bytes, token: str | None) -> None:
-    """Check the bearer token of a request.
+    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send.
 
     Args:
         given: The `Authorization` of the request; empty if there is none.
@@ -115,9 +125,22 @@ def authorise(given: bytes, token: str | None) -> None:
         return
     scheme, _, credential = given.partition(b" ")
     # The comparison takes the same time for any value, so its time reveals nothing about the token.
-    if scheme.lower() != _BEARER or not hmac.compare_digest(credential.strip(), token.encode()):
-        hint = "Authorization: Bearer, and what is in the file of `[serve] token_file`"
+    given_token = credential.strip() if scheme.lower() == _BEARER else _password(scheme, credential)
+    if not hmac.compare_digest(given_token, token.encode()):
+        hint = (
+            "Authorization: Bearer, and what is in the file of `[serve] token_file`, or that as the password of Basic"
+        )
         raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
+
+
+def _password(scheme: bytes, credential: bytes) -> bytes:
+    """The password in the credential of Basic, RFC 7617; empty where there is none."""
+    if scheme.lower() != _BASIC:
+        return b""
+    try:
+        return base64.b64decode(credential.strip(), validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
 
 
 def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
