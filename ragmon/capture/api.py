@@ -128,6 +128,8 @@ def record(
     index_hash: str | None = None,
     build: str | None = None,
     session: str | None = None,
+    model: str | None = None,
+    user: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> None:
     """Add fields to the record of the running call.
@@ -145,6 +147,8 @@ def record(
         index_hash: The version of the index.
         build: The version of the application.
         session: The conversation's id.
+        model: The model that answers, where no span tells it.
+        user: Who asks; redacted before it leaves the process, unless `[capture] content` is `full`.
         tags: Key-value pairs by which results can be sliced.
     """
     call = runtime.current_call("record")
@@ -159,6 +163,8 @@ def record(
         "index_hash": index_hash,
         "build": build,
         "session": session,
+        "model": model,
+        "user": user,
         "tags": tags,
     }
     fields = call.fields

@@ -112,6 +112,10 @@ def _id_of(document: Any, id_from: Path | None) -> str | None:
     return None
 
 
+_NAME_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+"""The members of a result that are names."""
+
+
 def as_id(value: Any) -> str | None:
     """An id as text, from a string, an integer or a UUID; None for all other types.
 
@@ -249,7 +253,7 @@ def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
         "retrieved": _first_member(result, _ID_LIST_FIELDS),
         "documents": documents if documents is not None else look_up(result, ("retrieval", "topk")),
         "candidates": _first_member(result, _CANDIDATE_FIELDS),
-        **{name: as_id(member(result, name)) for name in ("qid", "index_hash", "build", "session")},
+        **{name: as_id(member(result, name)) for name in _NAME_FIELDS},
     }
     return {field: value for field, value in fields.items() if value is not None}
 
@@ -333,6 +337,8 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         index_hash=as_id(fields.get("index_hash")),
         build=as_id(fields.get("build")) or build,
         session=as_id(fields.get("session")),
+        model=as_id(fields.get("model")),
+        user=as_id(fields.get("user")),
         sampling=_sampling(call),
         partial=not call.detailed or call.ending is not None,
         ended=call.ending,

@@ -28,6 +28,8 @@ FIELDS: Final = (
     "index_hash",
     "build",
     "session",
+    "model",
+    "user",
     "tags",
 )
 """The fields `extract` may return; `ragmon.record` takes the same names."""

@@ -5,13 +5,15 @@
 | q, claim, contexts | dropped | dropped | redacted | unchanged |
 | citations of documents that were not retrieved, tags, error | redacted | redacted | redacted | unchanged |
 | qid, session | unchanged | unchanged | redacted, or hashed if there is a key | unchanged |
-| ids of documents, index and build, times, scores, the names of tags | unchanged | unchanged | unchanged | unchanged |
+| user | redacted, or hashed if there is a key | the same | the same | unchanged |
+| ids of documents, index, build, model, times, scores, names of tags | unchanged | unchanged | unchanged | unchanged |
 | facts: lengths, decisions, measured scores | yes | yes | if redaction changed a text | no |
 | facts: hash of the question | with a key | yes | if redaction changed a text, with a key | no |
 | facts: hashes of claim and contexts | no | yes | no | no |
 
 A citation of a document that was not retrieved is the model's own text. Ids belong to the application: if an id
-contains user input, as a session id may, choose `redacted`. A document's id is compared with gold, so it is never
+contains user input, as a session id may, choose `redacted`. What names the user is personal data wherever it is no
+opaque id, and spans bring it without being asked. A document's id is compared with gold, so it is never
 changed.
 """
 
@@ -53,14 +55,16 @@ class _Treatment(NamedTuple):
         text: For q, claim and contexts.
         label: For tags, the error and citations of documents that were not retrieved.
         name: For qid and session.
+        user: For the user.
     """
 
     text: Callable[[str], str] | None
     label: Callable[[str], str | None]
     name: Callable[[str], str | None]
+    user: Callable[[str], str | None]
 
 
-_WITHHOLD: Final = _Treatment(text=None, label=lambda _: None, name=lambda _: None)
+_WITHHOLD: Final = _Treatment(text=None, label=lambda _: None, name=lambda _: None, user=lambda _: None)
 
 
 class _NoTextError(TypeError):
@@ -71,7 +75,7 @@ class _NoTextError(TypeError):
 class Redaction:
     """The redaction policy of one pipeline (see the module's table).
 
-    If a redactor fails, the record is sent without text, tags, qid and session, and counted in `failed`.
+    If a redactor fails, the record is sent without text, tags, qid, session and user, and counted in `failed`.
 
     Args:
         content: Policy of user traffic.
@@ -149,8 +153,9 @@ class Redaction:
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
-            return _Treatment(text=self._redact_text, label=self._redact_text, name=self._redact_name)
-        return _Treatment(text=None, label=self._redact_text, name=lambda name: name)
+            name = self._redact_name
+            return _Treatment(text=self._redact_text, label=self._redact_text, name=name, user=name)
+        return _Treatment(text=None, label=self._redact_text, name=lambda name: name, user=self._redact_name)
 
     def _redact_text(self, text: str) -> str:
         """A text without the personal data that the detectors and the application's redactors find."""
@@ -270,6 +275,7 @@ def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Reco
         answer_json=answer,
         error=(treatment.label(record.error) or WITHHELD) if record.error else record.error,
         session=None if record.session is None else treatment.name(record.session),
+        user=None if record.user is None else treatment.user(record.user),
         tags=_tags(record.tags, treatment),
     )
 

@@ -24,7 +24,8 @@ from ragmon.core.log import error_location, warn_once
 from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.spans import Merge, per_request, to_record
-from ragmon.ingest.spans.model import Trace, from_sdk_span, resource
+from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace, from_sdk_span, resource
+from ragmon.ingest.spans.reasons import count_scope
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
 ORPHAN: Final = "orphan"
@@ -202,6 +203,7 @@ class RequestAssembler:
         """Reset in a forked child."""
         self.gathering = SpanBuffer(self._settings.limits)
         self.ignored: Counter[str] = Counter()
+        self.scopes: dict[str, int] = {}
 
     def sweep(self, asked: bool = False) -> None:
         """Convert and submit finished requests, in the worker's thread.
@@ -244,6 +246,8 @@ class RequestAssembler:
         )
         if result.record is None:
             self.ignored[result.reason] += 1
+            if result.reason == UNKNOWN_CONVENTION:
+                count_scope(self.scopes, result.scope)
             return
         record = self._with_sampling(result.record, request)
         if record is not None:

@@ -108,6 +108,7 @@ class ServerStatus(msgspec.Struct):
         journal: The state of the journal.
         builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
         captured: What was captured of each pipeline and source.
+        unknown_conventions: Requests that are not read, by the name of their instrumentation.
     """
 
     version: str
@@ -121,6 +122,7 @@ class ServerStatus(msgspec.Struct):
     journal: JournalStatus = msgspec.field(default_factory=JournalStatus)
     builds: list[tuple[str, str, str]] = []
     captured: list[CaptureReport] = []
+    unknown_conventions: dict[str, int] = {}
 
 
 def parse_server_url(text: str) -> Url:

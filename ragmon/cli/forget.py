@@ -1,4 +1,4 @@
-"""`ragmon forget`: erase a trace, or all records with a tag, from a journal."""
+"""`ragmon forget`: erase a trace, or all records with a tag or of a user, from a journal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 @click.command()
 @click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
 @click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
+@click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
 @click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
 @config_option
-def forget(trace: str | None, tag: str | None, state_dir: str | None, config: str | None) -> int:
-    """Take a trace, or all records with a tag, out of a server's journal and off the disk.
+def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str | None, config: str | None) -> int:
+    """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk.
 
     Records, labels, what saved states tell of them, waiting spans and failures go. What was counted stays: counts hold
     no text. Keys and ids of traces stay until they expire, so that a producer that sends twice brings nothing back.
@@ -34,22 +35,26 @@ def forget(trace: str | None, tag: str | None, state_dir: str | None, config: st
 
     Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
     """
-    parsed_tag = _parse_target(trace, tag)
+    parsed_tag = _parse_target(trace, tag, user)
     folder = Path(state_dir or load(config).serve.state_dir)
-    erasure = take_out(folder, trace=trace, tag=parsed_tag)
+    erasure = take_out(folder, trace=trace, tag=parsed_tag, user=user)
     for line in _report_lines(erasure):
         click.echo(printable_line(line))
     return 0
 
 
-def _parse_target(trace: str | None, tag: str | None) -> tuple[str, str] | None:
-    """Check that either a trace or a tag is given; return the name and value of the tag, None for a trace.
+def _parse_target(trace: str | None, tag: str | None, user: str | None) -> tuple[str, str] | None:
+    """Check that one of a trace, a tag and a user is given; return the name and value of the tag, else None.
 
     Raises:
-        RagmonError: Neither or both are given, or one is malformed.
+        RagmonError: None or several are given, or one is malformed.
     """
-    if (trace is None) is (tag is None):
-        raise RagmonError("what is to be forgotten?", hint="--trace ID or --tag NAME=VALUE, one of them")
+    if [trace, tag, user].count(None) != 2:
+        raise RagmonError("what is to be forgotten?", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them")
+    if user is not None:
+        if not user:
+            raise RagmonError("--user names nobody", hint="--user ada, as the records have it")
+        return None
     if trace is not None:
         if not _TRACE.fullmatch(trace):
             raise RagmonError(f"--trace is no trace id: {shorten(trace)}", hint="32 hex digits, without dashes")

@@ -30,7 +30,9 @@ from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import nearest
 from ragmon.metrics.grounding import Groundedness
 
-RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
+RECORD_FIELDS: Final = (
+    *("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "model", "user", "tags"),
+)
 """The fields that can be read from a reply; `ragmon.record` takes the same names."""
 
 

@@ -133,6 +133,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         index_hash: The version of the index that was searched.
         build: The version of the application.
         session: The conversation the request belongs to.
+        model: The model that answered.
+        user: Who asked: personal data.
         sampling: The sampling decision; None: everything was kept.
         facts: Facts about text that was not exported.
         partial: Kept for its outcome: fields that are set inside the call are unknown, not false.
@@ -174,6 +176,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     measures: dict[str, float] | None = None
     matched: str | None = None
     probe: bool | None = None  # older logs have it instead of a source
+    model: str | None = None
+    user: str | None = None
 
 
 class Totals(msgspec.Struct, kw_only=True):

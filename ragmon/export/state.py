@@ -66,6 +66,7 @@ class SdkStats:
         spans: Spans of the application's tracer that belong to no record, by reason.
         labels: Labels that were lost before they were stored, by reason.
         judged: Requests selected for judges, by judge and result.
+        scopes: Requests whose convention is not known, by the name of their instrumentation.
     """
 
     counters: StageCounters = field(default_factory=StageCounters)
@@ -77,6 +78,7 @@ class SdkStats:
     spans: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
     judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    scopes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pipelines(self) -> set[str]:
@@ -138,6 +140,7 @@ class ServerStats:
         unknown: How often spans do not carry a field, by field and reason.
         probes: Gold questions that were due, by probe and result.
         probed: Applications' own records of probes, by result.
+        scopes: Requests whose convention is not known, by the name of their instrumentation.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -151,6 +154,7 @@ class ServerStats:
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
+    scopes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

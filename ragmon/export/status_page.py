@@ -89,8 +89,8 @@ def _gate_text(outcome: Outcome) -> str:
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    capture = _capture_warnings(current.capture)
-    return _truncated([*_stage_warnings(current), *_loss_warnings(current), *_age_warnings(current), *capture])
+    sources = (_stage_warnings, _loss_warnings, _unread_warnings, _age_warnings, _capture_warnings)
+    return _truncated([finding for find in sources for finding in find(current)])
 
 
 def _stage_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
@@ -132,12 +132,25 @@ def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
         yield StatusFinding("nothing was scored lately: the numbers are old", last)
 
 
-def _capture_warnings(reports: Sequence[CaptureReport]) -> Iterator[StatusFinding]:
+def _capture_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     """The worst gap of each pipeline for which gates cannot be judged."""
-    for report in reports:
+    for report in current.capture:
         gap = report.worst
         if gap is not None and gap.blocked:
             yield StatusFinding(printable_line(f"{report.pipeline}, {report.source}: {gap.text}"), hint=gap.remedy)
+
+
+def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
+        hint = "docs/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
+        text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
+        yield StatusFinding(text, hint=hint)
+
+
+def unknown_conventions(current: MonitorSnapshot) -> dict[str, int]:
+    """The requests whose convention is not known, by the name of their instrumentation."""
+    parts = (current.captured.scopes, {} if current.served is None else current.served.scopes)
+    return dict(sum(map(Counter, parts), Counter[str]()))
 
 
 def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
@@ -200,6 +213,7 @@ def status(
         "books": {stage: books(item) for stage, item in reading.stages.items()},
         "spans_dropped": dict(reading.captured.spans),
         "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
+        "unknown_conventions": unknown_conventions(reading),
         "producers": {"missing": served.missing, "dropped": dict(served.lost)},
         "refused": dict(served.refused),
         "quarantined": list(server.quarantined),

@@ -70,6 +70,8 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
     build: Any = None
     context: Any = None
     session: Any = None
+    model: Any = None
+    user: Any = None
     sampling: Any = None
     facts: Any = None
     partial: Any = None
@@ -108,6 +110,8 @@ def adapt(value: AnyShape) -> Record:
         index_hash=as_text(_or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
         build=as_text(_or_default(value.build, context.get("build")), "build"),
         session=as_text(value.session, "session"),
+        model=_name(value.model),
+        user=_name(value.user),
         sampling=as_type(value.sampling, Sampling, "sampling"),
         facts=_or_default(as_type(value.facts, TextFacts, "facts"), facts),
         partial=as_flag(value.partial, "partial") or False,
@@ -122,6 +126,11 @@ def adapt(value: AnyShape) -> Record:
 
 
 _EMPTY: Final = "it has no question, no document, no answer and no error"
+
+
+def _name(value: Any) -> str | None:
+    """The name of a model or a user; other programs write objects and numbers there."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _is_empty(record: Record) -> bool:

@@ -23,13 +23,14 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.errors import InputError
+from ragmon.core.escaping import printable
 from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
-from ragmon.ingest.spans.model import NOT_RAG
+from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
 from ragmon.ingest.tables import records as table_records
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
 from ragmon.ingest.trec import Reject, is_run
@@ -434,14 +435,17 @@ def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, re
     for mapped in requests:
         intake.read += 1
         if mapped.record is None:
-            what = (
-                "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
-            )
-            reject(number, mapped.reason, f"a trace is no record: {what}")
+            reject(number, mapped.reason, f"a trace is no record: {_why_no_record(mapped)}")
             continue
         for name, reason in mapped.missing.items():
             intake.miss(name, reason)
         yield mapped.record
+
+
+def _why_no_record(mapped: Mapped) -> str:
+    if mapped.reason == UNKNOWN_CONVENTION:
+        return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
+    return "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
 
 
 def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:

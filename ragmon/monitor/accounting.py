@@ -87,6 +87,7 @@ class SelfMetrics:
             labels=dict(self.labels.dropped),
             withheld=0 if self.redactions is None else self.redactions.failed,
             judged={} if self.judges is None else self.judges.calls(),
+            scopes={} if self.requests is None else dict(self.requests.scopes),
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:

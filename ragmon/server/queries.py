@@ -93,6 +93,7 @@ class StatusService:
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             probes=self._reloading.probing.counts(),
             probed=dict(counts.probed),
+            scopes=dict(counts.scopes),
         )
 
     def trouble(self) -> str:

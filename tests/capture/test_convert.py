@@ -25,7 +25,7 @@ MEMBERS = (
         "candidates",
     ),
     *("retrieval", "topk", "id", "text", "content", "score", "metadata", "node", "chunk_id"),
-    *("qid", "session", "build", "index_hash"),
+    *("qid", "session", "model", "user", "build", "index_hash"),
 )
 anything_at_all = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
@@ -57,12 +57,26 @@ def test_a_record_of_anything_can_be_written_and_read_back_as_it_was(result, sai
     assert decode(encode(record)) == record
 
 
+def test_the_model_and_the_user_of_a_decorated_call():
+    """Those of `ragmon.record` win over those of the result."""
+
+    @ragmon.trace
+    def answer(question):
+        ragmon.record(user="u1")
+        return {"answer": "Rollo", "model": "fixed-1", "user": "u2"}
+
+    with capturing() as (_, kept):
+        answer("Who?")
+    record = to_record(kept[0], build="b1")
+    assert (record.model, record.user) == ("fixed-1", "u1")
+
+
 HALF = "half of a pair: \ud83d"
 
 
 def test_text_that_has_no_utf_8_form_is_mended_wherever_it_stands():
     """One such character in one field would cost every record after it a line in the log."""
-    fields = ("question", "claim", "qid", "session", "build", "index_hash")
+    fields = ("question", "claim", "qid", "session", "model", "user", "build", "index_hash")
 
     @ragmon.trace(name=HALF)
     def answer(question):

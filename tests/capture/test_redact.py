@@ -275,6 +275,17 @@ def test_a_session_called_after_a_user_gets_an_alias_where_there_is_a_key():
     assert with_key(asked(session="s1")).session == "s1"
 
 
+@pytest.mark.parametrize("content", ["none", "hash", "redacted"])
+def test_a_user_is_personal_data_under_every_policy_but_full(content):
+    """Spans bring the user without being asked; an opaque id is left as it is."""
+    policy = Redaction(content, key=KEY)
+    hidden = policy(asked(user=ADA)).user
+    assert ADA not in hidden
+    assert hidden == policy(asked(user=ADA)).user != policy(asked(user="bob@example.org")).user
+    assert policy(asked(user="u-17")).user == "u-17"
+    assert Redaction("full")(asked(user=ADA)).user == ADA
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_citation_of_what_was_not_retrieved_is_text(policy):
     """The model wrote it. What was retrieved, considered or is gold is an id, whatever it looks like."""
@@ -326,7 +337,7 @@ def nothing_said(monkeypatch):
 
 
 @pytest.mark.parametrize("redactor", BROKEN)
-@pytest.mark.parametrize("where", ["q", "claim", "contexts", "session", "qid", "tags", "error", "citations"])
+@pytest.mark.parametrize("where", ["q", "claim", "contexts", "session", "user", "qid", "tags", "error", "citations"])
 def test_where_a_redactor_fails_the_record_goes_without_text_and_is_counted(redactor, where, caplog):
     record = asked(session="s1", tags={"lang": "de"}, error=None)
     name = "Ms Lovelace"

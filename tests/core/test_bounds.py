@@ -24,7 +24,7 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.spans import per_request, to_record
-from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, MAX_SPANS, TOO_MANY_STEPS
+from ragmon.ingest.spans.model import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
 from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
@@ -324,7 +324,7 @@ def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
 
 def test_documents_of_more_retrievals_than_are_followed_are_unknown():
     few, many = (to_record(crowd(size, "RETRIEVER", "under")) for size in (MAX_STEPS + 1, MAX_STEPS + 2))
-    assert (few.missing["retrieved_ids"], many.missing["retrieved_ids"]) == (CONTENT_NOT_CAPTURED, TOO_MANY_STEPS)
+    assert (few.missing["retrieved_ids"], many.missing["retrieved_ids"]) == (NOT_UNDERSTOOD, TOO_MANY_STEPS)
 
 
 def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():

@@ -51,7 +51,13 @@ def test_where_both_ids_stand_qid_is_the_one():
 
 
 def test_what_ragmon_does_not_know_of_the_eval_page_is_passed_over():
-    assert read(**SEED_000, model="bert", embedding=[0.1, 0.2], meta={"a": {"b": None}}) == SEED_000_RECORD
+    found = read(**SEED_000, model={"name": "bert"}, user=None, embedding=[0.1, 0.2], meta={"a": {"b": None}})
+    assert found == SEED_000_RECORD
+
+
+def test_the_model_and_the_user_are_read_where_they_are_names():
+    record = read(**SEED_000, model="bert", user=7)
+    assert (record.model, record.user) == ("bert", "7")
 
 
 def test_a_trace_without_an_answer_says_so():
@@ -202,6 +208,7 @@ def test_a_log_with_probe_flag_and_latencies_as_numbers():
         retrieved_ids=["a#1", "b#2"],
         answer_json=Answer(claim="ITV", citations=["a#1"]),
         latency_ms=Latency(total=704.2, retrieve=33.6, generate=670.6),
+        model="bert",
     )
 
 

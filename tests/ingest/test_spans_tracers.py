@@ -10,6 +10,8 @@ from ragmon.core import semconv
 from ragmon.core.record import Answer
 from ragmon.ingest.spans import Event, to_record
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_RAG, NOT_UNDERSTOOD, UNKNOWN_CONVENTION
+from ragmon.ingest.spans.reasons import MAX_SCOPES, count_scope
+from tests.support import instrumentation_table
 from tests.support.recorded_spans import made
 
 Q = "Who ruled Normandy?"
@@ -248,6 +250,40 @@ class TestUnknownConventions:
         name = "embed" if "acme.embedding.model" in attributes else "a span"
         mapped = to_record([made(attributes, name=name, scope="acme")])
         assert (mapped.record, mapped.reason, mapped.scope) == (None, NOT_RAG, "")
+
+
+def test_the_names_of_scopes_are_few_and_steer_nothing():
+    scopes = {}
+    for n in range(2 * MAX_SCOPES):
+        count_scope(scopes, f"scope {n}\x1b[31m")
+    assert (len(scopes), scopes["__other__"]) == (MAX_SCOPES + 1, MAX_SCOPES)
+    assert all(name.isprintable() for name in scopes)
+
+
+class TestModelAndUser:
+    def test_the_model_that_answered_is_what_the_last_call_replied(self):
+        """What was asked for is often an alias."""
+        rewriting = made(LLM | {semconv.LLM_MODEL: "small"}, start=1, end=2)
+        asked = {semconv.OPERATION: "chat", semconv.REQUEST_MODEL: "large", semconv.RESPONSE_MODEL: "large-2026-11"}
+        record = to_record([rewriting, made(asked, start=3, end=4)]).record
+        assert (record.model, record.user) == ("large-2026-11", None)
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"user.id": "u1"},
+            {"enduser.id": "u1"},
+            {"metadata": '{"user_id": "u1"}'},
+            {"traceloop.association.properties.user_id": "u1"},
+        ],
+    )
+    def test_the_user(self, told):
+        assert to_record([made(LLM | told)]).record.user == "u1"
+
+    @pytest.mark.parametrize(("name", "user"), [("langfuse", "user-1"), ("vercel", "user-1"), ("haystack", None)])
+    def test_of_real_tracers(self, name, user):
+        (mapped,) = instrumentation_table.mapped(instrumentation_table.load(name), {})
+        assert (mapped.record.model, mapped.record.user) == ("fixed-1", user)
 
 
 class TestHonestReasons:

@@ -171,8 +171,18 @@ def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path)
     assert found.name.startswith("journal.db.corrupt-")
 
 
-@pytest.mark.parametrize("what", [{}, {"trace": MEANT, "tag": ("user", "8")}])
-def test_either_a_trace_or_a_tag_is_forgotten(journal, tmp_path, what):
+def test_a_user_takes_their_records_and_the_labels_of_their_traces(journal, tmp_path):
+    kept = [record("1" * 32, user="7"), record("2" * 32, tags={"user": "8"}), record("3" * 32)]
+    append(journal, record(MEANT, SECRET, user="8"), Label(trace_id=MEANT, rater="r", comment=SECRET), *kept)
+    append(journal, record(None, SECRET, user="8"))
+    done = erase(tmp_path, user="8")
+    assert (done.records, done.labels) == (2, 1)
+    assert entries(journal) == [Tombstone("record"), Tombstone("label"), *kept, Tombstone("record")]
+    assert on_disk(tmp_path, SECRET) == []
+
+
+@pytest.mark.parametrize("what", [{}, {"trace": MEANT, "tag": ("user", "8")}, {"trace": MEANT, "user": "8"}])
+def test_one_of_a_trace_a_tag_and_a_user_is_forgotten(journal, tmp_path, what):
     with pytest.raises(RagmonError, match="what is to be forgotten"):
         erase(tmp_path, **what)
 

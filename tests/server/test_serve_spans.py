@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ragmon.cli.doctor.chain import convention_checks
 from ragmon.ingest.spans import Span, to_record
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
@@ -90,6 +91,22 @@ def test_a_trace_that_is_not_rag_is_ignored_and_says_so(data, tmp_path):
         send(running, spans)
         books = running.settled(1)
     assert (books["ignored"], books["scored"], books["residual"]) == ({"not_rag": 1}, 0, 0)
+
+
+@pytest.mark.slow
+def test_a_convention_that_is_not_known_is_named_by_the_page_and_the_doctor(data, tmp_path):
+    told = {"acme.llm.model_name": "m", "acme.completion.text": "Rollo"}
+    spans = [span._replace(attributes=told, events=[], scope="acme.tracing") for span in fresh(recorded_trace(data))]
+    with serving(tmp_path, FULL) as running:
+        send(running, spans)
+        books, status = running.settled(1), running.status()
+    assert (books["ignored"], books["residual"]) == ({"unknown_convention": 1}, 0)
+    assert status["unknown_conventions"] == {"acme.tracing": 1}
+    assert any("1 requests of acme.tracing" in doubt["what"] for doubt in status["doubts"])
+    (check,) = convention_checks(status["unknown_conventions"])
+    assert (check.ok, check.finding) == (True, "no record is made of requests by acme.tracing (1)")
+    with serving(tmp_path, FULL) as again:
+        assert again.status()["unknown_conventions"] == {"acme.tracing": 1}
 
 
 def test_spans_that_come_after_their_record_are_counted_and_make_no_other(data, tmp_path):

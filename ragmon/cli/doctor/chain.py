@@ -12,7 +12,7 @@ import secrets
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -36,6 +36,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable
 from ragmon.core.http_client import HttpClient
 from ragmon.core.net import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
@@ -201,6 +202,26 @@ def _name(request: QuarantinedItem) -> str:
     return f"{trace}, {request.size} bytes, came {arrived}, while {request.step}"
 
 
+CONVENTIONS: Final = "spans"
+NOT_READ: Final = (
+    "docs/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's GenAI"
+    " instrumentation, or decorate them with @ragmon.trace"
+)
+
+
+def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
+    """Name the instrumentations whose spans tell of models or retrieval in words that are not read.
+
+    Args:
+        unknown: The number of requests by instrumentation.
+    """
+    if unknown:
+        most_first = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))
+        names = ", ".join(f"{printable(scope)} ({n})" for scope, n in most_first[:SHOWN])
+        remainder = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+        yield Check(CONVENTIONS, ok=True, finding=f"no record is made of requests by {names}{remainder}", hint=NOT_READ)
+
+
 WAIT: Final = 15.0
 """Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
 _POLL_INTERVAL: Final = 0.1
@@ -234,6 +255,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
         return
     yield from quarantine_checks(before.quarantined)
     yield from captured_checks(before.captured)
+    yield from convention_checks(before.unknown_conventions)
     after = _wait_until_scored(admin, before, record, wait)
     yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):

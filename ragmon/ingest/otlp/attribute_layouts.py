@@ -60,6 +60,8 @@ _READ_KEYS: Final = frozenset(
         semconv.PROMPT_TEMPLATE,
         semconv.METADATA,
         semconv.SESSION,
+        semconv.REQUEST_MODEL,
+        semconv.RESPONSE_MODEL,
         semconv.USER,
         semconv.END_USER,
         semconv.TOOL_NAME,

@@ -112,6 +112,12 @@ _SESSION_KEYS: Final = (
     *(semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION),
     *(f"{semconv.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
 )
+_USER_MEMBERS: Final = ("user_id", "user")
+_USER_KEYS: Final = (
+    *(semconv.USER, semconv.END_USER),
+    *(f"{semconv.ASSOCIATION}.{name}" for name in _USER_MEMBERS),
+)
+_MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
 _WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
 _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 """The names that LangChain's instrumentations give to a workflow without a name."""
@@ -125,6 +131,23 @@ def qid(trace: Trace) -> str | None:
 def session(trace: Trace) -> str | None:
     """The conversation the request belongs to."""
     return _first_label(trace, _SESSION_KEYS, _SESSION_MEMBERS)
+
+
+def user(trace: Trace) -> str | None:
+    """Who asked, where the application recorded it on its spans: personal data."""
+    return _first_label(trace, _USER_KEYS, _USER_MEMBERS)
+
+
+def model(trace: Trace) -> str | None:
+    """The model that answered: the one of the last model call that names one.
+
+    What the reply says goes before what was asked for: it has the version.
+    """
+    for span in reversed(trace.calls):
+        for key in _MODEL_KEYS:
+            if name := as_text(span.attributes.get(key)):
+                return name
+    return None
 
 
 def _first_label(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:

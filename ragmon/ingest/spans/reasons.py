@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ragmon.core import constants, semconv
+from ragmon.core.escaping import printable
 from ragmon.ingest.spans.model import (
     ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,
@@ -45,6 +46,7 @@ _UNDERSTOOD: Final = (semconv.SPAN_KIND, semconv.TRULENS_KIND, semconv.TRACELOOP
 """The attributes that say what a span is in a convention that is known."""
 _OPERATIONS: Final = frozenset({"embeddings", "execute_tool", "create_agent"})
 """OpenTelemetry's operations that are known and are neither a model call nor a retrieval."""
+_NO_SCOPE: Final = "(no scope)"
 _EMPTY: Final = ("", "{}", "[]", "null", '""', "[[]]", REDACTED)
 INPUT: Final = ("input", "prompt", "question", "query", "args")
 OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies", "result")
@@ -125,6 +127,22 @@ def unknown_scope(spans: Iterable[Span]) -> str | None:
     """
     scopes = Counter(span.scope for span in spans if _tells_of_a_model(span))
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
+
+
+MAX_SCOPES: Final = 32
+"""How many instrumentations are named; further ones are counted as `OTHER`."""
+
+
+def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
+    """Count requests of an instrumentation whose convention is not known, in a table of bounded size.
+
+    >>> scopes = {}; count_scope(scopes, "acme.tracing"); scopes
+    {'acme.tracing': 1}
+    """
+    name = printable(scope) or _NO_SCOPE
+    if name not in into and len(into) >= MAX_SCOPES:
+        name = constants.OTHER
+    into[name] = into.get(name, 0) + n
 
 
 def _tells_of_a_model(span: Span) -> bool:

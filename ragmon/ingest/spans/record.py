@@ -68,6 +68,8 @@ def fill(
     values: dict[str, Any] = {
         "qid": fields.qid(trace),
         "session": fields.session(trace),
+        "model": fields.model(trace),
+        "user": fields.user(trace),
         "candidate_ids": ids_of(retrieved.candidates),
         **_consistent_documents(record, retrieved),
     }
@@ -275,6 +277,8 @@ def to_record(
         latency_ms=fields.latency(trace),
         build=build,
         session=fields.session(trace),
+        model=fields.model(trace),
+        user=fields.user(trace),
         exported=(trace.root or trace.spans[0]).sampled,
         measures=judge_scores(trace.spans),
     )

@@ -274,6 +274,7 @@ class _Line(msgspec.Struct):
     kind: str | None = None
     trace_id: str | None = None
     tags: dict[str, str] | None = None
+    user: str | None = None
     answer: _Line | None = None
 
 
@@ -286,27 +287,36 @@ class _Selection:
 
     Attributes:
         traces: Ids of the traces whose labels and spans are erased, in lower case.
-        tag: Name and value of a tag whose records are erased; None: the records of the traces are erased.
+        tag: Name and value of a tag whose records are erased.
+        user: The user whose records are erased; without a tag and a user the records of the traces are erased.
     """
 
     traces: set[str]
-    tag: tuple[str, str] | None
+    tag: tuple[str, str] | None = None
+    user: str | None = None
+
+    @property
+    def by_record(self) -> bool:
+        """Whether what a record holds decides, and not its trace."""
+        return self.tag is not None or self.user is not None
 
     def record(self, line: _Line) -> bool:
         """Whether a line is a record to be erased."""
         if line.kind is not None:
             return False
-        if self.tag is None:
-            return _trace_of(line) in self.traces
-        return (line.tags or {}).get(self.tag[0]) == self.tag[1]
+        if self.tag is not None:
+            return (line.tags or {}).get(self.tag[0]) == self.tag[1]
+        return _trace_of(line) in self.traces if self.user is None else line.user == self.user
 
     def label(self, line: _Line) -> bool:
         """Whether a line is a label to be erased."""
         return line.kind == "label" and _trace_of(line) in self.traces
 
 
-def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None = None) -> Erasure:
-    """Erase a trace, or all records with a tag, from a journal: records, labels, pending spans, failures.
+def erase(
+    folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None = None, user: str | None = None
+) -> Erasure:
+    """Erase a trace, or all records with a tag or of a user, from a journal: records, labels, pending spans, failures.
 
     An erased line is replaced by a tombstone of the kind `forgotten`. Deduplication keys and the ids of assembled
     traces stay until they expire: without them, a producer that sends a batch twice would bring the data back. In
@@ -316,17 +326,18 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
         folder: The folder of the journal; a server may be writing to it.
         trace: A trace id.
         tag: Name and value of a tag.
+        user: A user, as the records have it.
 
     Raises:
-        RagmonError: Neither or both were given, there is no journal, or its version is another one.
+        RagmonError: None or several of them were given, there is no journal, or its version is another one.
         JournalError: The journal cannot be read or written.
     """
-    if (trace is None) is (tag is None):
-        raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value")
+    if [trace, tag, user].count(None) != 2:
+        raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
     path = files.journal_file(folder)
     with translate_read_errors(path), closing(store.open_writer(path)) as connection:
         files.check_version(connection, path)
-        eraser = _Eraser(path, connection, _Selection(set() if trace is None else {trace.lower()}, tag))
+        eraser = _Eraser(path, connection, _Selection(set() if trace is None else {trace.lower()}, tag, user))
         eraser.run()
         eraser.done.wiped = _wipe(connection)
     eraser.done.unread = files.files_set_aside(path)
@@ -353,12 +364,12 @@ class _Eraser(JournalReaderBase):
 
     def run(self) -> None:
         """Erase the selection; each row in a transaction of its own, so that the server does not wait long."""
-        if self._selection.tag is not None:
-            self._selection.traces |= set(self._tagged())
+        if self._selection.by_record:
+            self._selection.traces |= set(self._traces_of_records())
         for row in self.rows():
             if self._without(row.lines)[1:] != ([], 0):
                 self._erase_from_row(row)
-        if self._selection.tag is None:
+        if not self._selection.by_record:
             with self._transaction():
                 for trace in self._selection.traces:
                     failures.delete(self._connection, "lower(trace_id) = ?", trace)
@@ -368,8 +379,8 @@ class _Eraser(JournalReaderBase):
             self._erase_from_quarantine(request)
         self._erase_from_checkpoints()
 
-    def _tagged(self) -> Iterator[str]:
-        """The trace ids of all records that have the tag."""
+    def _traces_of_records(self) -> Iterator[str]:
+        """The trace ids of all records that have the tag, or are of the user."""
         for row in self.rows():
             for text in row.lines.split(b"\n"):
                 line = _read(text)

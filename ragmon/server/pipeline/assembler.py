@@ -22,7 +22,8 @@ from ragmon.core.log import log_error
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
-from ragmon.ingest.spans.model import Trace
+from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace
+from ragmon.ingest.spans.reasons import count_scope
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
 from ragmon.server.pipeline.clock import Deadline
@@ -306,6 +307,8 @@ class Assembler:
                 continue
             if record is None:
                 count(counts.ignored, mapped.reason)
+                if mapped.reason == UNKNOWN_CONVENTION:
+                    count_scope(counts.scopes, mapped.scope)
                 continue
             for name, reason in mapped.missing.items():
                 count(counts.unknown, f"{name}|{reason}")

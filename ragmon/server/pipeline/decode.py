@@ -26,6 +26,7 @@ from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan, NativeSpan
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.ingest.spans import own_record
+from ragmon.ingest.spans.reasons import count_scope
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.scoring.counts import add_counts
@@ -50,6 +51,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         labels: Labels, by result.
         probed: Applications' own records of probes of this server, by result.
         native: Native records that producers sent; compared with the totals that producers report.
+        scopes: Requests whose convention is not known, by the name of their instrumentation, of a bounded number.
     """
 
     received: int = 0
@@ -61,6 +63,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     labels: dict[str, int] = {}
     probed: dict[str, int] = {}
     native: int = msgspec.field(default=0, name="own")
+    scopes: dict[str, int] = {}
 
     def add(self, other: BatchCounts) -> None:
         """Add other counts."""
@@ -69,6 +72,8 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.native += other.native
         for counts, other_counts in zip(self._parts(), other._parts(), strict=True):
             add_counts(counts, other_counts)
+        for scope, n in other.scopes.items():
+            count_scope(self.scopes, scope, n)
 
     def _parts(self) -> tuple[dict[str, int], ...]:
         return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.probed
