@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ from ragmon.scoring.counts import CELLS
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
-from ragmon.scoring.windows import SeriesKey, State, WindowSeries, WindowsState
+from ragmon.scoring.windows import MODEL_SLICE, SeriesKey, State, WindowSeries, WindowsState
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class StreamCache:
     series: dict[tuple[str, str, str, bool, str], WindowSeries] = field(default_factory=dict)
 
 
+MODELS: Final = 16
+"""Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
+LONGEST_MODEL: Final = 200
+"""Maximum characters of the name of a model that is counted apart."""
+MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 FUTURE = 300.0
@@ -162,6 +167,7 @@ class Scorer:
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[Names, StreamCache] = {}
         self._latest: StreamCache | None = None
+        self._models: dict[str, set[str]] = {}
 
     def observe(self, record: Record) -> bool:
         """Score one record.
@@ -252,6 +258,7 @@ class Scorer:
         """Clear the stream caches, because series were merged or removed."""
         self._streams.clear()
         self._latest = None
+        self._models.clear()
 
     def replace_state(self, state: State) -> None:
         """Count in another state from here on."""
@@ -317,9 +324,12 @@ class Scorer:
         if key[0] & SHIPPED and source not in constants.ALSO_LIVE_SOURCES:
             self.state.count_answers(stream.pipeline, 1, key[0] & CITING != 0)
         slices = stream.rules.slices
-        request_slices = _slices_of(record, item, slices) if slices else ()
+        request_slices = _slices_of(record, item, slices) if slices else []
         for request_slice in request_slices:
             self._add(stream, source, request_slice, record, item, key, measured)
+        if record.model and MODEL_TAG not in slices:
+            model_slice = self._model_slice(stream.pipeline, record.model)
+            self._add(stream, source, model_slice, record, item, key, measured)
         if self._observers:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
@@ -363,9 +373,22 @@ class Scorer:
                 row.measure(name, key, score)
         if record.latency_ms is not None:
             row.add_latency(record.latency_ms)
-        if item is not None:
+        if item is not None and not where.startswith(MODEL_SLICE):
             self.state.count_item(series, ts, item.qid, key)
         return True
+
+    def _model_slice(self, pipeline: str, model: str) -> str:
+        """The slice of a model: its own, as long as the pipeline has few models."""
+        own, others = f"{MODEL_SLICE}{model}", f"{MODEL_SLICE}{constants.OTHER}"
+        slices = self._models.get(pipeline)
+        if slices is None:
+            counted = {key.slice for key in self.state.series if key.pipeline == pipeline} - {others}
+            slices = self._models[pipeline] = {name for name in counted if name.startswith(MODEL_SLICE)}
+        if own not in slices and own != others:
+            if len(slices) >= MODELS or len(model) > LONGEST_MODEL:
+                return others
+            slices.add(own)
+        return own
 
     def _series(
         self, stream: StreamCache, source: str, item: GoldItem | None, where: str, sampling: Sampling
@@ -404,8 +427,9 @@ class Scorer:
 
 
 def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Collection[str]]) -> list[str]:
-    """The slices of a record, from its own tags and those of its gold item."""
-    tags = {**(item.tags if item is not None else {}), **(record.tags or {})}
+    """The slices of a record, from its own tags, its model, and the tags of its gold item."""
+    model = {} if record.model is None else {MODEL_TAG: record.model}
+    tags = {**(item.tags if item is not None else {}), **model, **(record.tags or {})}
     return [
         f"{tag}={tags[tag] if tags[tag] in allowed else constants.OTHER}"
         for tag, allowed in slices.items()

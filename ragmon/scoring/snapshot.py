@@ -29,6 +29,7 @@ from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.counts import Table, WindowBucket, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.windows import (
+    MODEL_SLICE,
     Rows,
     SeriesKey,
     State,
@@ -300,7 +301,7 @@ class _Reader:
             return
         self._keys = frozenset(self._state.series)
         self.groups = {}
-        for key in sorted(self._keys):
+        for key in sorted(key for key in self._keys if not key.slice.startswith(MODEL_SLICE)):
             self.groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
         self._cache = {group: cached for group, cached in self._cache.items() if group in self.groups}
         self._folded = {group: folded for group, folded in self._folded.items() if group in self.groups}

@@ -23,6 +23,8 @@ from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.counts import BucketState, ItemCounts, ItemsState, Table, WindowBucket
 
+MODEL_SLICE: Final = "(model)="
+"""The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
 UNTIMED: Final = -1
 """The step of records without a time: they are in the totals, but in no window."""
 

@@ -160,6 +160,27 @@ def test_one_slice_alone_breaks():
     assert abs(first.rest_after.value - first.rest_before.value) < 0.05
 
 
+def test_the_model_changed():
+    """Nothing is configured for it: a record that names its model is enough."""
+    pipeline = Pipeline()
+    pipeline.run(100, change=lambda record, _: replace(record, model="fixed-1"))
+    began = pipeline.run(15, change=lambda record, _: replace(record, model="fixed-2"), **BAD)
+    why = pipeline.why(PRECISION)
+    assert close(why, began)
+    assert named(why)[0] == "model fixed-2 appeared"
+    assert why.suspects[0].first_seen == began
+    assert not [series for series in pipeline.scorer.snapshot().series if series.slice.startswith("(model)")]
+
+
+def test_one_model_separates_nothing():
+    pipeline = Pipeline()
+    pipeline.run(100, change=lambda record, _: replace(record, model="fixed-1"))
+    pipeline.run(15, build="b2", change=lambda record, _: replace(record, model="fixed-1"), **BAD)
+    why = pipeline.why(PRECISION)
+    assert named(why)[0] == "build b2 appeared"
+    assert "model" not in {split.dimension for split in why.splits}
+
+
 @pytest.mark.slow
 def test_a_large_slice_is_no_suspect_because_most_of_the_change_is_in_it():
     pipeline = Pipeline(probes=40)

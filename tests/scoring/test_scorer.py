@@ -18,9 +18,9 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import FactReader
-from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.scorer import MODELS, ReductionRules, Scorer
 from ragmon.scoring.windows import State
-from ragmon.testing import FakeClock
+from ragmon.testing import FakeClock, make_record
 from tests.support.examples import cases
 from tests.support.oracle.draw import ABSENT, drawn, without_absent
 from tests.support.random_records import NOON, worlds
@@ -275,3 +275,30 @@ def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     state = State()
     state.restore(saved(scorer.state.dump()))
     assert state.digest() == scorer.state.digest()
+
+
+def test_models_that_are_counted_apart_are_few():
+    """Their names come from outside; beyond the limit they share one slice."""
+    scorer = Scorer()
+    for n in range(3 * MODELS):
+        assert scorer.observe(make_record("a", model=f"m{n % (2 * MODELS)}", ts=1000.0 + n))
+    slices = {key.slice for key in scorer.state.series if key.slice}
+    assert slices == {f"(model)=m{n}" for n in range(MODELS)} | {"(model)=__other__"}
+    restored = Scorer()
+    restored.restore(scorer.dump())
+    assert restored.observe(make_record("a", model="new", ts=2000.0))
+    assert {key.slice for key in restored.state.series if key.slice} == slices
+
+
+def test_a_model_counts_as_a_slice_where_one_is_declared():
+    scorer = Scorer(rules=ReductionRules(slices={"model": ("m1",)}))
+    for model in ("m1", "m2"):
+        scorer.observe(make_record("a", model=model))
+    assert {series.slice for series in scorer.snapshot().series} == {"", "model=m1", "model=__other__"}
+
+
+def test_records_without_a_model_are_counted_as_ever():
+    bare, named = Scorer(), Scorer()
+    bare.observe(make_record("a"))
+    named.observe(make_record("a", user="u1"))
+    assert bare.state.digest() == named.state.digest()

@@ -114,7 +114,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Part:
-    """The requests of one build, index, slice, gold version or stratum.
+    """The requests of one build, index, model, slice, gold version or stratum.
 
     Attributes:
         name: The part's name; "" where none was recorded.
@@ -145,7 +145,7 @@ class Suspect:
     """A part that separates good requests from bad ones, or a stage that became slower.
 
     Attributes:
-        dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, a tag, or `stage`.
+        dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, `model`, a tag, or `stage`.
         name: The name of the part or stage.
         how: `appeared`: it was new when the change began. `carries`: its requests are worse at any time, and its share
             grew. `inside`: the change is in it and not in the rest. `preceded`: it was new before the change and holds
@@ -216,7 +216,7 @@ class Why:
         traits: Traits of requests, largest change first.
         metrics: The other metrics of the same requests, largest change first.
         stages: The latency of every stage.
-        splits: The requests by build, index, gold version, tag and stratum.
+        splits: The requests by build, index, gold version, model, tag and stratum.
         suspects: Parts and stages that separate good requests from bad ones, best first.
         notes: Notes for the reader, one line each.
     """

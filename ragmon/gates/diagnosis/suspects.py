@@ -1,4 +1,4 @@
-"""The parts of the requests by build, index, gold version, slice and stratum, and which of them explains the change.
+"""The parts of the requests by build, index, gold version, model, slice and stratum, and which explains the change.
 
 A suspect is a part that was new when the change began, that carries bad requests, or that alone became worse, and also
 a stage that takes longer than before. Beside the suspects stand the traits of the bad requests, such as `retrieved
@@ -32,7 +32,7 @@ from ragmon.gates.diagnosis.model import ChangePoint, How, Level, Moved, Part, S
 from ragmon.gates.diagnosis.reads import OCTAVES, Measure, SideReader, WindowSelection, Within, first_seen
 from ragmon.metrics.facts import DEPTH, Facts, Key
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.windows import SeriesKey
+from ragmon.scoring.windows import MODEL_SLICE, SeriesKey
 
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""
@@ -163,6 +163,7 @@ STRATUM: Final = "stratum"
 GOLD_VERSION: Final = "gold_version"
 BUILD: Final = "build"
 INDEX: Final = "index_hash"
+MODEL: Final = "model"
 _PAIR: Final = " with "
 
 
@@ -231,14 +232,16 @@ class Splitter:
         return present if len(present) > 1 else []
 
     def _tags(self) -> list[PartSeries]:
-        """The slices; none for a gate on a slice, because slices are not counted within each other."""
+        """The slices, and models if there are several; none for a gate on a slice, since slices are not nested."""
         keys_by_slice: dict[str, list[SeriesKey]] = {}
         if not self._selection.reads.where:
             for key in self._selection.every:
                 if key.slice and key.drawn:
                     keys_by_slice.setdefault(key.slice, []).append(key)
         groups = [self._group(*_tag(where), keys) for where, keys in sorted(keys_by_slice.items())]
-        return [group for group in groups if group.records_before or group.records_after]
+        present = [group for group in groups if group.records_before or group.records_after]
+        several = sum(group.dimension == MODEL for group in present) > 1
+        return [group for group in present if several or group.dimension != MODEL]
 
     def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> PartSeries:
         before, records_before = self._measured(keys, self._before)
@@ -275,6 +278,8 @@ def _size(part: Part) -> tuple[int, int, str]:
 
 
 def _tag(where: str) -> tuple[str, str]:
+    if where.startswith(MODEL_SLICE):
+        return MODEL, where.removeprefix(MODEL_SLICE)
     tag, _, value = where.partition("=")
     return tag, value
 

@@ -38,7 +38,7 @@ from ragmon.scoring.counts import Table, add_table
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
-from ragmon.scoring.windows import State
+from ragmon.scoring.windows import MODEL_SLICE, State
 from ragmon.stats.betting import Scores, coarse
 
 MAX_SHARED_REQUESTS: Final = 8
@@ -60,7 +60,7 @@ def items_of(state: State) -> dict[SeriesLocation, Table]:
     """The counts of every gold item, over all builds and gold versions."""
     tables: dict[SeriesLocation, Table] = {}
     for key, series in state.series.items():
-        if key.gold and key.drawn:
+        if key.gold and key.drawn and not key.slice.startswith(MODEL_SLICE):
             merged = tables.setdefault(SeriesLocation(key.pipeline, key.source, key.gold, key.slice), {})
             for table in series.items.all():
                 add_table(merged, table)
