@@ -63,6 +63,7 @@ class Instrumentation(NamedTuple):
 _LANGCHAIN: Final = "tests.support.instrumented_langchain"
 _LLAMA_INDEX: Final = "tests.support.instrumented_llama_index"
 _HAYSTACK: Final = "tests.support.instrumented_haystack"
+_OPENAI: Final = "tests.support.instrumented_openai"
 INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
     "langchain-openinference": Instrumentation(
         "LangChain, OpenInference",
@@ -94,6 +95,16 @@ INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
         "Haystack, OpenInference",
         ("haystack-ai", "openinference-instrumentation-haystack"),
         (_HAYSTACK, "openinference"),
+    ),
+    "openai-openinference": Instrumentation(
+        "OpenAI's SDK, OpenInference: a call without retrieval",
+        ("openai", "openinference-instrumentation-openai"),
+        (_OPENAI, "openinference"),
+    ),
+    "openai-openllmetry": Instrumentation(
+        "OpenAI's SDK, OpenLLMetry: a call without retrieval",
+        ("openai", "opentelemetry-instrumentation-openai"),
+        (_OPENAI, "openllmetry"),
     ),
     "mlflow": Instrumentation(
         "MLflow tracing",

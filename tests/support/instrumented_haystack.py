@@ -10,7 +10,7 @@ from tests.support.instrumented import ANSWER, QUESTION, forget, provider, repor
 
 if sys.argv[1] != "own-default":
     os.environ["HAYSTACK_CONTENT_TRACING_ENABLED"] = "true"  # read when Haystack is imported
-os.environ["OPENAI_API_KEY"] = "none"
+os.environ |= {"OPENAI_API_KEY": "none", "HAYSTACK_TELEMETRY_ENABLED": "False"}
 
 from haystack import Document, Pipeline, tracing
 from haystack.components.builders import ChatPromptBuilder

@@ -6,7 +6,7 @@ import os
 
 # MLflow sends its spans there; nobody listens, and what is sent is read from its provider.
 os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = "http://127.0.0.1:9/v1/traces"
-os.environ["MLFLOW_TRACKING_URI"] = "http://127.0.0.1:9"
+os.environ |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 import mlflow
 from mlflow.entities import Document, SpanType
