@@ -346,7 +346,9 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
         tags=_tags(fields.get("tags")),
     )
-    return fill(record, map(from_sdk_span, call.spans), id_from=id_from) if call.spans else record
+    if not call.spans:
+        return record
+    return fill(record, map(from_sdk_span, call.spans), id_from=id_from, retrievers=call.plan.retrievers)
 
 
 def _fields(call: Call) -> dict[str, Any]:

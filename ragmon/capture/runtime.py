@@ -55,6 +55,7 @@ class CaptureSettings:
         parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
             (`respect`).
         id_from: Path from a document to its id.
+        retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
 
@@ -66,6 +67,7 @@ class CaptureSettings:
     detail: bool = False
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
+    retrievers: tuple[str, ...] = ()
     probe_key: bytes | None = field(default=None, repr=False)
 
 
@@ -130,6 +132,7 @@ class Plan:
         "refusals",
         "remembers",
         "respected",
+        "retrievers",
         "runtime",
         "sampled",
         "slow_above",
@@ -164,6 +167,7 @@ class Plan:
         self.refresh()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
+        self.retrievers = terms.retrievers
         self.probe_key = terms.probe_key
         self.tally = tally
         self.live = tally.live

@@ -165,6 +165,7 @@ class SpanSettings:
         pipeline: The pipeline's name; None takes the workflow's name, then the service's.
         id_from: Path from a document to its id.
         merge: How several retrievals of one request are combined.
+        retrievers: Names of tools, tasks, functions and spans that retrieve.
         limits: Limits of time and number of the buffer.
     """
 
@@ -175,6 +176,7 @@ class SpanSettings:
     pipeline: str | None = None
     id_from: Path | None = None
     merge: Merge = "concat"
+    retrievers: tuple[str, ...] = ()
     limits: BufferLimits = field(default_factory=BufferLimits)
 
 
@@ -231,7 +233,8 @@ class RequestAssembler:
         if request.claimed:
             self.ignored[DECORATED] += 1
             return
-        for trace in per_request(map(from_sdk_span, request.spans)):
+        settings = self._settings
+        for trace in per_request(map(from_sdk_span, request.spans), settings.retrievers, settings.id_from):
             self._submit_record(trace, request)
 
     def _submit_record(self, trace: Trace, request: OpenRequest) -> None:
@@ -240,6 +243,7 @@ class RequestAssembler:
             trace,
             id_from=self._settings.id_from,
             merge=self._settings.merge,
+            retrievers=self._settings.retrievers,
             pipeline=self._settings.pipeline,
             service=_text(resource_attributes.get("service.name")),
             build=_text(resource_attributes.get("service.version")),

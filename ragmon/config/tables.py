@@ -252,6 +252,8 @@ class CaptureTable(Table):
         content: How the text of user traffic is treated.
         probe_content: The same for gold questions, which are not user data.
         id_from: The field that holds a document's id; None tries the usual fields.
+        retrievers: Tools, tasks, functions and spans of other instrumentations that retrieve, by their names, whatever
+            they return; `*` stands for any characters. A tool that returns a list of documents with ids is known by it.
         merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
             list, all lists concatenated, or their reciprocal rank fusion.
         gold: A gold file with which claim metrics are computed in the application if no text leaves it.
@@ -262,6 +264,7 @@ class CaptureTable(Table):
     content: Content = "none"
     probe_content: Content = "full"
     id_from: Text | None = None
+    retrievers: Many[Text] = ()
     merge: Literal["concat", "last", "rrf"] = "concat"
     gold: File | None = None
     redactors: Many[Annotated[str, AfterValidator(function)]] = ()

@@ -42,6 +42,9 @@ EVALUATION: Final = "gen_ai.evaluation.result"
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+EXECUTE_TOOL: Final = "execute_tool"
+GENAI_TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
 ERROR_TYPE: Final = "error.type"
 CONVERSATION: Final = "gen_ai.conversation.id"
 LEGACY_COMPLETIONS: Final = "gen_ai.completion"
@@ -112,6 +115,10 @@ KEPT: Final = "kept"
 """The outcome of a call that became a record."""
 UNKEPT: Final = "unkept"
 """The outcome of every other call."""
+
+# OpenTelemetry, code and the Model Context Protocol.
+FUNCTION_NAME: Final = "code.function.name"
+MCP_METHOD: Final = "mcp.method.name"
 
 # OpenTelemetry, resources.
 SERVICE_INSTANCE: Final = "service.instance.id"

@@ -394,6 +394,7 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
         refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
+        retrievers=pipeline.capture.retrievers,
         probe_key=probe_key(pipeline.capture),
     )
 
@@ -409,4 +410,5 @@ def span_settings(settings: Settings) -> SpanSettings:
         pipeline=None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline,
         id_from=common.id_from,
         merge=settings.of(settings.pipeline).capture.merge,
+        retrievers=common.retrievers,
     )

@@ -17,7 +17,9 @@ import msgspec
 
 from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
-from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Path, Span, Trace
+from ragmon.core.paths import Path
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD, Span, Trace
+from ragmon.ingest.spans.tools import documents_in, returned_list, tool_output
 from ragmon.ingest.spans.values import (
     REDACTED,
     FlattenedList,
@@ -31,6 +33,7 @@ from ragmon.ingest.spans.values import (
     mapping,
     number,
     too_long,
+    value_at,
 )
 
 
@@ -139,7 +142,7 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     text = next((text for name in _TEXT_KEYS if (text := as_text(fields.get(name))) is not None), None)
     score = number(fields.get("score"))
     if id_from is not None:
-        return Document(as_id(_value_at(fields, id_from)), text, score)
+        return Document(as_id(value_at(fields, id_from)), text, score)
     return Document(as_id(fields["id"]), text, score, document_id(fields["metadata"]))
 
 
@@ -147,16 +150,6 @@ def document_id(metadata: Any) -> str | None:
     """The id in a document's metadata, which may be written as JSON."""
     members = mapping(metadata)
     return next((label for key in _METADATA_ID_KEYS if (label := as_id(members.get(key))) is not None), None)
-
-
-def _value_at(value: Any, path: Path) -> Any:
-    """The value at the end of a path; None where the path does not exist."""
-    for step in path:
-        if isinstance(step, str):
-            value = value.get(step) if isinstance(value, Mapping) else None
-        else:
-            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
-    return value
 
 
 def _normalised(entry: Any) -> Mapping[str, Any]:
@@ -283,6 +276,24 @@ class DocumentReader(msgspec.Struct, frozen=True):
     def retrieved(self, span: Span) -> SpanDocuments | None:
         """The documents of a retrieval; None where the span has none."""
         return self._read(span, RETRIEVED)
+
+    def returned(self, span: Span) -> SpanDocuments | None:
+        """The documents that a tool returned which is a retriever; None where the span does not hold its output.
+
+        Documents without the usual shape may be texts; a text alone is one document.
+        """
+        output = tool_output(span.attributes)
+        if output is None:
+            return self.retrieved(span)
+        entries = documents_in(output, self.id_from)
+        listed = returned_list(output) if entries is None else entries
+        if listed is None:
+            return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
+        documents = self._from_rows([listed] if isinstance(listed, str) else listed[:MAX_DOCUMENTS])
+        if documents.has_all_ids:
+            return SpanDocuments(documents)
+        understood = any((*documents.ids, *documents.labels, *documents.texts))
+        return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
 
     def reranked(self, span: Span) -> SpanDocuments | None:
         """The output documents of a reranker, in its order."""

@@ -14,10 +14,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import semconv
 from ragmon.core.record import Record
+from ragmon.ingest.spans.tools import BY_SHAPE, RetrievingTools, is_agent, is_tool, returned_nothing, tool_names
 from ragmon.ingest.spans.values import decode, flattened, mapping
 
-Path = tuple[str | int, ...]
-"""The location of a document's id: member names and list indexes, outermost first."""
 Merge = Literal["last", "concat", "rrf"]
 """How several independent retrievals become one list: the last list, concatenation, or reciprocal rank fusion."""
 
@@ -150,6 +149,8 @@ class Role:
     """A judge's work, with all spans inside it; not traffic of the application."""
     CHECK: Final = 32
     """A guardrail; outputs of models inside it are no answers."""
+    TOOL: Final = 64
+    """A call of a tool; one that retrieves has the role of a retrieval as well."""
 
 
 _KINDS: Final = {
@@ -275,8 +276,10 @@ class Trace:
 
     Args:
         spans: In any order; of two with the same id the first one counts.
+        retrieving: Which tools are retrievers.
 
     Attributes:
+        retrieving: As given.
         spans: In the order of their start times, without those of judges.
         ended: The same spans in the order of their end times.
         outermost: The spans with a RAG role and no ancestor with one, in the order of their start times.
@@ -288,7 +291,8 @@ class Trace:
             documents or belong to a guardrail.
     """
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Iterable[Span], retrieving: RetrievingTools = BY_SHAPE) -> None:
+        self.retrieving = retrieving
         self._by_id: dict[str | None, Span] = {}
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
@@ -298,6 +302,7 @@ class Trace:
         self._cache_left = _MAX_CACHED_ANCESTORS
         self._inside: dict[str, list[Span]] | None = None
         self._metadata: list[Mapping[str, Any]] | None = None
+        self._find_tools()
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
@@ -313,6 +318,36 @@ class Trace:
         calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
         # If every call is inside a guardrail, the guardrail wraps the whole application.
         self.calls = [span for span in calls if not self.around(span) & Role.CHECK] or calls
+
+    def _find_tools(self) -> None:
+        """Give the calls of tools their roles: retrievers by their names, then by the shape of what they returned."""
+        tools = [span for span in self._by_id.values() if self._may_be_tool(span)]
+        called = [span for span in tools if is_tool(span.attributes)]
+        by_shape = [span for span in called if self.retrieving.has_shape(span.attributes)]
+        # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
+        generating = self._around_calls() if by_shape else ()
+        by_shape = [span for span in by_shape if span.span_id not in generating]
+        names = {tool_names(span.attributes, span.name)[0] for span in by_shape}
+        retrieving = {span.span_id for span in by_shape}
+        for span in tools:
+            known = tool_names(span.attributes, span.name)
+            by_name = self.retrieving.has_name(known) and not is_agent(span.attributes)
+            if by_name or span.span_id in retrieving or (known[0] in names and returned_nothing(span.attributes)):
+                self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL
+            elif is_tool(span.attributes):
+                self._roles[span.span_id] |= Role.TOOL
+
+    def _may_be_tool(self, span: Span) -> bool:
+        return self._roles[span.span_id] in (Role.STEP, Role.WORKFLOW)
+
+    def _around_calls(self) -> set[str]:
+        """The ids of the spans around model calls."""
+        return {
+            span_id
+            for span in self._by_id.values()
+            if self._roles[span.span_id] == Role.GENERATION
+            for span_id in self.above(span)
+        }
 
     @property
     def is_rag(self) -> bool:

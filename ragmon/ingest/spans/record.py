@@ -14,6 +14,7 @@ import msgspec
 
 from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import bounded
+from ragmon.core.paths import Path
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
 from ragmon.ingest.spans.conventions import translated
@@ -28,13 +29,13 @@ from ragmon.ingest.spans.model import (
     UNKNOWN_CONVENTION,
     Mapped,
     Merge,
-    Path,
     Role,
     Span,
     Trace,
 )
 from ragmon.ingest.spans.reasons import INPUT, OUTPUT, unknown_scope, why_no_text
 from ragmon.ingest.spans.retrieval import Retrievals, Retrieved, ids_of, scores_of, texts_of
+from ragmon.ingest.spans.tools import RetrievingTools
 
 _TRUNCATED: Final = "cut"
 """How a streamed call ended whose output was longer than ragmon keeps; other spans may hold the whole answer."""
@@ -47,6 +48,7 @@ def fill(
     id_from: Path | None = None,
     content_hash: bool = False,
     merge: Merge = "concat",
+    retrievers: Sequence[str] = (),
 ) -> Record:
     """Fill the unknown fields of a record from the spans that other instrumentations recorded for the same request.
 
@@ -59,9 +61,10 @@ def fill(
         id_from: As for `to_record`.
         content_hash: As for `to_record`.
         merge: As for `to_record`.
+        retrievers: As for `to_record`.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
-    trace = Trace(translated(others))
+    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
     if not trace.is_rag:
         return record
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
@@ -137,13 +140,15 @@ SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
 
-def per_request(spans: Iterable[Span]) -> list[Trace]:
+def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: Path | None = None) -> list[Trace]:
     """Split a trace into requests: one per root of ragmon, else one per workflow that is a request by itself.
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
 
     Args:
         spans: All spans of one trace.
+        retrievers: As for `to_record`.
+        id_from: As for `to_record`.
 
     Returns:
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
@@ -151,12 +156,12 @@ def per_request(spans: Iterable[Span]) -> list[Trace]:
         workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
         whole.
     """
-    trace = Trace(translated(spans))
+    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if roots:
         return [trace] if len(roots) == 1 else _split_by_roots(roots, trace)
     if len(trace.outermost) > 1:
-        turns = [Trace([workflow, *trace.inside(workflow)]) for workflow in trace.outermost]
+        turns = [Trace([workflow, *trace.inside(workflow)], trace.retrieving) for workflow in trace.outermost]
         if all(map(_is_request, trace.outermost, turns)):
             return turns
     return [trace]
@@ -171,7 +176,7 @@ def _split_by_roots(roots: list[Span], trace: Trace) -> list[Trace]:
             owner = intervals.only(span) if owner is None else owner
             if owner is not None:
                 requests[owner].append(span)
-    return [Trace(members) for members in requests.values()]
+    return [Trace(members, trace.retrieving) for members in requests.values()]
 
 
 class _RootIntervals:
@@ -220,6 +225,7 @@ def to_record(
     id_from: Path | None = None,
     content_hash: bool = False,
     merge: Merge = "concat",
+    retrievers: Sequence[str] = (),
     pipeline: str | None = None,
     service: str | None = None,
     build: str | None = None,
@@ -236,6 +242,8 @@ def to_record(
             id, chunk_id and doc_id.
         content_hash: Whether a document without an id gets the first 16 hex digits of its text's SHA-256 as its id.
         merge: How several independent retrievals become one list.
+        retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
+            stands for any characters. Elements of the result of `per_request` have their own.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
@@ -247,13 +255,18 @@ def to_record(
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
-    trace = spans if isinstance(spans, Trace) else Trace(translated(spans))
+    if isinstance(spans, Trace):
+        trace = spans
+    else:
+        trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
+        filled = fill(
+            record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge, retrievers=retrievers
+        )
         return Mapped(*_bounded(filled))
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)

@@ -105,6 +105,7 @@ class Retrievals:
         self._naming = IdLookup(trace, reader)
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
+        self._prefer_inner_ids()
         self._current: list[SpanDocuments] = []
         self._candidates: list[SpanDocuments] = []
 
@@ -131,6 +132,8 @@ class Retrievals:
         return self._trace.role(span) == Role.RERANKING
 
     def _read(self, span: Span) -> SpanDocuments | None:
+        if self._trace.role(span) & Role.TOOL:
+            return self._reader.returned(span)
         return self._reader.reranked(span) if self._is_reranker(span) else self._reader.retrieved(span)
 
     def _retrieve(self, span: Span) -> None:
@@ -160,6 +163,14 @@ class Retrievals:
         self._current = [
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)
         ] + [reranked]
+
+    def _prefer_inner_ids(self) -> None:
+        """Leave it to the retrievers inside a tool where only they name the documents: it returned their texts."""
+        for span in self._trace.steps:
+            documents = self._documents.get(span.span_id)
+            has_no_ids = self._trace.role(span) & Role.TOOL and documents is not None and documents.reason
+            if has_no_ids and any(ids_of(inner) is not None for inner in self._inner_retrievals(span)):
+                self._documents[span.span_id] = None
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         """The documents of the retrievals inside a step."""

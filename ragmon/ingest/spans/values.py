@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import semconv
+from ragmon.core.paths import Path
 from ragmon.core.text import clean
 
 KEYS: Final = 4096
@@ -246,6 +247,20 @@ def cut_off(value: Any) -> bool:
     (True, False, False)
     """
     return is_json(value) and value.startswith(_OPENINGS) and decode(value) is None
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """The value at the end of a path through JSON; None where the path does not exist.
+
+    >>> value_at({"metadata": {"pages": [7]}}, ("metadata", "pages", 0))
+    7
+    """
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        else:
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -290,7 +290,8 @@ class Assembler:
         deadline = Deadline(self._cpu_limit)
         try:
             spans = list(_decoded_spans(waiting, deadline))
-            requests, labels = per_request(spans), _labels(spans)
+            requests = per_request(spans, self._span_settings.retrievers, self._span_settings.id_from)
+            labels = _labels(spans)
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)
             return AssembledTrace(trace_id, waiting, records, counts)
@@ -321,6 +322,7 @@ class Assembler:
             request,
             id_from=self._span_settings.id_from,
             merge=self._span_settings.merge,
+            retrievers=self._span_settings.retrievers,
             pipeline=self._span_settings.pipeline,
             service=process.service,
             build=process.build,

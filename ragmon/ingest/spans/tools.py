@@ -1,0 +1,429 @@
+"""Tools that retrieve: which tools do, and the documents in what a tool returned.
+
+Agents retrieve by a call of a tool. Its span says that a tool ran, and holds what it returned: JSON, a Python value as
+text, or the content parts of the Model Context Protocol. A tool is a retriever by name, as `[capture] retrievers` says,
+or by shape: it returned a list of objects of which each has
+
+1. an id, under one of the usual names or where `[capture] id_from` says, and
+2. a text under one of the usual names, and nothing that only a message, an order or a task has (`role`, `price`,
+   `status`); or a score, and nothing that a document does not have (`name`, `points`).
+
+A list of orders, users, messages or exam results is none. An empty list says nothing about the tool: it is a retrieval
+that found nothing where the same tool is known as a retriever by its name, or by another call in the same request.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ragmon.core import semconv
+from ragmon.core.paths import Path
+from ragmon.ingest.spans.values import REDACTED, as_id, decode_container, number, value_at
+
+ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
+TEXT_KEYS: Final = (
+    "text",
+    "page_content",
+    "content",
+    "document",
+    "chunk",
+    "chunk_text",
+    "passage",
+    "snippet",
+    "excerpt",
+)
+SCORE_KEYS: Final = (
+    "score",
+    "_score",
+    "similarity",
+    "similarity_score",
+    "relevance",
+    "relevance_score",
+    "@search.score",
+)
+DISTANCE_KEYS: Final = ("distance", "_distance")
+"""Say as much as a score, but the smallest is best; they are no scores of a record."""
+_INNER_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
+"""Objects in which vector databases keep the text and the other fields of a document."""
+_LIST_KEYS: Final = (
+    *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
+    *("docs", "passages", "contexts", "points", "source_documents", "value"),
+)
+"""The keys of a list of documents in an object."""
+_WRAPPERS: Final = (
+    *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
+    *("return_value", "toolResult", "kwargs", "update", "messages"),
+)
+"""The keys under which frameworks put what a tool returned."""
+_NO_DOCUMENT: Final = frozenset(
+    {
+        *("role", "sender", "recipient", "from", "to", "user", "user_id", "username", "email", "phone", "channel"),
+        *("price", "amount", "quantity", "currency", "total", "rating", "stars", "likes", "votes", "tool_calls"),
+        *("status", "state", "priority", "assignee", "due", "due_date", "done", "completed", "temperature"),
+    }
+)
+"""Fields of messages, orders, reviews and tasks, which no document has beside its text."""
+_OF_SCORED_DOCUMENTS: Final = frozenset(
+    {
+        *(*ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
+        *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
+        *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
+        *("_index", "_type", "_ignored", "sort", "shard_key", "order_value", "rerank_score", "object", "attributes"),
+    }
+)
+"""The fields of a document that comes without its text; one more, and its score may be that of a game."""
+T = TypeVar("T")
+_MAX_WRAPPERS: Final = 6
+"""The maximum number of objects and lists around a list of documents."""
+
+
+class RetrievingTools(NamedTuple):
+    """Which tools are retrievers.
+
+    Attributes:
+        names: Of tools, tasks, functions and spans; `*` stands for any characters.
+        id_from: The location of a document's id; None tries the usual places alone.
+
+    >>> RetrievingTools(("retrieve", "search_*")).has_name(["search_faq"])
+    True
+    """
+
+    names: tuple[str, ...] = ()
+    id_from: Path | None = None
+
+    def has_name(self, names: Sequence[str]) -> bool:
+        """Whether one of the names of a span is that of a retriever."""
+        return any(_matches(pattern, name) for pattern in self.names for name in names)
+
+    def has_shape(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether a tool returned a list that is one of documents by its shape."""
+        return bool(documents_in(tool_output(attributes), self.id_from))
+
+
+BY_SHAPE: Final = RetrievingTools()
+"""No tool is a retriever by its name."""
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a name matches a pattern, in a time that is linear in its length."""
+    first, *others = pattern.split("*")
+    if not others:
+        return name == pattern
+    if not name.startswith(first) or len(name) < len(first) + len(others[-1]) or not name.endswith(others[-1]):
+        return False
+    end, place = len(name) - len(others[-1]), len(first)
+    for part in others[:-1]:
+        place = name.find(part, place, end)
+        if place < 0:
+            return False
+        place += len(part)
+    return True
+
+
+_NAME_KEYS: Final = (semconv.GENAI_TOOL_NAME, semconv.TOOL_NAME, semconv.ENTITY_NAME, semconv.FUNCTION_NAME)
+_PREFIXES: Final = ("execute_tool ", "tools/call ", "running tool: ")
+_SUFFIXES: Final = (".task", ".tool", ".run")
+_TOOL_KINDS: Final = {
+    semconv.SPAN_KIND: (semconv.TOOL,),
+    semconv.OPERATION: (semconv.EXECUTE_TOOL, "execute_task"),
+    semconv.TRACELOOP_KIND: ("tool", "task"),
+    semconv.MCP_METHOD: ("tools/call",),
+}
+_AGENT_KINDS: Final = {
+    semconv.SPAN_KIND: (semconv.AGENT,),
+    semconv.OPERATION: (semconv.INVOKE_WORKFLOW, "invoke_agent", "create_agent"),
+    semconv.TRACELOOP_KIND: ("workflow", "agent"),
+}
+
+
+def is_tool(attributes: Mapping[str, Any]) -> bool:
+    """Whether a span is the call of a tool, a task, or a request to a server of the Model Context Protocol."""
+    return any(attributes.get(key) in kinds for key, kinds in _TOOL_KINDS.items())
+
+
+def is_agent(attributes: Mapping[str, Any]) -> bool:
+    """Whether a span is a whole agent or workflow, which is no retriever whatever its name."""
+    return semconv.RAGMON_RECORD in attributes or any(
+        attributes.get(key) in kinds for key, kinds in _AGENT_KINDS.items()
+    )
+
+
+def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
+    """The names of a tool on its span, the best one first: those in attributes, and the span's own.
+
+    >>> tool_names({"gen_ai.tool.name": "search"}, "execute_tool search"), tool_names({}, "retrieve.task")
+    (['search', 'execute_tool search'], ['retrieve', 'retrieve.task'])
+    """
+    names = [name for key in _NAME_KEYS if isinstance(name := attributes.get(key), str) and name]
+    plain = span_name
+    for prefix in _PREFIXES:
+        plain = plain.removeprefix(prefix)
+    for suffix in _SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    return list(dict.fromkeys((*names, plain, span_name)))
+
+
+_OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT)
+
+
+def tool_output(attributes: Mapping[str, Any]) -> Any:
+    """What a tool returned, as its span has it; None where the span does not have it."""
+    return next((value for key in _OUTPUTS if (value := attributes.get(key)) not in (None, REDACTED)), None)
+
+
+def documents_in(output: Any, id_from: Path | None = None) -> list[Mapping[str, Any]] | None:
+    """The documents that a tool returned, in rank order; None where its output has not the shape of documents.
+
+    Args:
+        output: An attribute's value.
+        id_from: The location of a document's id; None tries the usual places alone.
+
+    >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
+    [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
+    >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
+    True
+    """
+    for entries in _lists_in(output, _MAX_WRAPPERS):
+        documents = list(map(_fields, entries))
+        if all(_is_document(fields, id_from) for fields in documents):
+            return list(map(_with_usual_names, documents))
+    return None
+
+
+def returned_list(output: Any) -> list[Any] | str | None:
+    """The list, or the text, that a retriever returned whatever its shape; None where it returned something else.
+
+    >>> returned_list('{"results": []}'), returned_list("Ferries leave at six."), returned_list("17")
+    ([], 'Ferries leave at six.', None)
+    """
+    value = _decoded(output)
+    lists = _lists_in(value, _MAX_WRAPPERS, of_mappings=False)
+    first = next(lists, None)
+    if first is not None:
+        return [_with_usual_names(_fields(entry)) if isinstance(entry, Mapping) else entry for entry in first]
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(value, list):
+            value = _joined(value)
+        elif isinstance(value, Mapping):
+            value = next((value[key] for key in ("text", *_WRAPPERS) if value.get(key) is not None), None)
+        value = _decoded(value)
+    return value if isinstance(value, str) and value.strip() and number(value) is None else None
+
+
+def returned_nothing(attributes: Mapping[str, Any]) -> bool:
+    """Whether a tool returned an empty list, alone or in an object."""
+    output = tool_output(attributes)
+    return output is not None and returned_list(output) == []
+
+
+def _joined(parts: Sequence[Any]) -> str | None:
+    """The text of content parts; None where one is no part with a text."""
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "".join(map(str, texts)) if texts and len(texts) == len(parts) and None not in texts else None
+
+
+def _lists_in(value: Any, depth: int, *, of_mappings: bool = True) -> Iterator[list[Any]]:
+    """The lists in an output that may be its documents, the most likely one first.
+
+    Args:
+        value: The output.
+        depth: The number of objects and lists that may be around a list.
+        of_mappings: Whether only lists of objects are wanted, and no empty ones.
+    """
+    value = _decoded(value)
+    if not depth:
+        return
+    if isinstance(value, list):
+        parts = _part_values(value)
+        if parts is not None:
+            yield from _lists_in(parts, depth - 1, of_mappings=of_mappings)
+            return
+        entries = list(map(_decoded, value))
+        if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
+            yield entries
+    elif isinstance(value, Mapping):
+        columns = _from_columns(value)
+        if columns is not None:
+            yield columns
+        for key in (*_LIST_KEYS, *_WRAPPERS):
+            inner = value.get(key)
+            if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
+                yield from _lists_in(inner, depth - 1, of_mappings=of_mappings)
+
+
+def _part_values(parts: Sequence[Any]) -> Any:
+    """The value in the parts of a message, `[{"type": "text", "text": "…"}]`; None where the list is none of parts.
+
+    Servers of the Model Context Protocol write a list as one part, or as a part for each entry.
+    """
+    if not parts or not all(isinstance(part, Mapping) and _is_part(part) for part in parts):
+        return None
+    values = [_decoded(part["text"] if "text" in part else part["json"]) for part in parts]
+    if any(isinstance(value, str) for value in values):
+        return "".join(map(str, values)) if len(values) == 1 else None
+    return values[0] if len(values) == 1 and isinstance(values[0], list) else values if len(values) > 1 else values[0]
+
+
+_PART_KEYS: Final = frozenset({"type", "text", "json", "annotations", "_meta", "meta", "id", "index"})
+
+
+def _is_part(part: Mapping[str, Any]) -> bool:
+    """Whether an object is a content part: of the type `text`, or nothing but a text or a JSON value."""
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return part.keys() <= _PART_KEYS
+    return part.keys() in ({"text"}, {"json"})
+
+
+def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
+    """The documents of a result in columns, as Chroma's client returns it; None where it is none."""
+    ids = columns.get("ids")
+    if not isinstance(ids, list) or not any(isinstance(columns.get(key), list) for key in ("documents", "distances")):
+        return None
+    rows: dict[str, Any] = {}
+    members = {"document": "documents", "distance": "distances", "metadata": "metadatas"}
+    for place, entry in enumerate(ids):
+        nested = isinstance(entry, list)
+        for rank, name in enumerate(entry if nested else [entry]):
+            at = (place, rank) if nested else (place,)
+            row = {
+                member: value
+                for member, key in members.items()
+                if (value := value_at(columns.get(key), at)) is not None
+            }
+            rows.setdefault(str(name), {"id": name, **row})
+    return list(rows.values())
+
+
+def _fields(entry: Any) -> Mapping[str, Any]:
+    """The fields of a document, with those of LlamaIndex's scored node and LangChain's serialised object in it."""
+    if not isinstance(entry, Mapping):
+        return {}
+    if entry.get("lc") == 1 and isinstance(entry.get("kwargs"), Mapping):
+        entry = entry["kwargs"]
+    node = entry.get("node")
+    return (
+        {**node, **{key: value for key, value in entry.items() if key != "node"}}
+        if isinstance(node, Mapping)
+        else entry
+    )
+
+
+def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
+    """Whether an object is a document by its shape, as the module says."""
+    if _own_id(fields) is None and (id_from is None or as_id(value_at(fields, id_from)) is None):
+        return False
+    if _text(fields) is not None and _NO_DOCUMENT.isdisjoint(fields):
+        return True
+    scores = (number(fields.get(key)) for key in (*SCORE_KEYS, *DISTANCE_KEYS))
+    return any(score is not None for score in scores) and fields.keys() <= _OF_SCORED_DOCUMENTS
+
+
+def _own_id(fields: Mapping[str, Any]) -> str | None:
+    return _first(fields, ID_KEYS, as_id) or _first(_metadata(fields), ID_KEYS, as_id)
+
+
+def _metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((inner for key in _INNER_KEYS if isinstance(inner := fields.get(key), Mapping)), {})
+
+
+def _text(fields: Mapping[str, Any]) -> str | None:
+    return _first(fields, TEXT_KEYS, _as_text) or _first(_metadata(fields), TEXT_KEYS, _as_text)
+
+
+def _as_text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[Any], T | None]) -> T | None:
+    return next((value for key in keys if (value := convert(fields.get(key))) is not None), None)
+
+
+def _with_usual_names(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A document whose id, text and score have the names that documents of retriever spans have as well."""
+    own_id = _first(fields, ID_KEYS, as_id)
+    usual = {"content": _text(fields), "score": _first(fields, SCORE_KEYS, number)}
+    return {**fields, **({} if own_id is None else {"id": own_id}), **usual}
+
+
+MAX_LITERAL_CHARS: Final = 1 << 18
+"""The maximum length of a Python value that is read from text."""
+MAX_LITERAL_TOKENS: Final = 1 << 15
+_MAX_LITERAL_DEPTH: Final = 12
+_TOKEN: Final = re.compile(
+    r"""\s++|'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"|[\[({]|[\])}]|[,:=-]|[0-9][0-9.eE+-]*+|[A-Za-z_][\w.]*+""",
+    re.DOTALL,
+)
+
+
+def _decoded(value: Any) -> Any:
+    """A value that is written as JSON, or as Python writes lists and objects; anything else stays unchanged."""
+    decoded = decode_container(value)
+    if isinstance(decoded, str) and decoded.lstrip()[:1] in ("[", "{", "("):
+        literal = python_value(decoded)
+        return decoded if literal is None else literal
+    return decoded
+
+
+def python_value(text: str) -> Any:
+    """The list or mapping that a text shows as Python does; None where it is none, too long or too deep.
+
+    Objects count as mappings of their fields, as `Document(id='a', page_content='one')`. The time is linear in the
+    length: what may be slow to parse, such as deep nesting, is refused before.
+
+    >>> python_value("[{'id': 'a', 'score': 0.5}]"), python_value("[see below]")
+    ([{'id': 'a', 'score': 0.5}], None)
+    """
+    if len(text) > MAX_LITERAL_CHARS or not _is_flat(text):
+        return None
+    try:
+        value = _evaluated(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, list | dict) else None
+
+
+def _is_flat(text: str) -> bool:
+    """Whether a text is a few tokens of Python's values with balanced brackets, none of them deep."""
+    place = depth = 0
+    for _ in range(MAX_LITERAL_TOKENS):
+        token = _TOKEN.match(text, place)
+        if token is None:
+            break
+        place = token.end()
+        depth += (token[0] in "[({") - (token[0] in "])}")
+        if not 0 <= depth <= _MAX_LITERAL_DEPTH:
+            return False
+    return place == len(text) and not depth
+
+
+def _evaluated(node: ast.expr) -> Any:
+    """The value of an expression without names and calculations.
+
+    Raises:
+        ValueError: It is no such expression.
+    """
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return list(map(_evaluated, node.elts))
+    if isinstance(node, ast.Dict):
+        return {_key(key): _evaluated(value) for key, value in zip(node.keys, node.values, strict=True)}
+    if isinstance(node, ast.Call) and not node.args:
+        return {str(keyword.arg): _evaluated(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value  # type: ignore[operator]
+    raise ValueError(type(node).__name__)
+
+
+def _key(node: ast.expr | None) -> str:
+    """The key of a mapping.
+
+    Raises:
+        ValueError: It is no text.
+    """
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise ValueError(type(node).__name__)
