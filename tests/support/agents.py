@@ -90,7 +90,7 @@ def strands(provider):
     model = OpenAIModel(client_args={"base_url": f"{model_url}/v1", "api_key": KEY}, model_id="fake")
 
     def ask(question):
-        return str(Agent(model=model, tools=[tool(search)], callback_handler=None)(question)).strip()
+        return str(Agent(model=model, tools=[tool(search)], callback_handler=None)(question))
 
     return ask
 

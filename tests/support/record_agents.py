@@ -13,6 +13,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ PACKAGES = {
     "agno": ("agno", "openinference-instrumentation-agno", "openai"),
     "strands": ("strands-agents[openai]>=1.60",),
     "crewai": ("crewai", "openinference-instrumentation-crewai"),
-    "traceloop": ("traceloop-sdk", "openai"),
+    "traceloop": ("traceloop-sdk", "openai", "httpx"),
     "dspy": ("dspy", "openinference-instrumentation-dspy"),
     "google_genai": ("google-genai", "openinference-instrumentation-google-genai"),
     "langgraph": ("langgraph", "langchain", "langchain-openai", "openinference-instrumentation-langchain"),
@@ -56,9 +57,10 @@ def environment(name, folder):
     python = home / "bin" / "python"
     if not python.exists():
         venv.create(home, with_pip=True)
-    install = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*install, *COMMON, *PACKAGES[name]], check=True)
-    listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True)
+    pip = (python, "-m", "pip") if shutil.which("uv") is None else ("uv", "pip")
+    place = () if shutil.which("uv") is None else ("--python", python)
+    subprocess.run([*pip, "install", "--quiet", *place, *COMMON, *PACKAGES[name]], check=True)
+    listed = subprocess.run([*pip, "list", *place, "--format", "json"], check=True, capture_output=True)
     versions = {package["name"].lower(): package["version"] for package in json.loads(listed.stdout)}
     return python, {package: versions[package] for package in map(_plain_name, PACKAGES[name])}
 

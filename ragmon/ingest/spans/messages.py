@@ -155,7 +155,10 @@ def last(messages: list[Message], *roles: str) -> str | None:
     return None
 
 
-_ANSWER_KEYS: Final = ("claim", "answer", "response", "result", "output", "outputs", "output_text", "text", "content")
+_ANSWER_KEYS: Final = (
+    *("claim", "answer", "response", "result", "output", "outputs", "output_text", "text", "content"),
+    "raw",  # CrewAI
+)
 _ALTERNATIVES: Final = ("replies", "generations")
 """Keys of lists of alternatives, of which the first one was used."""
 _OTHER_ROLES: Final = (USER, "system", "tool")
@@ -165,12 +168,12 @@ _FENCE: Final = "```"
 _ID_KEYS: Final = ("id", "doc_id", "chunk_id")
 _ANSWER_DEPTH: Final = 6
 _REPR: Final = re.compile(
-    r"<(?:async_)?generator object\b.*>|<[\w.]+ object at 0x[0-9a-fA-F]+>|[A-Z]\w*\([a-zA-Z_]\w*=.*\)"
+    r"<(?:async_)?generator object\b.*>|<[\w.]+ object at 0x[0-9a-fA-F]+>|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)"
     r"|content=['\"].*['\"] additional_kwargs=\{.*",
     re.DOTALL,
 )
 """Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
-LangChain's."""
+LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
 
 
 def answer(trace: Trace) -> Answer | None:
@@ -318,8 +321,8 @@ def question(trace: Trace) -> str | None:
         for text in _questions_of(span):
             if text:
                 return text
-    first_call = min(trace.calls, key=lambda span: span.start_ns, default=None)
-    return None if first_call is None else _first_of_turn(input_messages(first_call))
+    calls = sorted(trace.calls, key=lambda span: span.start_ns)
+    return next((text for call in calls if (text := _first_of_turn(input_messages(call))) is not None), None)
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:

@@ -236,8 +236,9 @@ def _role_by_content(span: Span) -> int:
         or any(event.name in HIT_EVENTS for event in span.events)
     ):
         return Role.RETRIEVAL
-    # OpenLLMetry records the operation for some models only.
-    return Role.GENERATION if semconv.OUTPUT_MESSAGES in attributes else Role.STEP
+    # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent.
+    is_call = semconv.OUTPUT_MESSAGES in attributes and semconv.OPERATION not in attributes
+    return Role.GENERATION if is_call else Role.STEP
 
 
 def _role_in_llama_index(attributes: Mapping[str, Any]) -> int | None:

@@ -255,10 +255,8 @@ def to_record(
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
-    if isinstance(spans, Trace):
-        trace = spans
-    else:
-        trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
+    retrieving = RetrievingTools(tuple(retrievers), id_from)
+    trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)

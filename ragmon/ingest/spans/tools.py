@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core import semconv
 from ragmon.core.paths import Path
-from ragmon.ingest.spans.values import REDACTED, as_id, decode_container, number, value_at
+from ragmon.ingest.spans.values import REDACTED, as_id, decode_container, mapping, number, value_at
 
 ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
 TEXT_KEYS: Final = (
@@ -55,7 +55,7 @@ _LIST_KEYS: Final = (
 """The keys of a list of documents in an object."""
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
-    *("return_value", "toolResult", "kwargs", "update", "messages"),
+    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
 )
 """The keys under which frameworks put what a tool returned."""
 _NO_DOCUMENT: Final = frozenset(
@@ -171,7 +171,12 @@ _OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUT
 
 def tool_output(attributes: Mapping[str, Any]) -> Any:
     """What a tool returned, as its span has it; None where the span does not have it."""
-    return next((value for key in _OUTPUTS if (value := attributes.get(key)) not in (None, REDACTED)), None)
+    output = next((value for key in _OUTPUTS if (value := attributes.get(key)) not in (None, REDACTED)), None)
+    if output is not None:
+        return output
+    messages = decode_container(attributes.get(semconv.OUTPUT_MESSAGES))
+    contents = [mapping(message).get("content") for message in messages] if isinstance(messages, list) else []
+    return next(filter(None, reversed(contents)), None)
 
 
 def documents_in(output: Any, id_from: Path | None = None) -> list[Mapping[str, Any]] | None:
