@@ -4,6 +4,7 @@ Runs inside of the environment of one framework, started by `tests.support.recor
 OpenTelemetry's SDK and the framework, no ragmon. Each function builds an agent and returns what asks it a question.
 """
 
+# ruff: noqa: PLC0415 - only one of the frameworks is installed
 from __future__ import annotations
 
 import asyncio
@@ -215,8 +216,8 @@ def main(name):
         found.clear()
         answer = ask(question)
         trace.get_tracer_provider().force_flush()
-        print(MARK + json.dumps({"q": question, "found": found, "answer": answer}), flush=True)
-    sys.stdout.flush()
+        sys.stdout.write(MARK + json.dumps({"q": question, "found": found, "answer": answer}) + "\n")
+        sys.stdout.flush()
     os._exit(0)  # threads of telemetry that cannot reach anybody are not waited for
 
 

@@ -13,6 +13,8 @@ A program prints lines of JSON, as `tests.support.instrumented.report` does; the
     {"case": "invoke", "question": "...", "ids": [...], "contexts": [...], "answer": "<what the pipeline returned>",
      "citations": [...], "session": "...", "spans": [<Span._asdict()>, ...], "versions": {...}}
 
+Agents that retrieve by a tool are recorded by `tests.support.record_agents`, each in an environment of its own.
+
 `ids`, `contexts`, `citations` and `session` are null or absent where the pipeline has none. `claim` stands beside
 `answer` where the answer's text is not the answer as a whole. `versions` is for programs in other languages.
 """
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ragmon.ingest.spans import Event, Mapped, Span, per_request, to_record
+from tests.support import recorded_agents
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDINGS: Final = ROOT / "tests" / "data" / "instrumentations"
@@ -121,6 +124,20 @@ INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
     ),
 }
 """The rows by the name of their recording, in the order of the table."""
+AGENTS: Final = {
+    "pydantic_ai": "Pydantic AI, its own",
+    "openai_agents": "OpenAI Agents SDK, OpenInference",
+    "smolagents": "smolagents, OpenInference",
+    "agno": "Agno, OpenInference",
+    "strands": "Strands, its own",
+    "crewai": "CrewAI, OpenInference",
+    "traceloop": "Traceloop SDK, `@task`",
+    "dspy": "DSPy ReAct, OpenInference",
+    "google_genai": "Google GenAI with a function, OpenInference",
+    "langgraph": "LangGraph agent, OpenInference",
+    "llama_index": "LlamaIndex FunctionAgent, OpenInference",
+}
+"""Rows of agents that retrieve by a tool: titles by the name of their recording in `tests.support.recorded_agents`."""
 
 
 class Recording(NamedTuple):
@@ -225,6 +242,11 @@ def table() -> str:
         versions = ", ".join(f"{package} {recording.versions[package]}" for package in row.packages)
         columns = (row.title, versions, row.setting, *cells(recording, row.options).values())
         lines.append(f"| {' | '.join(columns)} |")
+    for name, title in AGENTS.items():
+        first = recorded_agents.questions(name)[0]
+        recording = Recording(recorded_agents.versions(name), first.returned, first.spans)
+        versions = ", ".join(f"{package} {version}" for package, version in recording.versions.items())
+        lines.append(f"| {' | '.join((title, versions, '', *cells(recording, {}).values()))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -103,7 +103,7 @@ def main():
     for name in asked.names:
         lines = record(name, asked.environments)
         sizes = [sum(len(json.dumps(request)) for request in line["requests"]) for line in lines[1:]]
-        print(name, lines[0]["packages"], f"bytes of spans: {sizes}")
+        sys.stdout.write(f"{name} {lines[0]['packages']}, bytes of spans: {sizes}\n")
 
 
 if __name__ == "__main__":

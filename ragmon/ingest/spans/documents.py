@@ -19,7 +19,7 @@ from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
 from ragmon.core.paths import Path
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD, Span, Trace
-from ragmon.ingest.spans.tools import documents_in, returned_list, tool_output
+from ragmon.ingest.spans.tools import LiteralBudget, documents_in, returned_list, tool_output
 from ragmon.ingest.spans.values import (
     REDACTED,
     FlattenedList,
@@ -277,16 +277,20 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """The documents of a retrieval; None where the span has none."""
         return self._read(span, RETRIEVED)
 
-    def returned(self, span: Span) -> SpanDocuments | None:
+    def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
         """The documents that a tool returned which is a retriever; None where the span does not hold its output.
 
         Documents without the usual shape may be texts; a text alone is one document.
+
+        Args:
+            span: Of the tool.
+            literals: Limits how much is read as Python.
         """
         output = tool_output(span.attributes)
         if output is None:
             return self.retrieved(span)
-        entries = documents_in(output, self.id_from)
-        listed = returned_list(output) if entries is None else entries
+        entries = documents_in(output, self.id_from, literals)
+        listed = returned_list(output, literals) if entries is None else entries
         if listed is None:
             return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
         documents = self._from_rows([listed] if isinstance(listed, str) else listed[:MAX_DOCUMENTS])

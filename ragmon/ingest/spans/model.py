@@ -14,7 +14,15 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import semconv
 from ragmon.core.record import Record
-from ragmon.ingest.spans.tools import BY_SHAPE, RetrievingTools, is_agent, is_tool, returned_nothing, tool_names
+from ragmon.ingest.spans.tools import (
+    BY_SHAPE,
+    LiteralBudget,
+    RetrievingTools,
+    is_agent,
+    is_tool,
+    returned_nothing,
+    tool_names,
+)
 from ragmon.ingest.spans.values import decode, flattened, mapping
 
 Merge = Literal["last", "concat", "rrf"]
@@ -281,6 +289,7 @@ class Trace:
 
     Attributes:
         retrieving: As given.
+        literals: Limits how much of what tools returned is read as Python.
         spans: In the order of their start times, without those of judges.
         ended: The same spans in the order of their end times.
         outermost: The spans with a RAG role and no ancestor with one, in the order of their start times.
@@ -294,6 +303,7 @@ class Trace:
 
     def __init__(self, spans: Iterable[Span], retrieving: RetrievingTools = BY_SHAPE) -> None:
         self.retrieving = retrieving
+        self.literals = LiteralBudget()
         self._by_id: dict[str | None, Span] = {}
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
@@ -324,7 +334,7 @@ class Trace:
         """Give the calls of tools their roles: retrievers by their names, then by the shape of what they returned."""
         tools = [span for span in self._by_id.values() if self._may_be_tool(span)]
         called = [span for span in tools if is_tool(span.attributes)]
-        by_shape = [span for span in called if self.retrieving.has_shape(span.attributes)]
+        by_shape = [span for span in called if self.retrieving.has_shape(span.attributes, self.literals)]
         # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
         generating = self._around_calls() if by_shape else ()
         by_shape = [span for span in by_shape if span.span_id not in generating]
@@ -333,7 +343,11 @@ class Trace:
         for span in tools:
             known = tool_names(span.attributes, span.name)
             by_name = self.retrieving.has_name(known) and not is_agent(span.attributes)
-            if by_name or span.span_id in retrieving or (known[0] in names and returned_nothing(span.attributes)):
+            if (
+                by_name
+                or span.span_id in retrieving
+                or (known[0] in names and returned_nothing(span.attributes, self.literals))
+            ):
                 self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL
             elif is_tool(span.attributes):
                 self._roles[span.span_id] |= Role.TOOL

@@ -133,7 +133,7 @@ class Retrievals:
 
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
-            return self._reader.returned(span)
+            return self._reader.returned(span, self._trace.literals)
         return self._reader.reranked(span) if self._is_reranker(span) else self._reader.retrieved(span)
 
     def _retrieve(self, span: Span) -> None:

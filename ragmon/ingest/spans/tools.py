@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core import semconv
 from ragmon.core.paths import Path
-from ragmon.ingest.spans.values import REDACTED, as_id, decode_container, mapping, number, value_at
+from ragmon.ingest.spans.values import REDACTED, as_id, decode, decode_container, mapping, number, value_at
 
 ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
 TEXT_KEYS: Final = (
@@ -80,6 +80,34 @@ _MAX_WRAPPERS: Final = 6
 """The maximum number of objects and lists around a list of documents."""
 
 
+MAX_LITERAL_CHARS: Final = 1 << 17
+"""The maximum length of a Python value that is read from text."""
+MAX_LITERAL_TOKENS: Final = 1 << 14
+MAX_LITERALS_CHARS: Final = 1 << 19
+"""The maximum length of all such texts of a request together; they take fifty times as long as JSON."""
+_MAX_LITERAL_DEPTH: Final = 12
+_TOKEN: Final = re.compile(
+    r"""(?:'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"|[\[({]|[\])}]|[,:=-]|[0-9][0-9.eE+-]*+|[A-Za-z_][\w.]*+)\s*+""",
+    re.DOTALL,
+)
+
+
+class LiteralBudget:
+    """Limits how much text of a request is read as Python values.
+
+    Args:
+        left: Characters.
+    """
+
+    def __init__(self, left: int = MAX_LITERALS_CHARS) -> None:
+        self._left = left
+
+    def take(self, chars: int) -> bool:
+        """Whether a text of a length may still be read."""
+        self._left -= chars
+        return self._left >= 0
+
+
 class RetrievingTools(NamedTuple):
     """Which tools are retrievers.
 
@@ -98,9 +126,9 @@ class RetrievingTools(NamedTuple):
         """Whether one of the names of a span is that of a retriever."""
         return any(_matches(pattern, name) for pattern in self.names for name in names)
 
-    def has_shape(self, attributes: Mapping[str, Any]) -> bool:
+    def has_shape(self, attributes: Mapping[str, Any], literals: LiteralBudget) -> bool:
         """Whether a tool returned a list that is one of documents by its shape."""
-        return bool(documents_in(tool_output(attributes), self.id_from))
+        return bool(documents_in(tool_output(attributes), self.id_from, literals))
 
 
 BY_SHAPE: Final = RetrievingTools()
@@ -179,33 +207,41 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
     return next(filter(None, reversed(contents)), None)
 
 
-def documents_in(output: Any, id_from: Path | None = None) -> list[Mapping[str, Any]] | None:
+def documents_in(
+    output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
+) -> list[Mapping[str, Any]] | None:
     """The documents that a tool returned, in rank order; None where its output has not the shape of documents.
 
     Args:
         output: An attribute's value.
         id_from: The location of a document's id; None tries the usual places alone.
+        literals: Limits how much is read as Python; None: as much as of one output.
 
     >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
     [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
-    for entries in _lists_in(output, _MAX_WRAPPERS):
+    for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
         documents = list(map(_fields, entries))
         if all(_is_document(fields, id_from) for fields in documents):
             return list(map(_with_usual_names, documents))
     return None
 
 
-def returned_list(output: Any) -> list[Any] | str | None:
+def returned_list(output: Any, literals: LiteralBudget | None = None) -> list[Any] | str | None:
     """The list, or the text, that a retriever returned whatever its shape; None where it returned something else.
+
+    Args:
+        output: An attribute's value.
+        literals: As for `documents_in`.
 
     >>> returned_list('{"results": []}'), returned_list("Ferries leave at six."), returned_list("17")
     ([], 'Ferries leave at six.', None)
     """
-    value = _decoded(output)
-    lists = _lists_in(value, _MAX_WRAPPERS, of_mappings=False)
+    literals = literals or LiteralBudget()
+    value = _decoded(output, literals)
+    lists = _lists_in(value, _MAX_WRAPPERS, literals, of_mappings=False)
     first = next(lists, None)
     if first is not None:
         return [_with_usual_names(_fields(entry)) if isinstance(entry, Mapping) else entry for entry in first]
@@ -214,14 +250,14 @@ def returned_list(output: Any) -> list[Any] | str | None:
             value = _joined(value)
         elif isinstance(value, Mapping):
             value = next((value[key] for key in ("text", *_WRAPPERS) if value.get(key) is not None), None)
-        value = _decoded(value)
+        value = _decoded(value, literals)
     return value if isinstance(value, str) and value.strip() and number(value) is None else None
 
 
-def returned_nothing(attributes: Mapping[str, Any]) -> bool:
+def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> bool:
     """Whether a tool returned an empty list, alone or in an object."""
     output = tool_output(attributes)
-    return output is not None and returned_list(output) == []
+    return output is not None and returned_list(output, literals) == []
 
 
 def _joined(parts: Sequence[Any]) -> str | None:
@@ -230,23 +266,24 @@ def _joined(parts: Sequence[Any]) -> str | None:
     return "".join(map(str, texts)) if texts and len(texts) == len(parts) and None not in texts else None
 
 
-def _lists_in(value: Any, depth: int, *, of_mappings: bool = True) -> Iterator[list[Any]]:
+def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
     Args:
         value: The output.
         depth: The number of objects and lists that may be around a list.
+        literals: Limits how much is read as Python.
         of_mappings: Whether only lists of objects are wanted, and no empty ones.
     """
-    value = _decoded(value)
+    value = _decoded(value, literals)
     if not depth:
         return
     if isinstance(value, list):
-        parts = _part_values(value)
+        parts = _part_values(value, literals)
         if parts is not None:
-            yield from _lists_in(parts, depth - 1, of_mappings=of_mappings)
+            yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
             return
-        entries = list(map(_decoded, value))
+        entries = [_decoded(entry, literals) for entry in value]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
             yield entries
     elif isinstance(value, Mapping):
@@ -256,17 +293,17 @@ def _lists_in(value: Any, depth: int, *, of_mappings: bool = True) -> Iterator[l
         for key in (*_LIST_KEYS, *_WRAPPERS):
             inner = value.get(key)
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
-                yield from _lists_in(inner, depth - 1, of_mappings=of_mappings)
+                yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings)
 
 
-def _part_values(parts: Sequence[Any]) -> Any:
+def _part_values(parts: Sequence[Any], literals: LiteralBudget) -> Any:
     """The value in the parts of a message, `[{"type": "text", "text": "…"}]`; None where the list is none of parts.
 
     Servers of the Model Context Protocol write a list as one part, or as a part for each entry.
     """
     if not parts or not all(isinstance(part, Mapping) and _is_part(part) for part in parts):
         return None
-    values = [_decoded(part["text"] if "text" in part else part["json"]) for part in parts]
+    values = [_decoded(part["text"] if "text" in part else part["json"], literals) for part in parts]
     if any(isinstance(value, str) for value in values):
         return "".join(map(str, values)) if len(values) == 1 else None
     return values[0] if len(values) == 1 and isinstance(values[0], list) else values if len(values) > 1 else values[0]
@@ -353,20 +390,13 @@ def _with_usual_names(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**fields, **({} if own_id is None else {"id": own_id}), **usual}
 
 
-MAX_LITERAL_CHARS: Final = 1 << 18
-"""The maximum length of a Python value that is read from text."""
-MAX_LITERAL_TOKENS: Final = 1 << 15
-_MAX_LITERAL_DEPTH: Final = 12
-_TOKEN: Final = re.compile(
-    r"""\s++|'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"|[\[({]|[\])}]|[,:=-]|[0-9][0-9.eE+-]*+|[A-Za-z_][\w.]*+""",
-    re.DOTALL,
-)
-
-
-def _decoded(value: Any) -> Any:
+def _decoded(value: Any, literals: LiteralBudget) -> Any:
     """A value that is written as JSON, or as Python writes lists and objects; anything else stays unchanged."""
+    if isinstance(value, str) and value[:1] == '"':  # OpenLLMetry writes texts as JSON, too
+        text = decode(value)
+        value = text if isinstance(text, str) else value
     decoded = decode_container(value)
-    if isinstance(decoded, str) and decoded.lstrip()[:1] in ("[", "{", "("):
+    if isinstance(decoded, str) and decoded.lstrip()[:1] in ("[", "{", "(") and literals.take(len(decoded)):
         literal = python_value(decoded)
         return decoded if literal is None else literal
     return decoded
@@ -392,13 +422,13 @@ def python_value(text: str) -> Any:
 
 def _is_flat(text: str) -> bool:
     """Whether a text is a few tokens of Python's values with balanced brackets, none of them deep."""
-    place = depth = 0
+    place, depth = len(text) - len(text.lstrip()), 0
     for _ in range(MAX_LITERAL_TOKENS):
         token = _TOKEN.match(text, place)
         if token is None:
             break
         place = token.end()
-        depth += (token[0] in "[({") - (token[0] in "])}")
+        depth += (token[0][0] in "[({") - (token[0][0] in "])}")
         if not 0 <= depth <= _MAX_LITERAL_DEPTH:
             return False
     return place == len(text) and not depth
