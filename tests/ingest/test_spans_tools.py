@@ -318,6 +318,55 @@ class TestSeveral:
         assert (mapped.record.retrieved_ids, mapped.missing["answer_json"]) == (["a"], constants.NO_ANSWER)
 
 
+class TestGivenToTheModel:
+    """Without spans of tools, their results stand in the messages of the model calls that follow."""
+
+    FOUND = '[{"id": "a", "text": "one"}]'
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {
+                f"{semconv.LLM_INPUT}.0.message.role": "user",
+                f"{semconv.LLM_INPUT}.0.message.content": "Is it?",
+                f"{semconv.LLM_INPUT}.1.message.role": "tool",
+                f"{semconv.LLM_INPUT}.1.message.content": FOUND,
+            },
+            {
+                semconv.INPUT_MESSAGES: json.dumps(
+                    [{"role": "user", "content": "?"}, {"role": "tool", "content": FOUND}]
+                )
+            },
+            {
+                semconv.INPUT_MESSAGES: json.dumps(
+                    [{"role": "user", "parts": [{"type": "tool_call_response", "id": "1", "response": FOUND}]}]
+                )
+            },
+            {
+                semconv.OUTPUT_VALUE: json.dumps(
+                    {
+                        "automatic_function_calling_history": [
+                            {"role": "user", "parts": [{"function_response": {"response": {"result": FOUND}}}]}
+                        ]
+                    }
+                )
+            },
+        ],
+        ids=["OpenInference", "a message of a tool", "a part of a message", "Google's functions"],
+    )
+    def test_results_with_the_shape_of_documents_are_a_retrieval(self, attributes):
+        assert read(made(CHAT | attributes)) == (["a"], ["one"], None, None)
+
+    def test_those_of_earlier_turns_are_none(self):
+        messages = [{"role": "tool", "content": self.FOUND}, {"role": "user", "content": "And now?"}]
+        assert read(made(CHAT | {semconv.INPUT_MESSAGES: json.dumps(messages)}))[3] == NO_RETRIEVAL
+
+    def test_spans_of_retrievals_know_better(self):
+        messages = json.dumps([{"role": "tool", "content": self.FOUND}])
+        spans = tool([{"id": "b", "text": "two"}]), made(CHAT | {semconv.INPUT_MESSAGES: messages}, start=2, end=3)
+        assert read(*spans)[0] == ["b"]
+
+
 class TestPythonValues:
     @pytest.mark.parametrize(
         ("text", "value"),

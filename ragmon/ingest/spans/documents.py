@@ -293,7 +293,20 @@ class DocumentReader(msgspec.Struct, frozen=True):
         listed = returned_list(output, literals) if entries is None else entries
         if listed is None:
             return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
-        documents = self._from_rows([listed] if isinstance(listed, str) else listed[:MAX_DOCUMENTS])
+        return self._understood([listed] if isinstance(listed, str) else listed)
+
+    def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
+        """The documents in the result of a tool that a model was given; None where it has not their shape.
+
+        Args:
+            result: What the tool returned.
+            literals: Limits how much is read as Python.
+        """
+        entries = documents_in(result, self.id_from, literals)
+        return None if entries is None else self._understood(entries)
+
+    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
+        documents = self._from_rows(entries[:MAX_DOCUMENTS])
         if documents.has_all_ids:
             return SpanDocuments(documents)
         understood = any((*documents.ids, *documents.labels, *documents.texts))

@@ -147,6 +147,41 @@ def output_messages(span: Span) -> list[Message]:
     )
 
 
+_AUTOMATIC_CALLS: Final = "automatic_function_calling_history"
+"""Google's client calls functions by itself, and returns what they returned with the answer."""
+_RESULT_PARTS: Final = ("tool_call_response", "tool_result", "tool-result", "function_call_output")
+_RESULTS: Final = ("response", "result", "output", "content")
+
+
+def tool_results(span: Span) -> list[Any]:
+    """What the tools returned whose results a model call was given after the last text of the user, oldest first."""
+    entries = mapping(span.attributes.get(semconv.OUTPUT_VALUE)).get(_AUTOMATIC_CALLS)
+    if not isinstance(entries, list):
+        entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
+    if not isinstance(entries, list):
+        rows = flattened(span.attributes, semconv.LLM_INPUT).rows()
+        entries = [{key.removeprefix(_MEMBER): value for key, value in row.items()} for row in rows]
+    results: list[Any] = []
+    for entry in filter(lambda entry: isinstance(entry, Mapping), entries):
+        found = list(_results_of(entry))
+        if not found and entry.get("role") == USER:
+            results.clear()  # of an earlier turn
+        results += found
+    return results
+
+
+def _results_of(entry: Mapping[str, Any]) -> Iterator[Any]:
+    """The results of tools in a message."""
+    content = next((entry[name] for name in ("parts", "content") if entry.get(name) is not None), None)
+    parts = content if isinstance(content, list) else []
+    results = [part for part in parts if isinstance(part, Mapping) and part.get("type") in _RESULT_PARTS]
+    responses = [mapping(part.get("function_response")) for part in parts if isinstance(part, Mapping)]
+    if entry.get("role") == "tool" and not results:
+        yield content
+    yield from (next((part[name] for name in _RESULTS if part.get(name) is not None), None) for part in results)
+    yield from (response["response"] for response in responses if "response" in response)
+
+
 def last(messages: list[Message], *roles: str) -> str | None:
     """The text of the last message of one of the roles that has a text."""
     for entry in reversed(messages):

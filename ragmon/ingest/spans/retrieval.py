@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, IdLookup, SpanDocuments
+from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, TOO_MANY_STEPS, Merge, Role, Span, Trace
 from ragmon.ingest.spans.reasons import OUTPUT, unread
 
@@ -124,6 +125,7 @@ class Retrievals:
             attached = [
                 documents for span in self._trace.tops if (documents := self._reader.attached(span)) is not None
             ]
+            attached = attached or self._given_to_model()
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -163,6 +165,17 @@ class Retrievals:
         self._current = [
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)
         ] + [reranked]
+
+    def _given_to_model(self) -> list[SpanDocuments]:
+        """The documents that tools returned to the last model call, where no span is a retrieval."""
+        if self._documents:
+            return []
+        for call in reversed(self._trace.calls):
+            results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
+            documents = [listed for listed in results if listed is not None]
+            if documents:
+                return documents
+        return []
 
     def _prefer_inner_ids(self) -> None:
         """Leave it to the retrievers inside a tool where only they name the documents: it returned their texts."""
