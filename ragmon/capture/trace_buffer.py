@@ -25,7 +25,7 @@ from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.spans import Merge, per_request, to_record
 from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace, from_sdk_span, resource
-from ragmon.ingest.spans.reasons import count_scope
+from ragmon.ingest.spans.reasons import count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
 ORPHAN: Final = "orphan"
@@ -206,6 +206,7 @@ class RequestAssembler:
         self.gathering = SpanBuffer(self._settings.limits)
         self.ignored: Counter[str] = Counter()
         self.scopes: dict[str, int] = {}
+        self.tools: dict[str, int] = {}
 
     def sweep(self, asked: bool = False) -> None:
         """Convert and submit finished requests, in the worker's thread.
@@ -253,6 +254,7 @@ class RequestAssembler:
             if result.reason == UNKNOWN_CONVENTION:
                 count_scope(self.scopes, result.scope)
             return
+        count_tools(self.tools, result.tools)
         record = self._with_sampling(result.record, request)
         if record is not None:
             self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))

@@ -109,6 +109,7 @@ class ServerStatus(msgspec.Struct):
         builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
         captured: What was captured of each pipeline and source.
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
+        tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
     """
 
     version: str
@@ -123,6 +124,7 @@ class ServerStatus(msgspec.Struct):
     builds: list[tuple[str, str, str]] = []
     captured: list[CaptureReport] = []
     unknown_conventions: dict[str, int] = {}
+    tools_without_documents: dict[str, int] = {}
 
 
 def parse_server_url(text: str) -> Url:

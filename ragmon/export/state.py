@@ -67,6 +67,7 @@ class SdkStats:
         labels: Labels that were lost before they were stored, by reason.
         judged: Requests selected for judges, by judge and result.
         scopes: Requests whose convention is not known, by the name of their instrumentation.
+        tools: Requests without a retrieval, by the names of the tools called in them.
     """
 
     counters: StageCounters = field(default_factory=StageCounters)
@@ -79,6 +80,7 @@ class SdkStats:
     labels: Mapping[str, int] = field(default_factory=dict)
     judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
     scopes: Mapping[str, int] = field(default_factory=dict)
+    tools: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pipelines(self) -> set[str]:
@@ -141,6 +143,7 @@ class ServerStats:
         probes: Gold questions that were due, by probe and result.
         probed: Applications' own records of probes, by result.
         scopes: Requests whose convention is not known, by the name of their instrumentation.
+        tools: Requests without a retrieval, by the names of the tools called in them.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -155,6 +158,7 @@ class ServerStats:
     probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
     scopes: Mapping[str, int] = field(default_factory=dict)
+    tools: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

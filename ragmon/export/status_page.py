@@ -146,6 +146,19 @@ def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
         text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
         yield StatusFinding(text, hint=hint)
 
+    tools = tools_without_documents(current)
+    scored = max((counters.scored for counters in current.stages.values()), default=0)
+    if max(tools.values(), default=0) > scored / 2:  # an agent need not retrieve for every question
+        names = sorted(tools, key=lambda name: (-tools[name], name))
+        text = f"{max(tools.values())} requests called tools, and no retrieval was seen: {', '.join(names[:SHOWN])}"
+        yield StatusFinding(text, hint=f'a tool that retrieves? [capture] retrievers = ["{names[0]}"]')
+
+
+def tools_without_documents(current: MonitorSnapshot) -> dict[str, int]:
+    """The requests without a retrieval, by the names of the tools that were called in them."""
+    parts = (current.captured.tools, {} if current.served is None else current.served.tools)
+    return dict(sum(map(Counter, parts), Counter[str]()))
+
 
 def unknown_conventions(current: MonitorSnapshot) -> dict[str, int]:
     """The requests whose convention is not known, by the name of their instrumentation."""
@@ -214,6 +227,7 @@ def status(
         "spans_dropped": dict(reading.captured.spans),
         "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
         "unknown_conventions": unknown_conventions(reading),
+        "tools_without_documents": tools_without_documents(reading),
         "producers": {"missing": served.missing, "dropped": dict(served.lost)},
         "refused": dict(served.refused),
         "quarantined": list(server.quarantined),

@@ -88,6 +88,7 @@ class SelfMetrics:
             withheld=0 if self.redactions is None else self.redactions.failed,
             judged={} if self.judges is None else self.judges.calls(),
             scopes={} if self.requests is None else dict(self.requests.scopes),
+            tools={} if self.requests is None else dict(self.requests.tools),
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:

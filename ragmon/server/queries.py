@@ -94,6 +94,7 @@ class StatusService:
             probes=self._reloading.probing.counts(),
             probed=dict(counts.probed),
             scopes=dict(counts.scopes),
+            tools=dict(counts.tools),
         )
 
     def trouble(self) -> str:

@@ -27,6 +27,7 @@ parent = "respect"
 content = "hash"
 probe_content = "redacted"
 id_from = "metadata.chunk_id"
+retrievers = ["retrieve", "search_*"]
 merge = "concat"
 gold = "gold.jsonl"
 redactors = ["json:dumps"]

@@ -8,13 +8,14 @@ import time
 
 import pytest
 
-from ragmon.cli.doctor.chain import convention_checks
+from ragmon.cli.doctor.chain import convention_checks, tool_checks
+from ragmon.core import semconv
 from ragmon.ingest.spans import Span, to_record
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
 from tests.support.collectors import collector
 from tests.support.otlp_requests import export
-from tests.support.recorded_spans import recorded
+from tests.support.recorded_spans import made, recorded
 from tests.support.serving import configuration, journalled, post, process, serving
 from tests.support.waiting import wait_for
 
@@ -107,6 +108,43 @@ def test_a_convention_that_is_not_known_is_named_by_the_page_and_the_doctor(data
     assert (check.ok, check.finding) == (True, "no record is made of requests by acme.tracing (1)")
     with serving(tmp_path, FULL) as again:
         assert again.status()["unknown_conventions"] == {"acme.tracing": 1}
+
+
+AGENT = {semconv.SPAN_KIND: semconv.AGENT, semconv.INPUT_VALUE: "Who?", semconv.OUTPUT_VALUE: "Rollo."}
+LOOKED_UP = {semconv.SPAN_KIND: semconv.TOOL, semconv.TOOL_NAME: "look_up", semconv.OUTPUT_VALUE: "Rollo did."}
+
+
+def agent_run():
+    agent = made(AGENT, end=9)
+    call = made({semconv.SPAN_KIND: semconv.LLM}, parent=agent, start=2, end=3)
+    return fresh([agent, made(LOOKED_UP, parent=agent), call])
+
+
+@pytest.mark.slow
+def test_a_tool_that_is_no_retriever_yet_is_named_by_the_page_and_the_doctor_with_its_setting(tmp_path):
+    with serving(tmp_path, FULL) as running:
+        send(running, agent_run())
+        running.settled(1)
+        status = running.status()
+    assert status["unknown"] == {"retrieved_ids: no_retrieval": 1}
+    assert status["tools_without_documents"] == {"look_up": 1}
+    (doubt,) = [doubt for doubt in status["doubts"] if "look_up" in doubt["what"]]
+    (check,) = tool_checks(status["tools_without_documents"])
+    assert doubt["hint"] == check.hint == 'a tool that retrieves? [capture] retrievers = ["look_up"]'
+    assert "look_up (1)" in check.finding
+    assert list(tool_checks({})) == []
+
+
+@pytest.mark.slow
+def test_a_tool_that_the_configuration_names_is_a_retriever(tmp_path):
+    with serving(tmp_path, FULL.replace("[capture]", '[capture]\nretrievers = ["look_*"]')) as running:
+        send(running, agent_run())
+        running.settled(1)
+        status = running.status()
+    (record,) = journalled(tmp_path)
+    assert (record.contexts, record.answer_json.claim) == (["Rollo did."], "Rollo.")
+    assert status["unknown"] == {"retrieved_ids: no_ids": 1}
+    assert status["tools_without_documents"] == {}
 
 
 def test_spans_that_come_after_their_record_are_counted_and_make_no_other(data, tmp_path):

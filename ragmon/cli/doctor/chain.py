@@ -222,6 +222,24 @@ def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
         yield Check(CONVENTIONS, ok=True, finding=f"no record is made of requests by {names}{remainder}", hint=NOT_READ)
 
 
+TOOLS: Final = "tools"
+
+
+def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
+    """Name the tools that were called in requests without a retrieval, and the setting that makes retrievers of them.
+
+    Args:
+        tools: The number of requests by tool.
+    """
+    if tools:
+        most_first = sorted(tools.items(), key=lambda item: (-item[1], item[0]))
+        names = ", ".join(f"{printable(name)} ({n})" for name, n in most_first[:SHOWN])
+        remainder = f" and {len(tools) - SHOWN} more" if len(tools) > SHOWN else ""
+        hint = f'a tool that retrieves? [capture] retrievers = ["{printable(most_first[0][0])}"]'
+        finding = f"no_retrieval: requests called {names}{remainder}, and none returned a list of documents"
+        yield Check(TOOLS, ok=True, finding=finding, hint=hint)
+
+
 WAIT: Final = 15.0
 """Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
 _POLL_INTERVAL: Final = 0.1
@@ -256,6 +274,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     yield from quarantine_checks(before.quarantined)
     yield from captured_checks(before.captured)
     yield from convention_checks(before.unknown_conventions)
+    yield from tool_checks(before.tools_without_documents)
     after = _wait_until_scored(admin, before, record, wait)
     yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):

@@ -108,12 +108,14 @@ class Mapped(NamedTuple):
         missing: The reason why a field of the record is unknown or cut, by field: `q`, `retrieved_ids`,
             `candidate_ids`, `answer_json`, `latency_ms.total` and its stages.
         scope: The name of the instrumentation whose convention is not known, where that is the reason.
+        tools: The names of the tools that were called, where no span is a retrieval: one of them may be a retriever.
     """
 
     record: Record | None
     reason: str = ""
     missing: Mapping[str, str] = _NONE
     scope: str = ""
+    tools: Sequence[str] = ()
 
 
 def from_sdk_span(span: Any) -> Span:
@@ -351,6 +353,12 @@ class Trace:
                 self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL
             elif is_tool(span.attributes):
                 self._roles[span.span_id] |= Role.TOOL
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that were called, each once."""
+        spans = self.having(Role.TOOL)
+        return list(dict.fromkeys(tool_names(span.attributes, span.name)[0] for span in spans))
 
     def _may_be_tool(self, span: Span) -> bool:
         return self._roles[span.span_id] in (Role.STEP, Role.WORKFLOW)

@@ -145,6 +145,16 @@ def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
     into[name] = into.get(name, 0) + n
 
 
+def count_tools(into: dict[str, int], tools: Iterable[str]) -> None:
+    """Count requests without a retrieval by the tools that were called in them, in a table of bounded size.
+
+    >>> tools = {}; count_tools(tools, ["search", "weather"]); tools
+    {'search': 1, 'weather': 1}
+    """
+    for name in tools:
+        count_scope(into, name)
+
+
 def _tells_of_a_model(span: Span) -> bool:
     attributes = span.attributes
     if any(isinstance(attributes.get(key), str) for key in _UNDERSTOOD):

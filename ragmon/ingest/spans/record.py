@@ -24,6 +24,7 @@ from ragmon.ingest.spans.messages import answer, numeric_citations, question
 from ragmon.ingest.spans.model import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
+    NO_RETRIEVAL,
     NOT_RAG,
     OWN_SCOPE,
     UNKNOWN_CONVENTION,
@@ -296,7 +297,9 @@ def to_record(
     # An answer that was not recorded is unknown; an empty answer is recorded as one.
     record.partial = record.answer_json is None and record.error is None
     kept, reason, out_of_range = _bounded(record)
-    return Mapped(kept, reason, {**_missing(record, trace, retrieved.final), **out_of_range})
+    missing = _missing(record, trace, retrieved.final)
+    tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
+    return Mapped(kept, reason, {**missing, **out_of_range}, tools=tools)
 
 
 def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:

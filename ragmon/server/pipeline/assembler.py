@@ -23,7 +23,7 @@ from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_ent
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
 from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace
-from ragmon.ingest.spans.reasons import count_scope
+from ragmon.ingest.spans.reasons import count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
 from ragmon.server.pipeline.clock import Deadline
@@ -311,6 +311,7 @@ class Assembler:
                 if mapped.reason == UNKNOWN_CONVENTION:
                     count_scope(counts.scopes, mapped.scope)
                 continue
+            count_tools(counts.tools, mapped.tools)
             for name, reason in mapped.missing.items():
                 count(counts.unknown, f"{name}|{reason}")
         return AssembledTrace(trace_id, waiting, records, counts, labels)

@@ -52,6 +52,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         probed: Applications' own records of probes of this server, by result.
         native: Native records that producers sent; compared with the totals that producers report.
         scopes: Requests whose convention is not known, by the name of their instrumentation, of a bounded number.
+        tools: Requests without a retrieval, by the names of the tools called in them, of a bounded number.
     """
 
     received: int = 0
@@ -64,6 +65,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     probed: dict[str, int] = {}
     native: int = msgspec.field(default=0, name="own")
     scopes: dict[str, int] = {}
+    tools: dict[str, int] = {}
 
     def add(self, other: BatchCounts) -> None:
         """Add other counts."""
@@ -72,8 +74,9 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.native += other.native
         for counts, other_counts in zip(self._parts(), other._parts(), strict=True):
             add_counts(counts, other_counts)
-        for scope, n in other.scopes.items():
-            count_scope(self.scopes, scope, n)
+        for names, other_names in ((self.scopes, other.scopes), (self.tools, other.tools)):
+            for name, n in other_names.items():
+                count_scope(names, name, n)
 
     def _parts(self) -> tuple[dict[str, int], ...]:
         return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.probed
