@@ -19,7 +19,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 import ragmon
 from ragmon.capture.call import SPAN, threshold
 from ragmon.capture.trace_buffer import BufferLimits, SpanBuffer
-from ragmon.config.load import defaults
+from ragmon.config.load import defaults, load
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
 from tests.support.capturing import Gate
@@ -349,6 +349,33 @@ def test_install_adds_one_processor_to_a_provider_and_replaces_nothing(monkeypat
         assert len(provider._active_span_processor._span_processors) == 1
     finally:
         installed.shutdown()
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+def test_a_tool_that_the_configuration_names_is_a_retriever(tmp_path, decorated):
+    """In requests of their own and below a traced call."""
+    file = tmp_path / "ragmon.toml"
+    file.write_text('[capture]\ncontent = "full"\nretrievers = ["look_*"]\n[sampling]\nrate = 1.0\n')
+    provider, sink = TracerProvider(shutdown_on_exit=False), Collected()
+    tracer = provider.get_tracer("app")
+    installed = ragmon.install(load(file), provider=provider, sink=sink)
+
+    def ask(question):
+        with tracer.start_as_current_span("agent") as agent:
+            agent.set_attributes(
+                {"openinference.span.kind": "AGENT", "input.value": question, "output.value": "Rollo."}
+            )
+            with tracer.start_as_current_span("look_up") as tool:
+                tool.set_attributes({"openinference.span.kind": "TOOL", "output.value": "Rollo did."})
+        return "Rollo."
+
+    try:
+        (ragmon.trace(ask) if decorated else ask)("Who?")
+        installed.flush()
+    finally:
+        installed.shutdown()
+    (record,) = sink.records
+    assert (record.q, record.contexts, record.answer_json.claim) == ("Who?", ["Rollo did."], "Rollo.")
 
 
 def test_a_provider_that_takes_no_processors_is_refused():
