@@ -36,7 +36,17 @@ def search(query: str) -> list[dict[str, typing.Any]]:
     return documents
 
 
-def pydantic_ai(provider):
+def mcp(provider):
+    """Pydantic AI with a tool of a server of the Model Context Protocol, whose SDK traces its requests, too."""
+    from fastmcp import FastMCP
+    from pydantic_ai.mcp import MCPToolset
+
+    server = FastMCP("timetable")
+    server.tool(search)
+    return pydantic_ai(provider, toolsets=[MCPToolset(server)])
+
+
+def pydantic_ai(provider, **tools):
     from pydantic_ai import Agent, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.instrumented import InstrumentationSettings
@@ -49,7 +59,8 @@ def pydantic_ai(provider):
         return ModelResponse([TextPart(answer) if arguments is None else ToolCallPart("search", arguments)])
 
     Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
-    agent = Agent(FunctionModel(reply), tools=[search], system_prompt="Answer from the timetable.")
+    tools = tools or {"tools": [search]}
+    agent = Agent(FunctionModel(reply), system_prompt="Answer from the timetable.", **tools)
     return lambda question: agent.run_sync(question).output
 
 
@@ -193,7 +204,7 @@ def llama_index(provider):
 FRAMEWORKS = {
     function.__name__: function
     for function in (
-        *(pydantic_ai, openai_agents, smolagents, agno, strands, crewai),
+        *(mcp, pydantic_ai, openai_agents, smolagents, agno, strands, crewai),
         *(traceloop, dspy, google_genai, langgraph, llama_index),
     )
 }

@@ -126,6 +126,7 @@ INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
 """The rows by the name of their recording, in the order of the table."""
 AGENTS: Final = {
     "pydantic_ai": "Pydantic AI, its own",
+    "mcp": "Pydantic AI with an MCP server, their own",
     "openai_agents": "OpenAI Agents SDK, OpenInference",
     "smolagents": "smolagents, OpenInference",
     "agno": "Agno, OpenInference",

@@ -30,6 +30,7 @@ FOLDER = ROOT / "tests" / "data" / "agents"
 COMMON = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 PACKAGES = {
     "pydantic_ai": ("pydantic-ai-slim",),
+    "mcp": ("mcp", "fastmcp-slim[server]", "pydantic-ai-slim[mcp]"),
     "openai_agents": ("openai-agents", "openinference-instrumentation-openai-agents"),
     "smolagents": ("smolagents", "openinference-instrumentation-smolagents", "openai"),
     "agno": ("agno", "openinference-instrumentation-agno", "openai"),

@@ -152,7 +152,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 _NAME_KEYS: Final = (semconv.GENAI_TOOL_NAME, semconv.TOOL_NAME, semconv.ENTITY_NAME, semconv.FUNCTION_NAME)
-_PREFIXES: Final = ("execute_tool ", "tools/call ", "running tool: ")
+_PREFIXES: Final = ("execute_tool ", "MCP send ", "tools/call ", "running tool: ")
 _SUFFIXES: Final = (".task", ".tool", ".run")
 _TOOL_KINDS: Final = {
     semconv.SPAN_KIND: (semconv.TOOL,),
