@@ -18,10 +18,11 @@ from uuid import UUID
 from ragmon.capture.call import Call, TracedFunction
 from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
+from ragmon.core.citations import split_citations
 from ragmon.core.log import warn_once
 from ragmon.core.paths import Path, look_up, member
 from ragmon.core.record import Answer, Latency, Record, Sampling
-from ragmon.core.text import clean, split_citations
+from ragmon.core.text import clean
 from ragmon.ingest.spans import fill
 from ragmon.ingest.spans.model import from_sdk_span
 

@@ -1,4 +1,4 @@
-"""Operations on text: folding, phrase search, normalised questions and contexts, citation lists.
+"""Operations on text: folding, phrase search, normalised questions and contexts.
 
 All of it is deterministic and independent of language where possible; nothing here reads a clock or a file. The texts
 are untrusted: the time of every function grows no faster than the length of a text.
@@ -30,7 +30,6 @@ _UNSPACED = re.compile(
     "\u2e80-\u312f\u31a0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo; between them Hangul letters, which are spaced
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
 )
-_CITATIONS = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 _CUT_QUESTION: Final = "…"
 """The last character of the key of a cut question; no other key contains punctuation."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -205,25 +204,3 @@ def normalise_context(text: str) -> str:
     'c book old one'
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
-
-
-def split_citations(answer: str) -> tuple[str, list[str] | None]:
-    r"""Split the citations written as `citations: [a, b]` off an answer text.
-
-    Args:
-        answer: The full text.
-
-    Returns:
-        The text without that part, and the ids; None where there is no such part.
-
-    >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
-    ('Rollo', ['normans#1', 'normans#2'])
-    """
-    match = _CITATIONS.search(answer)
-    # If no bracket closes the first list, none closes a later one, so one search is enough.
-    end = answer.find("]", match.end()) if match else -1
-    if match is None or end < 0:
-        return answer, None
-    ids = answer[match.end() : end].replace(",", " ").split()
-    rest = answer[: match.start()].rstrip(" \t\r\n-*") + answer[end + 1 :]
-    return rest.strip().removeprefix("- ").strip(), ids

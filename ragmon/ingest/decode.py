@@ -13,9 +13,9 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
+from ragmon.core.citations import split_citations
 from ragmon.core.errors import InputError, shorten
 from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
-from ragmon.core.text import split_citations
 from ragmon.ingest.fields import (
     OUT_OF_RANGE,
     Rejected,

@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, pii
 from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
-from ragmon.core import escaping
+from ragmon.core import citations, escaping
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -177,7 +177,8 @@ FUNCTIONS = {
     texts.claim_phrases: texts.claim_phrases,
     texts.normalise_question: texts.normalise_question,
     texts.normalise_context: texts.normalise_context,
-    texts.split_citations: texts.split_citations,
+    citations.split_citations: citations.split_citations,
+    citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     grounding.words: grounding.words,
     grounding.content_words: grounding.content_words,
     grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
@@ -191,7 +192,6 @@ FUNCTIONS = {
     entries.document: entries.document,
     entries.document_id: entries.document_id,
     fields._name: fields._name,
-    messages.numeric_citations: lambda text: messages.numeric_citations(text, ["a", "b"]),
     values.decode: values.decode,
     values.decode_container: values.decode_container,
     values.is_json: values.is_json,
@@ -255,6 +255,12 @@ FRAMES = (
         ("", "a[1]", "["),
         ("a", "[1]", "("),
         ("", "[1, ", ""),
+        ("", "[a#1]", ""),
+        ("", "[a#", ""),
+        ("", "(1) ", ""),
+        ("", "(1, ", ""),
+        ("", "【1†", ""),
+        ("", "【4:0†a】", ""),
         ("", "the cat ", ""),
         ("", "aaaaaaaaab", ""),
     ),
@@ -266,7 +272,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, pii, messages, entries, values, prompts, tables, escaping)
+READERS = (texts, citations, grounding, pii, messages, entries, values, prompts, tables, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 
@@ -316,7 +322,7 @@ def test_citations_are_those_of_the_published_expression(text):
     """Seed 002 publishes it; it takes the square of a text, and is good as an oracle of short ones."""
     found = re.compile(r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE).search(text)
     listed = None if found is None else [part for part in re.split(r"[,\s]+", found[1]) if part]
-    assert texts.split_citations(text)[1] == listed
+    assert citations.split_citations(text)[1] == listed
     assert seed_002._citations(text, None) == (listed or [])
 
 
@@ -336,14 +342,14 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
     ).map("".join)
 )
 def test_marks_are_counted_in_the_order_in_which_they_come_first(claim):
-    text = messages._INDEXED.sub(" ", messages._OTHER.sub(" ", claim))
+    text = citations._INDEXED.sub(" ", citations._OTHER.sub(" ", claim))
     numbers = []
-    for found in messages._MARKS.finditer(text):
-        for first, last in messages._NUMBERS.findall(found[0]):
+    for found in citations._MARKS.finditer(text):
+        for first, last in citations._NUMBERS.findall(found[0]):
             a, b = int(first), int(last or first)
             numbers += range(a, b + 1) if a <= b else (a, b)
     ids = ["d1", "d2", "d3"]
     wanted = list(dict.fromkeys(ids[n - 1] if n <= 3 else f"[{n}]" for n in numbers))
-    assert messages.numeric_citations(claim, ids) == (
+    assert citations.marked_citations(claim, ids) == (
         None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted
     )

@@ -16,7 +16,6 @@ from ragmon.core.text import (
     fold,
     normalise_context,
     normalise_question,
-    split_citations,
 )
 
 ASCII = st.text(st.characters(max_codepoint=127))
@@ -247,26 +246,3 @@ def test_a_key_is_its_own_key(text):
 )
 def test_contexts_are_normalised_as_in_seed_003(context, normalised):
     assert normalise_context(context) == normalised
-
-
-# --- citations in an answer's text ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("answer", "claim", "citations"),
-    [
-        ("- Rollo\n- citations: [normans#1, normans#2]", "Rollo", ["normans#1", "normans#2"]),
-        ("Rollo\ncitations: [a b,c]", "Rollo", ["a", "b", "c"]),
-        ("Rollo CITATIONS : [ a ]", "Rollo", ["a"]),
-        ("Rollo citations: []", "Rollo", []),
-        ("Rollo citations: [ , ]", "Rollo", []),
-        ("Rollo citations: [a;b]", "Rollo", ["a;b"]),
-        ("citations: [a]\nRollo", "Rollo", ["a"]),
-        ("first citations: [a] then citations: [b]", "first then citations: [b]", ["a"]),
-        ("not in context", "not in context", None),
-        ("citations: a, b", "citations: a, b", None),
-        ("", "", None),
-    ],
-)
-def test_citations_are_read_out_of_the_text(answer, claim, citations):
-    assert split_citations(answer) == (claim, citations)

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture.redaction import Redaction
 from ragmon.core import semconv
+from ragmon.core.citations import split_citations
 from ragmon.core.constants import TEXT_CUT
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import encode
-from ragmon.core.text import READ, fold, head, is_cut, normalise_question, split_citations, stream_safe
+from ragmon.core.text import READ, fold, head, is_cut, normalise_question, stream_safe
 from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import protobuf

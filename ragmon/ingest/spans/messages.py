@@ -2,21 +2,21 @@
 
 Messages to and from a model have the forms that conventions and frameworks write. The answer is what the outermost
 spans returned, else the output of the last model call; the question is the input of the outermost spans, else the query
-of the retrieval. Citations may be numbers in the answer's text: `[1]` is the first retrieved document.
+of the retrieval.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.core import semconv
+from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
-from ragmon.core.text import split_citations
 from ragmon.ingest.spans.model import Role, Span, Trace
 from ragmon.ingest.spans.values import (
     as_id,
@@ -29,47 +29,6 @@ from ragmon.ingest.spans.values import (
     mapping,
     text_of,
 )
-
-_ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
-_MARKS: Final = re.compile(rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()")
-"""Adjacent citation marks; not `[1](…)` and `[text][1]`, which are links, and no year."""
-_NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
-_OTHER: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*", re.DOTALL | re.MULTILINE)
-"""Code, and lines that define a footnote or a link: numbers in brackets are no citations there."""
-_INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
-"""An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation."""
-
-
-def numeric_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
-    """The documents that a claim's numeric marks cite, in the order of their first citation.
-
-    Args:
-        claim: The answer's text.
-        ids: The retrieved ids in rank order.
-
-    Returns:
-        Ids; a number beyond the list stays as a mark, as a document that was not retrieved. None where no mark is
-        within the list, or one is 0: then the numbers mean something else, or there are no such citations.
-
-    >>> numeric_citations("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
-    ['d2', 'd1']
-    >>> numeric_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
-    True
-    """
-    if "[" not in claim:
-        return None
-    text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
-    # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
-    ranges = dict.fromkeys(match.groups() for marks in _MARKS.finditer(text) for match in _NUMBERS.finditer(marks[0]))
-    numbers = dict.fromkeys(n for first, last in ranges for n in _numbers(int(first), int(last or first)))
-    if 0 in numbers or not any(n <= len(ids) for n in numbers):
-        return None
-    return list(dict.fromkeys(ids[n - 1] if n <= len(ids) else f"[{n}]" for n in numbers))
-
-
-def _numbers(first: int, last: int) -> Iterator[int]:
-    yield from range(first, last + 1) if first <= last else (first, last)
-
 
 USER: Final = "user"
 ASSISTANT: Final = "assistant"

@@ -14,13 +14,14 @@ import msgspec
 
 from ragmon.core import capture_hints, constants, semconv
 from ragmon.core.bounds import bounded
+from ragmon.core.citations import with_marks
 from ragmon.core.paths import Path
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import DocumentReader, SpanDocuments
 from ragmon.ingest.spans.fields import judge_scores
-from ragmon.ingest.spans.messages import answer, numeric_citations, question
+from ragmon.ingest.spans.messages import answer, question
 from ragmon.ingest.spans.model import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -266,6 +267,8 @@ def to_record(
         filled = fill(
             record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge, retrievers=retrievers
         )
+        if record.facts is None:
+            filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         return Mapped(*_bounded(filled))
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
@@ -284,7 +287,7 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=_cited_answer(trace, ids) if error_type is None else None,
+        answer_json=with_marks(answer(trace), ids) if error_type is None else None,
         error=error_type,
         latency_ms=fields.latency(trace),
         build=build,
@@ -315,14 +318,6 @@ def incomplete(mapped: Mapped) -> Mapped:
     documents = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
     record = msgspec.structs.replace(mapped.record, **documents, partial=True)
     return mapped._replace(record=record, missing={**mapped.missing, "retrieved_ids": INCOMPLETE})
-
-
-def _cited_answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
-    """The answer; without a list of citations, the numeric marks in its text become one."""
-    recorded = answer(trace)
-    if recorded is None or recorded.claim is None or recorded.citations is not None or not ids:
-        return recorded
-    return Answer(claim=recorded.claim, citations=numeric_citations(recorded.claim, ids))
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:

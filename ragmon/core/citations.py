@@ -1,0 +1,196 @@
+"""Citations written in the text of an answer: a list at its end, numbers in brackets, ids in brackets.
+
+Numbers are ranks in the list of retrieved documents, from 1. An answer keeps to one convention, so the first of these
+that a text shows is read: ids, numbers in square brackets, numbers in parentheses. The texts are untrusted: the time of
+every function grows no faster than the length of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ragmon.core.record import Answer
+
+_LIST: Final = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
+
+_ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
+_MARKS: Final = re.compile(
+    rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()|【{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*(?:†[^【】\n]*)?】"
+)
+"""Adjacent citation marks; not `[1](…)` and `[text][1]`, which are links, and no year."""
+_NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
+_SEARCH_RESULT: Final = re.compile(r"【(\d{1,4}):(\d{1,3})†[^【】\n]*】")
+"""OpenAI's mark of a file search: `【4:0†source】` is the first result that message 4 gave."""
+_OTHER: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*", re.DOTALL | re.MULTILINE)
+"""Code, and lines that define a footnote or a link: numbers in brackets are no citations there."""
+_INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
+"""An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation."""
+
+_BRACKETED: Final = re.compile(r"([\[(【])([^\[\](){}【】\n]+)[\])】]")
+_LABEL: Final = re.compile(r"\s*\^|\s*(?:source|doc|document|id|ref)s?\s*[:=]\s*", re.IGNORECASE)
+"""What may stand before an id inside the brackets: `[^a#1]`, `[source: a#1]`."""
+_RUN: Final = re.compile(r"[^\W_]+")
+_DIGIT: Final = re.compile(r"\d")
+
+_IN_PARENTHESES: Final = re.compile(r"\((\d{1,2}(?:\s?,\s?\d{1,2})*)\)")
+_INTEGER: Final = re.compile(r"\d+")
+_NOT_CITED: Final = re.compile(
+    # Part of a word, an amount, or a word that counts: `f(1)`, `12 km (3)`, `three (3)`, `step (2)`.
+    r"[A-Za-z0-9_]\Z"
+    r"|\d\s?(?:[kcmµ]?m|[kmµ]?g|m?l|[mµn]?s|min|h|[kMGT]?B|k?W|V|Hz|K|°?[CF]|px|pt|[%°€$£])?\s*\Z"
+    r"|\b(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|steps?|parts?|points?|options?|items?|cases?"
+    r"|sections?|articles?|chapters?|clauses?|paragraphs?|rules?|pages?|figures?|fig\.|tables?|equations?|eq\.|versions?"
+    r"|levels?|phases?|types?|no\.)\s*\Z"
+)
+_POINT: Final = re.compile(r"(?:\A|[\n:,;]|\b(?:and|or))[ \t*_-]*\Z")
+"""What stands before a number that counts points: `reasons: (1) wind, (2) rain and (3) fog`."""
+_CHAINED: Final = re.compile(r"\)\s?(?:[,;&]|and|or)?\s?\Z")
+"""What stands between two citations of one statement: `(1), (2) and (3)`."""
+_LOOK_BACK: Final = 24
+"""The characters before a number in parentheses that decide what it is."""
+
+
+def split_citations(answer: str) -> tuple[str, list[str] | None]:
+    r"""Split the citations written as `citations: [a, b]` off an answer text.
+
+    Args:
+        answer: The full text.
+
+    Returns:
+        The text without that part, and the ids; None where there is no such part.
+
+    >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
+    ('Rollo', ['normans#1', 'normans#2'])
+    """
+    match = _LIST.search(answer)
+    # If no bracket closes the first list, none closes a later one, so one search is enough.
+    end = answer.find("]", match.end()) if match else -1
+    if match is None or end < 0:
+        return answer, None
+    ids = answer[match.end() : end].replace(",", " ").split()
+    rest = answer[: match.start()].rstrip(" \t\r\n-*") + answer[end + 1 :]
+    return rest.strip().removeprefix("- ").strip(), ids
+
+
+def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
+    """An answer without a list of citations gets the one that the marks in its text make; its text stays as it is.
+
+    Args:
+        answer: The answer; None where there is none.
+        retrieved_ids: The retrieved ids in rank order; None where they are unknown: then marks stand for nothing.
+
+    >>> with_marks(Answer("Rollo did [2]."), ["d1", "d2"])
+    Answer(claim='Rollo did [2].', citations=['d2'])
+    """
+    if answer is None or answer.claim is None or answer.citations is not None or not retrieved_ids:
+        return answer
+    return Answer(claim=answer.claim, citations=marked_citations(answer.claim, retrieved_ids))
+
+
+def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
+    """The documents that the marks in a claim cite, in the order of their first citation.
+
+    Args:
+        claim: The answer's text.
+        ids: The retrieved ids in rank order.
+
+    Returns:
+        Ids; a number beyond the list stays as a mark, as a document that was not retrieved. None where there are no
+        marks, or they mean something else: no number is within the list, or one is 0.
+
+    >>> marked_citations("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
+    ['d2', 'd1']
+    >>> marked_citations("Rollo did [normans#2]. He died in 930 (1).", ["normans#1", "normans#2"])
+    ['normans#2']
+    >>> marked_citations("Rollo did (2). He died in 930 (1).", ["normans#1", "normans#2"])
+    ['normans#2']
+    >>> marked_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
+    True
+    """
+    if not ("[" in claim or "(" in claim or "【" in claim):
+        return None
+    text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
+    return _inline_ids(text, ids) or _numbered(text, ids) or _in_parentheses(text, ids)
+
+
+def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:
+    """The ids in brackets; one that is not of the list but written like those that are counts as well."""
+    known = {name for name in ids if not _is_rank(name, len(ids))}
+    entries = dict.fromkeys(_bracketed(text))
+    cited = {name for name, is_aside in entries if name in known and not (is_aside and name.isalnum())}
+    if not cited:
+        return None
+    shapes = {shape for name in cited if "0" in (shape := _shape(name)) and not shape.isalnum()}
+    strange = {name for name, _ in entries if name not in known and _shape(name) in shapes}
+    return [name for name in dict.fromkeys(name for name, _ in entries) if name in cited or name in strange]
+
+
+def _is_rank(name: str, size: int) -> bool:
+    """Whether an id may as well be a rank in a list of this size: then it is read as a rank."""
+    return len(name) <= 2 and name.isdecimal() and int(name) <= size
+
+
+def _bracketed(text: str) -> Iterator[tuple[str, bool]]:
+    """What stands in brackets, whole and by entries, and whether the brackets are parentheses."""
+    for match in _BRACKETED.finditer(text):
+        inside = match[2]
+        label = _LABEL.match(inside)
+        body = inside if label is None else inside[label.end() :]
+        for entry in (inside, body, *body.replace(";", ",").split(","), *body.split("†")[1:]):
+            yield entry.strip(), match[1] == "("
+
+
+def _shape(name: str) -> str:
+    """How an id is written: a run of letters and digits is `0` if it has a digit, else `a`.
+
+    >>> _shape("grey-heron#12")
+    'a-a#0'
+    """
+    return _RUN.sub(lambda run: "0" if _DIGIT.search(run[0]) else "a", name)
+
+
+def _numbered(text: str, ids: Sequence[str]) -> list[str] | None:
+    """The documents that numbers in square or lenticular brackets cite."""
+    found = _search_results(text)
+    # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
+    ranges = dict.fromkeys(
+        match.groups() for marks in _MARKS.finditer(text) for match in _NUMBERS.finditer(marks[0].partition("†")[0])
+    )
+    numbers = dict.fromkeys((*found, *(n for first, last in ranges for n in _range(int(first), int(last or first)))))
+    return _ranked(numbers, ids)
+
+
+def _search_results(text: str) -> list[int]:
+    """The ranks of OpenAI's marks; none where they are of several searches, of which each has ranks of its own."""
+    marks = [match.groups() for match in _SEARCH_RESULT.finditer(text)]
+    return [int(place) + 1 for _, place in dict.fromkeys(marks)] if len({search for search, _ in marks}) == 1 else []
+
+
+def _range(first: int, last: int) -> Iterator[int]:
+    yield from range(first, last + 1) if first <= last else (first, last)
+
+
+def _ranked(numbers: dict[int, None], ids: Sequence[str]) -> list[str] | None:
+    if 0 in numbers or not any(n <= len(ids) for n in numbers):
+        return None
+    return list(dict.fromkeys(ids[n - 1] if n <= len(ids) else f"[{n}]" for n in numbers))
+
+
+def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
+    """The documents that numbers in parentheses cite.
+
+    Parentheses mean many things: None where one of the numbers counts the points of a list or is beyond the documents.
+    """
+    numbers: dict[int, None] = {}
+    for match in _IN_PARENTHESES.finditer(text):
+        before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
+        after = text[match.end() : match.end() + _LOOK_BACK]
+        if after[:1].isalnum() or _NOT_CITED.search(before):
+            continue
+        precedes_word = after[:1].isspace() and after.lstrip(" \t*_")[:1].isalnum()
+        if precedes_word and _POINT.search(before) and not _CHAINED.search(before):
+            return None
+        numbers |= dict.fromkeys(int(n) for n in _INTEGER.findall(match[1]))
+    return _ranked(numbers, ids) if all(n <= len(ids) for n in numbers) else None

@@ -1,0 +1,181 @@
+"""Citations in the text of an answer: the published list, and the marks people and models write."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.core.citations import marked_citations, split_citations, with_marks
+from ragmon.core.record import Answer
+
+IDS = ["d1", "d2", "d3"]
+HERONS = ["grey-heron#1", "grey-heron#2", "doc-17"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "claim", "citations"),
+    [
+        ("- Rollo\n- citations: [normans#1, normans#2]", "Rollo", ["normans#1", "normans#2"]),
+        ("Rollo\ncitations: [a b,c]", "Rollo", ["a", "b", "c"]),
+        ("Rollo CITATIONS : [ a ]", "Rollo", ["a"]),
+        ("Rollo citations: []", "Rollo", []),
+        ("Rollo citations: [ , ]", "Rollo", []),
+        ("Rollo citations: [a;b]", "Rollo", ["a;b"]),
+        ("citations: [a]\nRollo", "Rollo", ["a"]),
+        ("first citations: [a] then citations: [b]", "first then citations: [b]", ["a"]),
+        ("not in context", "not in context", None),
+        ("citations: a, b", "citations: a, b", None),
+        ("", "", None),
+    ],
+)
+def test_citations_are_read_out_of_the_text(answer, claim, citations):
+    assert split_citations(answer) == (claim, citations)
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        ("Rollo did [2].", ["d2"]),
+        ("Rollo did.[1]", ["d1"]),
+        ("[1] Rollo did, [3] says", ["d1", "d3"]),
+        ("Rollo did [1][3][1].", ["d1", "d3"]),
+        ("Rollo did [3, 1; 2].", ["d3", "d1", "d2"]),
+        ("Rollo did [^2]", ["d2"]),
+        ("Rollo did [1] [9].", ["d1", "[9]"]),
+        ("Rollo did [9].", None),
+        ("Rollo did.", None),
+        ("in [1066]", None),
+        ("Rollo did[1][3].", ["d1", "d3"]),
+        ("Rollo did[1], and so [3]", ["d1", "d3"]),
+        ("罗洛[1]。", ["d1"]),
+        ("Rollo did [1], others too [2-3].", ["d1", "d2", "d3"]),
+        ("Rollo did [1–3].", ["d1", "d2", "d3"]),
+        ("Rollo did [3-1].", ["d3", "d1"]),
+        ("Rollo did [0], then [1].", None),
+        ("Rollo did [1].\n```python\nx = [2, 3]\n```", ["d1"]),
+        ("Rollo did [1], see `[2]`", ["d1"]),
+        ("row[1].name is read", None),
+        ("row[1] = 2", None),
+        ("see [1](https://rollo.example)", None),
+        ("see [the chronicle][2] [1]\n\n[2]: https://rollo.example", ["d1"]),
+        ("[1]: https://rollo.example", None),
+        ("Rollo did.[^1]\n\n[^1]: The chronicle.", ["d1"]),
+    ],
+)
+def test_a_mark_is_the_document_of_that_rank(claim, found):
+    """A number past the list was not retrieved; where no number is the list's, the brackets mean something else.
+
+    Numbers in code, in links and in front of footnotes cite nothing; where they begin at 0, they are no ranks.
+    """
+    assert marked_citations(claim, IDS) == found
+
+
+@pytest.mark.parametrize(
+    ("claim", "cited"),
+    [
+        ("Rollo did【2】.", ["d2"]),
+        ("罗洛【1】【3】。", ["d1", "d3"]),
+        ("Rollo did【1, 3】.", ["d1", "d3"]),
+        ("Rollo did【2†source】.", ["d2"]),
+        ("Rollo did【4:0†source】【4:2†chronicle.pdf】.", ["d1", "d3"]),
+        ("Rollo did【4:7†source】, not another【4:0†source】.", ["[8]", "d1"]),
+        ("Rollo did【4:0†source】, and later【6:0†source】.", None),
+        ("Rollo did【4:0†d3】.", ["d3"]),
+        ("Rollo did【9】.", None),
+    ],
+)
+def test_lenticular_brackets_are_marks(claim, cited):
+    """OpenAI counts the results of a file search from 0; results of several searches are not one ranked list."""
+    assert marked_citations(claim, IDS) == cited
+
+
+@pytest.mark.parametrize(
+    ("claim", "cited"),
+    [
+        ("Rollo did (2).", ["d2"]),
+        ("Rollo did (2) and died (1)", ["d2", "d1"]),
+        ("Rollo did (1)(3).", ["d1", "d3"]),
+        ("Rollo did (1, 3).", ["d1", "d3"]),
+        ("So it is said (1), (2) and (3).", ["d1", "d2", "d3"]),
+        ("Rollo, who died early (3), did. (1)", ["d3", "d1"]),
+        ("Rollo (911) did (2).", ["d2"]),
+        ("Rollo did (9).", None),
+        ("Rollo did (1), others did (9).", None),
+        ("Rollo did (0), then (1).", None),
+        ("(1) Rollo did.\n(2) William did.", None),
+        ("- (1) Rollo did.\n- (2) William did.", None),
+        ("For two reasons: (1) wind and (2) rain.", None),
+        ("First (1) wind, (2) rain, (3) fog.", None),
+        ("It is 12 km (3).", None),
+        ("It is 12km (3).", None),
+        ("It holds 5 % (1).", None),
+        ("He died in 930 (1).", None),
+        ("There are three (3).", None),
+        ("Go on with step (2).", None),
+        ("Call f(1), then ls(1).", None),
+        ("Dial 0 (1) 555.", None),
+        ("It is `f (1)`.", None),
+        ("Rollo did [2], or so (1).", ["d2"]),
+    ],
+)
+def test_a_number_in_parentheses_is_a_mark_only_where_it_can_be_one(claim, cited):
+    """Parentheses count points, amounts and arguments as well; where one of them does, the others are doubtful."""
+    assert marked_citations(claim, IDS) == cited
+
+
+@pytest.mark.parametrize(
+    ("claim", "cited"),
+    [
+        ("Herons eat fish [grey-heron#2].", ["grey-heron#2"]),
+        ("Herons eat fish (doc-17), and eels [grey-heron#1].", ["doc-17", "grey-heron#1"]),
+        ("Herons eat fish [grey-heron#1, doc-17].", ["grey-heron#1", "doc-17"]),
+        ("Herons eat fish [^doc-17] [Source: grey-heron#1].", ["doc-17", "grey-heron#1"]),
+        ("Herons eat fish【grey-heron#1】.", ["grey-heron#1"]),
+        ("Herons eat fish [doc-17](https://herons.example).", ["doc-17"]),
+        ("Herons eat fish [grey-heron#1] and cake [red-kite#3].", ["grey-heron#1", "red-kite#3"]),
+        ("Herons [sic] eat fish [well-known] [doc-17].", ["doc-17"]),
+        ("Herons eat cake [red-kite#3].", None),
+        ("Herons eat fish [GREY-HERON#1].", None),
+        ("Herons eat fish, see grey-heron#1.", None),
+    ],
+)
+def test_an_id_in_brackets_is_a_citation_of_it(claim, cited):
+    """Beside an id of the list, one written like it counts too: it was cited, and not retrieved."""
+    assert marked_citations(claim, HERONS) == cited
+
+
+def test_a_word_in_parentheses_is_no_citation_of_a_document_of_that_name():
+    assert marked_citations("The capital (Paris) lies inland.", ["Paris", "Rome"]) is None
+    assert marked_citations("The capital lies inland [Paris].", ["Paris", "Rome"]) == ["Paris"]
+
+
+def test_a_number_that_is_a_rank_is_read_as_one_and_not_as_an_id():
+    assert marked_citations("It is so [2].", ["7", "2", "1"]) == ["2"]
+    assert marked_citations("It is so [1].", ["7", "2", "1"]) == ["7"]
+    assert marked_citations("It is so [1066].", ["1066", "2"]) == ["1066"]
+    assert marked_citations("It is so [17].", ["17", "23"]) == ["17"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "ids"),
+    [
+        (None, IDS),
+        (Answer(None), IDS),
+        (Answer("Rollo [1]", []), IDS),
+        (Answer("Rollo [1]", ["d3"]), IDS),
+        (Answer("Rollo [1]"), []),
+        (Answer("Rollo [1]"), None),
+        (Answer("Rollo"), IDS),
+    ],
+)
+def test_marks_change_no_answer_that_has_a_list_and_invent_none(answer, ids):
+    """Without a mark nothing is known of citations: an empty list would say that there are none."""
+    assert with_marks(answer, ids) == answer
+
+
+@given(st.text("[]()【】†#^,;-:` 0123456789ab=.\n"), st.lists(st.text(min_size=1), max_size=4))
+def test_any_text_gives_ids_of_the_list_or_numbers_that_are_not(claim, ids):
+    found = marked_citations(claim, ids)
+    assert found is None or (found and len(set(found)) == len(found))
+    assert found is None or any(name in ids for name in found)
