@@ -1,24 +1,23 @@
 """Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
 
-The documents may be plain ids, dicts, or objects of LangChain or LlamaIndex; question, claim and citations come from
+The documents may be plain ids, dicts, or objects of LangChain or LlamaIndex. `question` and `result` find the rest in
 the call's arguments and result.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from inspect import Parameter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from numbers import Integral, Real
-from typing import Any, Final, NamedTuple, TypeGuard
-from uuid import UUID
+from numbers import Real
+from typing import Any, Final, NamedTuple
 
-from ragmon.capture.call import Call, TracedFunction
+from ragmon.capture.call import Call
+from ragmon.capture.question import question
+from ragmon.capture.result import CONTEXT, SOURCES, are_ids, as_id, extract, is_listed, stream_fields, text_of
 from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
-from ragmon.core.citations import split_citations
+from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.log import warn_once
 from ragmon.core.paths import Path, look_up, member
 from ragmon.core.record import Answer, Latency, Record, Sampling
@@ -29,6 +28,8 @@ from ragmon.ingest.spans.model import from_sdk_span
 _ID_FIELDS: Final = ("id", "node_id")
 _METADATA_ID_FIELDS: Final = ("id", "chunk_id", "doc_id")
 _TEXT_FIELDS: Final = ("text", "page_content", "content")
+_TITLE: Final = 200
+"""Characters; a longer text among `sources` is a passage."""
 
 
 class CapturedDocuments(NamedTuple):
@@ -76,13 +77,6 @@ def _first_documents(documents: Collection[Any]) -> Iterable[Any]:
     return islice(documents, MAX_DOCUMENTS_KEPT)
 
 
-def is_listed(value: Any) -> TypeGuard[Collection[Any]]:
-    """Whether a value is a collection that can be read twice: to read an iterator would consume the application's."""
-    if value is None or type(value) is list:  # a check of the abstract classes takes ten times as long
-        return value is not None
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping | AbstractSet)
-
-
 def ids_of(documents: Iterable[Any], id_from: Path | None) -> list[str] | None:
     """The ids of documents or citations; None, with one warning, if one of them has no id."""
     ids = [_id_of(document, id_from) for document in documents]
@@ -111,23 +105,6 @@ def _id_of(document: Any, id_from: Path | None) -> str | None:
         if value is not None:
             return value
     return None
-
-
-_NAME_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
-"""The members of a result that are names."""
-
-
-def as_id(value: Any) -> str | None:
-    """An id as text, from a string, an integer or a UUID; None for all other types.
-
-    >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
-    ('a', '7', None, None)
-    """
-    if value is None or isinstance(value, str):
-        return None if value is None else clean(value)
-    if isinstance(value, bool) or not isinstance(value, Integral | UUID):
-        return None
-    return str(value)
 
 
 def _with_score(document: Any) -> tuple[Any, float | None]:
@@ -159,119 +136,6 @@ def _text_of(document: Any) -> str | None:
     return None
 
 
-_QUESTION_FIELDS: Final = ("question", "query", "q")
-_ANSWER_FIELDS: Final = ("answer_json", "answer")
-_CLAIM_FIELDS: Final = ("claim", "answer", "response", "result", "output", "text", "content")
-_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENT_FIELDS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
-_CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
-_MAX_DEPTH: Final = 3
-"""How deep the answer may be nested, for example a message in a field of the result."""
-
-
-def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The question of a call, found by `question=` of the decorator or by usual parameter names; None if there is none.
-
-    Raises:
-        Exception: A callable `question=` raised it.
-    """
-    if callable(site.question):
-        return site.question(*args, **kwargs)
-    if site.question is not None:
-        return look_up(arguments(site, args, kwargs), site.question)
-    values = arguments(site, args, kwargs, defaults=False)
-    text = next((values[name] for name in _QUESTION_FIELDS if isinstance(values.get(name), str)), None)
-    if text is not None:
-        return text
-    values = arguments(site, args, kwargs)
-    texts = {name: value for name, value in values.items() if isinstance(value, str)}
-    text = next((texts[name] for name in _QUESTION_FIELDS if name in texts), None)
-    defaults = set(values) - set(arguments(site, args, kwargs, defaults=False))
-    return text if text is not None else next((texts[name] for name in texts if name not in defaults), None)
-
-
-def arguments(
-    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
-) -> dict[str, Any]:
-    """The arguments of a call by parameter name; those of catch-all parameters have their own names or numbers.
-
-    Args:
-        site: The function.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        defaults: Include parameters that were not passed, with their defaults.
-    """
-    names = None if defaults else site.places
-    if names is not None and len(args) <= len(names):
-        triples = zip(names, args, site.defaults, strict=False)
-        # A specialised wrapper passes defaults on as if the caller had passed them.
-        return {**{name: value for name, value, default in triples if value is not default}, **kwargs}
-    try:
-        bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
-    except TypeError:  # the call itself has already raised for such arguments
-        bound = None
-    if bound is None:
-        return {**{str(index): value for index, value in enumerate(args)}, **kwargs}
-    if defaults:
-        bound.apply_defaults()
-    values = {}
-    for name, value in bound.arguments.items():
-        parameter = bound.signature.parameters[name]
-        if not defaults and value is parameter.default:
-            continue
-        kind = parameter.kind
-        if kind is Parameter.VAR_POSITIONAL:
-            values.update({f"{name}[{index}]": entry for index, entry in enumerate(value)})
-        elif kind is Parameter.VAR_KEYWORD:
-            values.update(value)
-        else:
-            values[name] = value
-    return values
-
-
-def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
-    """The fields of a result, named as in `ragmon.record`; documents without an id list are under `documents`.
-
-    Args:
-        result: Any return value of a pipeline: text, mappings, dataclasses, pydantic models, framework responses.
-        site: The function, with the decorator's `extract=`.
-
-    Raises:
-        Exception: A callable `extract=` or a property of the result raised it.
-    """
-    if callable(site.extract):
-        return dict(site.extract(result))
-    if site.extract is not None:
-        return {field: look_up(result, path) for field, path in site.extract.items()}
-    if isinstance(result, str):
-        return {"claim": result}
-    answer_part = next((part for name in _ANSWER_FIELDS if _has_parts(part := member(result, name))), result)
-    citations = member(answer_part, "citations")
-    documents = _first_member(result, _DOCUMENT_FIELDS)
-    fields = {
-        "claim": _first_member(answer_part, _CLAIM_FIELDS),
-        "citations": citations if citations is not None else member(result, "citations"),
-        "retrieved": _first_member(result, _ID_LIST_FIELDS),
-        "documents": documents if documents is not None else look_up(result, ("retrieval", "topk")),
-        "candidates": _first_member(result, _CANDIDATE_FIELDS),
-        **{name: as_id(member(result, name)) for name in _NAME_FIELDS},
-    }
-    return {field: value for field, value in fields.items() if value is not None}
-
-
-def _has_parts(value: Any) -> bool:
-    """Whether an answer is an object with members, and no text."""
-    return value is not None and not isinstance(value, str | int | float | list | tuple)
-
-
-def _first_member(value: Any, names: Sequence[str]) -> Any:
-    for name in names:
-        field = member(value, name)
-        if field is not None:
-            return field
-    return None
-
-
 def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it.
 
@@ -287,20 +151,6 @@ def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
     if is_listed(citations) or isinstance(citations, set | frozenset):
         return Answer(claim=claim, citations=ids_of(citations, id_from))
     return Answer(claim=claim)
-
-
-def text_of(value: Any, depth: int = _MAX_DEPTH) -> str | None:
-    """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
-    if isinstance(value, str):
-        return clean(value)
-    if value is None or isinstance(value, bool) or not depth:
-        return None
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, list | tuple):
-        texts = [text_of(part, depth - 1) for part in value]
-        return "".join(text for text in texts if text is not None) if any(text is not None for text in texts) else None
-    return text_of(_first_member(value, _CLAIM_FIELDS), depth - 1)
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
@@ -347,9 +197,36 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
         tags=_tags(fields.get("tags")),
     )
-    if not call.spans:
-        return record
-    return fill(record, map(from_sdk_span, call.spans), id_from=id_from, retrievers=call.plan.retrievers)
+    if call.spans:
+        record = fill(record, map(from_sdk_span, call.spans), id_from=id_from, retrievers=call.plan.retrievers)
+    _add_sources(record, fields, id_from)
+    record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
+    return record
+
+
+def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
+    """Add the result's `sources`: the retrieved documents; or the citations, where these are known by other means."""
+    sources, context = fields.get(SOURCES), fields.get(CONTEXT)
+    if sources is not None and record.retrieved_ids is None and record.contexts is None:
+        if not _are_titles(sources):
+            found = read_documents(sources, id_from, strings="ids" if are_ids(sources) else "texts")
+            record.retrieved_ids, record.contexts, record.scores = found
+    elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
+        record.answer_json.citations = _cited_sources(sources, record.retrieved_ids, id_from)
+    if record.contexts is None and context and len(record.retrieved_ids or "1") == 1:
+        record.contexts = [clean(context)]
+
+
+def _are_titles(sources: Collection[Any]) -> bool:
+    """Whether sources are neither ids nor passages, but short texts."""
+    are_short = all(isinstance(entry, str) and len(entry) <= _TITLE for entry in sources)
+    return bool(sources) and are_short and not are_ids(sources)
+
+
+def _cited_sources(sources: Collection[Any], retrieved: list[str] | None, id_from: Path | None) -> list[str] | None:
+    """The sources as citations; None where they are written in another way than the retrieved ids, as titles are."""
+    cited = ids_of(sources, id_from)
+    return cited if cited is None or retrieved is None or alike(cited, retrieved) else None
 
 
 def _fields(call: Call) -> dict[str, Any]:
@@ -359,21 +236,8 @@ def _fields(call: Call) -> dict[str, Any]:
         fields["candidates"] = [document for batch in fields["candidates"] if is_listed(batch) for document in batch]
     if call.error is not None or call.ending is not None:
         return fields
-    return {**extract(_result(call), call.traced_function), **fields}
-
-
-def _result(call: Call) -> Any:
-    """What the call returned; for a stream, the result made of its items."""
-    items = call.items
-    if items is None:
-        return call.result
-    if call.traced_function.reduce is not None:
-        return call.traced_function.reduce(items)
-    if all(isinstance(item, str) for item in items):
-        return "".join(items)
-    if all(isinstance(item, bytes | bytearray) for item in items):
-        return b"".join(items).decode("utf-8", "replace")
-    return items[-1]
+    site = call.traced_function
+    return {**(extract(call.result, site) if call.items is None else stream_fields(call.items, site)), **fields}
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

@@ -8,7 +8,7 @@ every function grows no faster than the length of a text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from ragmon.core.record import Answer
@@ -113,6 +113,17 @@ def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
         return None
     text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
     return _inline_ids(text, ids) or _numbered(text, ids) or _in_parentheses(text, ids)
+
+
+def alike(names: Collection[str], ids: Collection[str]) -> bool:
+    """Whether each of some names is one of the ids, or written like one of them; so titles are not taken for ids.
+
+    >>> alike(["heron#7"], ["heron#1"]), alike(["heron.pdf"], ["heron#1"])
+    (True, False)
+    """
+    known = set(ids)
+    shapes = {_shape(name) for name in known}
+    return all(name in known or _shape(name) in shapes for name in names)
 
 
 def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:

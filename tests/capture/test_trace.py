@@ -337,7 +337,7 @@ def test_a_default_is_the_very_object_and_no_question():
         return held
 
     with capture_traces() as records:
-        assert ragmon.trace(answer)({"text": "q"}) is marker
+        assert ragmon.trace(answer)({"payload": "q"}) is marker
     assert records[0].q is None
 
 

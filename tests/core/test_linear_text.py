@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import convert, pii
+from ragmon.capture import convert, pii, result
 from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
 from ragmon.core import citations, escaping
@@ -184,8 +184,8 @@ FUNCTIONS = {
     grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
     pii.redact: pii.redact,
     convert.answer: lambda text: convert.answer({"claim": text}, None),
-    convert.text_of: lambda text: convert.text_of([{"content": text}]),
-    convert.as_id: convert.as_id,
+    result.text_of: lambda text: result.text_of([{"content": text}]),
+    result.as_id: result.as_id,
     messages.message: lambda text: messages.message([text, text]),
     messages.messages: messages.messages,
     messages.parse: messages.parse,
