@@ -23,7 +23,7 @@ _NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "t
 
 
 def last_text(messages: Any, roles: frozenset[str]) -> str | None:
-    """The text of the last message of one of the roles that has any; a bare text in the list is a user's.
+    """The text of the last message of one of the roles that has any.
 
     >>> last_text([{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "It is."}], USER)
     'Is it?'
@@ -31,9 +31,7 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
     if not is_list(messages):
         return None
     for entry in islice(reversed(messages), _MAX_MESSAGES):
-        if is_str(entry):
-            text = clean(entry) if roles is USER else None
-        elif type(entry) is tuple and len(entry) == 2:  # LangChain's short form
+        if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
             text = part_text(entry[1]) if entry[0] in roles else None
         else:
             text = part_text(stored(entry, *_CONTENTS)) if role(entry) in roles else None

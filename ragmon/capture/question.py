@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.messages import NOT_USER, USER, last_text, part_text, role
-from ragmon.capture.stored import is_data, is_list, is_str, stored, stored_fields
+from ragmon.capture.stored import is_data, is_handle, is_list, is_str, stored, stored_fields
 from ragmon.capture.web import decoded, is_request, request_fields
 from ragmon.core.paths import look_up
 
@@ -92,7 +92,7 @@ def _nested(values: Iterable[Any]) -> str | None:
     for depth in range(_MAX_DEPTH):
         level = level[:_MAX_OBJECTS]
         data = [inner for value in level for inner in _readable(value)]
-        text = _named(data) or _named((value for value in level if not is_data(value)), _CERTAIN)
+        text = _named(data) or _named((value for value in level if not (is_data(value) or is_handle(value))), _CERTAIN)
         if text is not None:
             return text
         models += [value for value in data if depth == 0 and type(value) is not dict]
@@ -110,8 +110,9 @@ def _readable(value: Any) -> Iterator[Any]:
             yield inner
     elif is_data(value):
         yield value
-    elif is_list(value):  # a list of messages under any name
-        yield {"messages": value}
+    messages = stored(value, "root") if is_data(value) else value  # of a root model of pydantic
+    if is_list(messages):
+        yield {"messages": messages}
 
 
 def _holds(name: str, value: Any) -> bool:

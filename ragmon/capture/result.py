@@ -90,7 +90,7 @@ def _fields(result: Any) -> dict[str, Any]:
         "citations": _first_in(parts, ("citations",)),
         "retrieved": _first_in(parts, _ID_LIST_FIELDS),
         "documents": _first_listed(parts, _DOCUMENT_FIELDS, documents),
-        SOURCES: _first_listed(parts, _SOURCE_FIELDS),
+        SOURCES: _sources(parts),
         CONTEXT: context if isinstance(context, str) else None,
         "candidates": _first_in(parts, _CANDIDATE_FIELDS),
         **{name: as_id(_first_in(parts, (name,))) for name in _LABEL_FIELDS},
@@ -139,6 +139,11 @@ def _first_in(parts: Sequence[Any], names: Sequence[str]) -> Any:
 def _first_listed(parts: Sequence[Any], names: Sequence[str], default: Any = None) -> Any:
     values = (member(part, name) for part in parts for name in names)
     return next((value for value in values if is_listed(value)), default)
+
+
+def _sources(parts: Sequence[Any]) -> Any:
+    """The documents under `sources`; beside `source_nodes`, LlamaIndex has the outputs of tools there."""
+    return None if is_listed(_first_in(parts, ("source_nodes",))) else _first_listed(parts, _SOURCE_FIELDS)
 
 
 def _components(result: Any) -> Iterator[Any]:

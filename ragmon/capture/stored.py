@@ -6,7 +6,7 @@ dictionary, an instance dictionary, a slot or a named tuple can be read from ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType, SimpleNamespace
 from typing import Any, Final, TypeGuard
@@ -32,8 +32,16 @@ def is_data(value: Any) -> bool:
     kind = type(value)
     if issubclass(kind, dict | SimpleNamespace) or (issubclass(kind, tuple) and _tuple_names(kind)):
         return True
-    marks = {name for base in kind.__mro__ for name in (*_DATA_MARKS, *_HANDLE_MARKS) if name in base.__dict__}
-    return not marks.isdisjoint(_DATA_MARKS) and marks.isdisjoint(_HANDLE_MARKS)
+    return _has_any(kind, _DATA_MARKS) and not is_handle(value)
+
+
+def is_handle(value: Any) -> bool:
+    """Whether a value is made to do something: a session, a client, a model, a chain, a proxy, an iterator."""
+    return _has_any(type(value), _HANDLE_MARKS)
+
+
+def _has_any(kind: type, names: Collection[str]) -> bool:
+    return any(name in base.__dict__ for base in kind.__mro__ for name in names)
 
 
 def is_str(value: Any) -> TypeGuard[str]:
@@ -103,7 +111,8 @@ def _in_slot(value: Any, name: str, default: Any) -> Any:
 def _instance_dict(value: Any) -> dict[str, Any]:
     """The instance dictionary; empty where there is none, or the class puts something else in its place."""
     descriptor = _class_attribute(type(value), "__dict__")
-    fields = descriptor.__get__(value, type(value)) if type(descriptor) is GetSetDescriptorType else None
+    is_own = type(descriptor) in (GetSetDescriptorType, MemberDescriptorType)
+    fields = descriptor.__get__(value, type(value)) if is_own else None
     return fields if type(fields) is dict else {}
 
 
