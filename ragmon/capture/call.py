@@ -102,7 +102,7 @@ class TracedFunction:
         sample: Share of calls to keep; None takes the configured rate.
         question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
         extract: Where answer and documents are in the result: paths by field, or a callable on the result.
-        reduce: Makes a result of the items of a stream; None joins text items, else takes the last item.
+        reduce: Makes a result of the items of a stream; None joins texts, and takes the rest from the last other item.
         id_from: Path from a document to its id.
         plan: The sampling plan under the installed runtime, cached by the last call.
     """

@@ -65,10 +65,10 @@ def trace(
         name: The pipeline's name; default: the configured one.
         sample: Share of its calls to keep, in [0, 1]; default: the configured rate.
         question: Where the question is: a parameter's name, a dotted path from one, or a callable that gets the
-            call's arguments; default: the parameter named question, query or q, else the first string.
+            call's arguments; default: the parameter or field with a usual name, else the first text.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
             gets the result and returns such fields; default: every known shape.
-        reduce: Makes a result of the list of items of a stream; default: text joined, else the last item.
+        reduce: Makes a result of the list of items of a stream; default: texts joined, and the last other item.
         id_from: Dotted path from a document to its id; default: the configured one, else `id`, then metadata id,
             chunk_id, doc_id.
 

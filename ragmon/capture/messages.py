@@ -32,7 +32,7 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
         return None
     for entry in islice(reversed(messages), _MAX_MESSAGES):
         if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
-            text = part_text(entry[1]) if entry[0] in roles else None
+            text = part_text(entry[1]) if is_str(entry[0]) and entry[0] in roles else None
         else:
             text = part_text(stored(entry, *_CONTENTS)) if role(entry) in roles else None
         if text:

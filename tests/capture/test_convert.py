@@ -26,6 +26,8 @@ MEMBERS = (
     ),
     *("retrieval", "topk", "id", "text", "content", "score", "metadata", "node", "chunk_id"),
     *("qid", "session", "model", "user", "build", "index_hash"),
+    *("sources", "context", "messages", "message", "role", "type", "choices", "replies", "data", "body", "statusCode"),
+    *("question", "query", "input", "queryStringParameters", "query_string", "REQUEST_METHOD", "scope", "_json"),
 )
 anything_at_all = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
@@ -47,9 +49,11 @@ def test_a_record_of_anything_can_be_written_and_read_back_as_it_was(result, sai
     """NaN, half surrogate pairs, bytes, nested junk: what stands on a record is what a log can hold."""
 
     @ragmon.trace
-    def answer(question):
-        ragmon.record(retrieved=said, candidates=said, citations=said, tags=said, session=said, question=said)
-        return question
+    def answer(given):
+        ragmon.record(candidates=said, tags=said, session=said)
+        if isinstance(said, list):
+            ragmon.record(retrieved=said, citations=said, question=said)
+        return given
 
     with capturing() as (_, kept):
         answer(result)
