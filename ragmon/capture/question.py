@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.messages import NOT_USER, USER, last_text, part_text, role
-from ragmon.capture.stored import is_data, is_handle, is_list, is_str, stored, stored_fields
+from ragmon.capture.stored import is_data, is_handle, is_list, is_str, storage, stored_fields
 from ragmon.capture.web import decoded, is_request, request_fields
 from ragmon.core.paths import look_up
 
@@ -68,11 +68,11 @@ def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ("self", "cls") or name != first}
 
 
-def _named(levels: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
+def _named(values: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
     """The text in the field with the surest name, over several objects."""
-    objects = list(levels)
-    fields = ((name, stored(value, name)) for name in names for value in objects)
-    return next((text for name, field in fields if (text := _text_at(name, field)) is not None), None)
+    objects = [storage(value) for value in values]
+    found = ((name, field) for name in names for fields in objects if (field := dict.get(fields, name)) is not None)
+    return next((text for name, field in found if (text := _text_at(name, field)) is not None), None)
 
 
 def _text_at(name: str, value: Any) -> str | None:
@@ -110,7 +110,7 @@ def _readable(value: Any) -> Iterator[Any]:
             yield inner
     elif is_data(value):
         yield value
-    messages = stored(value, "root") if is_data(value) else value  # of a root model of pydantic
+    messages = dict.get(storage(value), "root") if is_data(value) else value  # of a root model of pydantic
     if is_list(messages):
         yield {"messages": messages}
 

@@ -6,13 +6,15 @@ dictionary, an instance dictionary, a slot or a named tuple can be read from ano
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from functools import lru_cache
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType, SimpleNamespace
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 BREADTH: Final = 64
 """The fields of one object that are looked at."""
+_CLASSES: Final = 512
+"""The classes whose layout is remembered."""
 _DATA_MARKS: Final = (
     *("__pydantic_fields__", "model_fields", "__fields__"),
     *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__"),
@@ -21,6 +23,51 @@ _DATA_MARKS: Final = (
 _HANDLE_MARKS: Final = ("__call__", "__enter__", "__aenter__", "__next__", "__anext__", "invoke", "complete", "execute")
 """Class attributes of sessions, clients, models and chains, which libraries make with pydantic as well."""
 _EXTRA: Final = "__pydantic_extra__"
+_INSTANCE: Final = "__dict__"
+
+
+class _Layout(NamedTuple):
+    """How objects of a class store their fields.
+
+    Attributes:
+        names: The fields of a named tuple.
+        slots: The descriptors of its slots by name.
+        instance: The descriptor of the instance dictionary; None where there is none, or a class replaced it.
+        is_data: As the function of that name.
+        is_handle: As the function of that name.
+    """
+
+    names: tuple[str, ...]
+    slots: dict[str, Any]
+    instance: Any
+    is_data: bool
+    is_handle: bool
+
+
+@lru_cache(maxsize=_CLASSES)
+def _layout(kind: type) -> _Layout:
+    attributes: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        attributes |= base.__dict__
+    instance = attributes.get(_INSTANCE)
+    names = attributes.get("_fields") if issubclass(kind, tuple) else None
+    names = names if type(names) is tuple else ()
+    members = {name: slot for name, slot in attributes.items() if type(slot) is MemberDescriptorType}
+    slots = {name: slot for name, slot in members.items() if name == _EXTRA or not name.startswith("__")}
+    is_handle = not attributes.keys().isdisjoint(_HANDLE_MARKS)
+    is_record = bool(names) or issubclass(kind, dict | SimpleNamespace)
+    return _Layout(
+        names,
+        dict(islice(slots.items(), BREADTH)),
+        instance if type(instance) in (GetSetDescriptorType, MemberDescriptorType) else None,
+        is_record or (not is_handle and not attributes.keys().isdisjoint(_DATA_MARKS)),
+        is_handle,
+    )
+
+
+def _layout_of(value: Any) -> _Layout:
+    kind: Any = type(value)
+    return _layout(kind)
 
 
 def is_data(value: Any) -> bool:
@@ -29,19 +76,12 @@ def is_data(value: Any) -> bool:
     >>> is_data({}), is_data(SimpleNamespace()), is_data(object())
     (True, True, False)
     """
-    kind = type(value)
-    if issubclass(kind, dict | SimpleNamespace) or (issubclass(kind, tuple) and _tuple_names(kind)):
-        return True
-    return _has_any(kind, _DATA_MARKS) and not is_handle(value)
+    return _layout_of(value).is_data
 
 
 def is_handle(value: Any) -> bool:
     """Whether a value is made to do something: a session, a client, a model, a chain, a proxy, an iterator."""
-    return _has_any(type(value), _HANDLE_MARKS)
-
-
-def _has_any(kind: type, names: Collection[str]) -> bool:
-    return any(name in base.__dict__ for base in kind.__mro__ for name in names)
+    return _layout_of(value).is_handle
 
 
 def is_str(value: Any) -> TypeGuard[str]:
@@ -52,7 +92,7 @@ def is_str(value: Any) -> TypeGuard[str]:
 def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
     """The same for a list, or a tuple without names."""
     kind = type(value)
-    return issubclass(kind, list) or (issubclass(kind, tuple) and not _tuple_names(kind))
+    return issubclass(kind, list) or (issubclass(kind, tuple) and not _layout_of(value).names)
 
 
 def stored(value: Any, *names: str) -> Any:
@@ -61,7 +101,8 @@ def stored(value: Any, *names: str) -> Any:
     >>> stored({"q": "Is it?"}, "question", "q")
     'Is it?'
     """
-    return next((field for name in names if (field := _field(value, name)) is not None), None)
+    fields = storage(value)
+    return next((field for name in names if (field := dict.get(fields, name)) is not None), None)
 
 
 def stored_fields(value: Any) -> dict[str, Any]:
@@ -70,61 +111,31 @@ def stored_fields(value: Any) -> dict[str, Any]:
     >>> stored_fields(SimpleNamespace(a=1))
     {'a': 1}
     """
-    kind = type(value)
-    if issubclass(kind, dict):
-        return _first(value)
-    if issubclass(kind, tuple):
-        return dict(zip(_tuple_names(kind), tuple.__iter__(value), strict=False))
-    members = (item for base in kind.__mro__ for item in base.__dict__.items())
-    slots = [name for name, slot in members if type(slot) is MemberDescriptorType and not name.startswith("__")]
-    in_slots = {name: _field(value, name) for name in slots[:BREADTH]}
-    return {**in_slots, **_first(_instance_dict(value))}
-
-
-def _first(fields: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {name: field for name, field in islice(dict.items(fields), BREADTH) if type(name) is str}
+        return {name: field for name, field in islice(dict.items(storage(value)), BREADTH) if type(name) is str}
     except RuntimeError:  # the application changes it at this moment
         return {}
 
 
-def _field(value: Any, name: str) -> Any:
+def storage(value: Any) -> dict[str, Any]:
+    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
     kind = type(value)
     if issubclass(kind, dict):
-        return dict.get(value, name)
-    if issubclass(kind, tuple):
-        names = _tuple_names(kind)
-        return tuple.__getitem__(value, names.index(name)) if name in names else None
-    fields = _instance_dict(value)
-    return fields[name] if name in fields else _in_slot(value, name, _in_slot(value, _EXTRA, {}).get(name))
+        return value  # type: ignore[no-any-return]
+    layout = _layout_of(value)
+    if layout.names:
+        return dict(zip(layout.names, tuple.__iter__(value), strict=False))
+    fields = {} if layout.instance is None else layout.instance.__get__(value, kind)
+    fields = fields if type(fields) is dict else {}
+    if not layout.slots:
+        return fields
+    in_slots = {name: field for name, slot in layout.slots.items() if (field := _in_slot(slot, value)) is not None}
+    extra = in_slots.pop(_EXTRA, None)
+    return {**extra, **fields} if type(extra) is dict else {**in_slots, **fields} if in_slots else fields
 
 
-def _in_slot(value: Any, name: str, default: Any) -> Any:
-    slot = _class_attribute(type(value), name)
+def _in_slot(slot: Any, value: Any) -> Any:
     try:
-        found = slot.__get__(value, type(value)) if type(slot) is MemberDescriptorType else None
+        return slot.__get__(value, type(value))
     except AttributeError:  # not set yet
-        found = None
-    return default if found is None else found
-
-
-def _instance_dict(value: Any) -> dict[str, Any]:
-    """The instance dictionary; empty where there is none, or the class puts something else in its place."""
-    descriptor = _class_attribute(type(value), "__dict__")
-    is_own = type(descriptor) in (GetSetDescriptorType, MemberDescriptorType)
-    fields = descriptor.__get__(value, type(value)) if is_own else None
-    return fields if type(fields) is dict else {}
-
-
-def _tuple_names(kind: type) -> tuple[str, ...]:
-    names = _class_attribute(kind, "_fields")
-    return names if type(names) is tuple else ()
-
-
-def _class_attribute(kind: type, name: str) -> Any:
-    attributes: Mapping[str, Any]
-    for base in kind.__mro__:
-        attributes = base.__dict__
-        if name in attributes:
-            return attributes[name]
-    return None
+        return None

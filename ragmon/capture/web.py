@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ragmon.capture.stored import stored, stored_fields
+from ragmon.capture.stored import storage, stored, stored_fields
 
 _MAX_BODY: Final = 1 << 20
 """The bytes of a body that is decoded; a longer one is unknown."""
@@ -50,8 +50,10 @@ def request_fields(request: Any) -> Iterator[dict[str, Any]]:
 
 def _environment(value: Any) -> dict[str, Any] | None:
     """The dictionary that describes a request: a `scope` of ASGI, an `environ` of WSGI, the event of a gateway."""
-    inner = stored(value, "_request")  # Django REST framework
-    candidates = (value, *(stored(holder, name) for holder in (value, inner) for name in ("scope", "environ")))
+    fields = storage(value)
+    inner = dict.get(fields, "_request")  # Django REST framework
+    holders = (fields,) if inner is None else (fields, storage(inner))
+    candidates = (value, *(dict.get(holder, name) for holder in holders for name in ("scope", "environ")))
     return next((candidate for candidate in candidates if type(candidate) is dict and _describes(candidate)), None)
 
 
