@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from http import HTTPStatus
-from itertools import islice
 from numbers import Integral
 from typing import Any, Final, TypeGuard
 from uuid import UUID
@@ -233,8 +232,8 @@ def _piece(item: Any) -> str | None:
     """The text that an item of a stream adds: an item that is a text, or a chunk of a model's client."""
     if isinstance(item, str):
         return item
-    first = next(iter(islice(member(item, "choices") or (), 1)), None)
-    delta = member(item if first is None else first, "delta")
+    choices = member(item, "choices")
+    delta = member(choices[0] if is_list(choices) and choices else item, "delta")
     if delta is not None:
         return part_text(delta)
     return part_text(member(item, "content")) if type(item).__name__.endswith("Chunk") else None

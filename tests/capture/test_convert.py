@@ -55,10 +55,16 @@ def test_a_record_of_anything_can_be_written_and_read_back_as_it_was(result, sai
             ragmon.record(retrieved=said, citations=said, question=said)
         return given
 
+    @ragmon.trace
+    def stream(*given):
+        yield from given
+
     with capturing() as (_, kept):
         answer(result)
-    record = to_record(kept[0], build="b1")
-    assert decode(encode(record)) == record
+        assert list(stream(said, result)) == [said, result]
+    for call in kept:
+        record = to_record(call, build="b1")
+        assert decode(encode(record)) == record
 
 
 def test_the_model_and_the_user_of_a_decorated_call():
