@@ -213,7 +213,8 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
             record.retrieved_ids, record.contexts, record.scores = found
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
         record.answer_json.citations = _cited_sources(sources, record.retrieved_ids, id_from)
-    if record.contexts is None and context and len(record.retrieved_ids or "1") == 1:
+    is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
+    if record.contexts is None and context and is_alone:
         record.contexts = [clean(context)]
 
 

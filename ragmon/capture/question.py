@@ -41,7 +41,7 @@ def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     """The question of a call; None if there is none.
 
     It is where `question=` of the decorator says; else the parameter with a usual name; else a field with such a name
-    in the other arguments; else the first text among the arguments.
+    in the other arguments; else the first text among the arguments, or the only one in an object.
 
     Raises:
         Exception: A callable `question=` raised it.
@@ -54,12 +54,15 @@ def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     text = _named([passed])
     if text is not None:
         return text
-    text = _nested(value for name, value in passed.items() if name not in _NOT_READ)
+    read = [value for name, value in passed.items() if name not in _NOT_READ]
+    text = _nested(read)
     if text is not None:
         return text
-    values = _without_instance(arguments(site, args, kwargs))
-    text = _named([values])
-    return text if text is not None else _first_text(passed)
+    text = _named([_without_instance(arguments(site, args, kwargs))])
+    if text is not None:
+        return text
+    text = _first_text(passed)
+    return text if text is not None else next((text for value in read if (text := _only_text(value)) is not None), None)
 
 
 def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
@@ -88,16 +91,14 @@ def _text_at(name: str, value: Any) -> str | None:
 def _nested(values: Iterable[Any]) -> str | None:
     """The question in the data that arguments hold, the least deep first."""
     level = [value for value in values if not is_str(value)]
-    models: list[Any] = []
-    for depth in range(_MAX_DEPTH):
+    for _ in range(_MAX_DEPTH):
         level = level[:_MAX_OBJECTS]
         data = [inner for value in level for inner in _readable(value)]
         text = _named(data) or _named((value for value in level if not (is_data(value) or is_handle(value))), _CERTAIN)
         if text is not None:
             return text
-        models += [value for value in data if depth == 0 and type(value) is not dict]
         level = [field for value in data for name, field in stored_fields(value).items() if _holds(name, field)]
-    return next((text for model in models if (text := _only_text(model)) is not None), None)
+    return None
 
 
 def _readable(value: Any) -> Iterator[Any]:
@@ -124,6 +125,8 @@ def _holds(name: str, value: Any) -> bool:
 
 def _only_text(model: Any) -> str | None:
     """The one sentence in a body whose fields have names of their own; None where there are several."""
+    if not is_data(model) or type(model) is dict:
+        return None
     texts = [
         field
         for name, field in stored_fields(model).items()

@@ -175,6 +175,13 @@ def test_a_text_that_labels_something_is_no_question():
     assert asked(answer, "s-1", "ada", Q) == Q
 
 
+def test_a_text_that_was_passed_comes_before_one_in_an_object():
+    def answer(frage, notes):
+        assert notes
+
+    assert asked(answer, Q, Frage(frage="A note, nothing else.")) == Q
+
+
 def test_the_object_of_a_method_is_not_looked_into():
     @dataclasses.dataclass
     class Pipeline:

@@ -275,6 +275,7 @@ def test_a_text_made_of_all_documents_is_a_context_where_no_other_is_known():
     assert read({"answer": "yes", "context": "one\ntwo"})[2:] == (None, ["one\ntwo"])
     assert read({"answer": "yes", "context": "one\ntwo", "documents": DICTS})[2:] == (["d1", "d2"], ["one", "two"])
     assert read({"answer": "yes", "context": "one\ntwo", "sources": ["d1", "d2"]})[2:] == (["d1", "d2"], None)
+    assert read({"answer": "yes", "context": "one\ntwo", "sources": []})[2:] == ([], None)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
