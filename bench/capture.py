@@ -19,6 +19,7 @@ from ragmon.capture import runtime
 from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import CaptureSettings
 from ragmon.capture.worker import Worker
+from ragmon.core.refusal import RefusalRule
 from ragmon.testing import Collected
 
 CALLS = 40_000
@@ -35,6 +36,10 @@ BUDGETS = {
     "sampled out, counted only": (CaptureSettings(rate=0.0, time_all=False), 150),
     "sampled out, timed": (CaptureSettings(rate=0.0), 350),
     "sampled out, outcome strata": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0), 450),
+    "sampled out, words of refusals": (
+        CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0, refuses=RefusalRule().refuses),
+        1000,
+    ),
     "sampled out, strata and detail": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0, detail=True), 650),
     "sampled in": (CaptureSettings(rate=1.0, keep=KEEP, slow_above=8.0), 2000),
 }

@@ -18,13 +18,18 @@ CUT: Final = "cut"
 """Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
 _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 """The exceptions of asyncio and trio in a cancelled task."""
+_LONGEST_REFUSAL: Final = 400
+"""Characters of the longest answer that is searched for a refusal in other words, because the caller waits for it.
+
+A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
+"""
 _SMALL: Final = 64
 _ENTRY: Final = 1024
 """Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
 
 
 def is_refusal(plan: Plan, result: Any) -> bool:
-    """Whether a result is exactly a refusal token, by a cheap look at its type and a few fields."""
+    """Whether a result is a refusal, by a cheap look at its type, a few fields and the start of its text."""
     kind = type(result)
     if kind is dict:
         text = result.get("claim")
@@ -36,7 +41,11 @@ def is_refusal(plan: Plan, result: Any) -> bool:
             text = text.get("claim")
     else:
         text = result
-    return type(text) is str and len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals
+    if type(text) is not str:
+        return False
+    if len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals:
+        return True
+    return plan.refuses is not None and len(text) <= _LONGEST_REFUSAL and plan.refuses(text)
 
 
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:
@@ -104,9 +113,12 @@ def returned(call: Call, seconds: float, result: Any) -> None:
 
 def streamed(call: Call, seconds: float) -> None:
     """Count a call whose stream ended, and submit it if it is kept."""
-    items = call.items
-    is_short = items and call.traced_function.reduce is None and len(items) < call.plan.longest_refusal
-    _finish(call, _stratum(call.plan, seconds, _joined(items) if is_short and items else None), seconds)
+    items, plan = call.items, call.plan
+    text = None
+    if items and call.traced_function.reduce is None:
+        longest = plan.longest_refusal if plan.refuses is None else max(plan.longest_refusal, _LONGEST_REFUSAL)
+        text = _joined(items) if len(items) < longest else None
+    _finish(call, _stratum(plan, seconds, text), seconds)
 
 
 def _joined(items: list[Any]) -> str | None:

@@ -49,6 +49,7 @@ class CaptureSettings:
         rate: Share of all calls that are kept.
         keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
+        refuses: Whether an answer is a refusal in other words; None where those do not count.
         slow_above: Seconds above which a call counts as slow; None where nothing is slow.
         time_all: Time all calls, not only kept ones.
         detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
@@ -62,6 +63,7 @@ class CaptureSettings:
     rate: float = 1.0
     keep: Mapping[str, float] = field(default_factory=dict)
     refusals: frozenset[str] = frozenset({constants.REFUSAL_TOKEN})
+    refuses: Callable[[str], bool] | None = None
     slow_above: float | None = None
     time_all: bool = True
     detail: bool = False
@@ -108,6 +110,7 @@ class Plan:
         unsampled: The sampling decision of an unsampled one.
         peeks: Look at results and durations to detect refusals and slow calls.
         times: Read the clock for every call.
+        refuses: As in the settings; None where no refusals are kept, so that nobody pays for it.
         blind: Results are not looked at: all calls that return count as one stratum.
         on: A runtime is installed.
         probe_key: As in the settings.
@@ -130,6 +133,7 @@ class Plan:
         "pipeline",
         "probe_key",
         "refusals",
+        "refuses",
         "remembers",
         "respected",
         "retrievers",
@@ -161,6 +165,7 @@ class Plan:
         self.times = terms.time_all or self.peeks
         self.blind = not self.peeks
         self.refusals = terms.refusals
+        self.refuses = terms.refuses if "refusal" in self.outcome_rates else None
         self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)

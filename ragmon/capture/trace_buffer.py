@@ -162,6 +162,7 @@ class SpanSettings:
         keep: Rates at which other requests are kept for their outcome, by stratum.
         slow_above: Seconds above which a request counts as slow.
         refusals: Casefolded refusal tokens.
+        refuses: Whether an answer is a refusal in other words; None where those do not count.
         pipeline: The pipeline's name; None takes the workflow's name, then the service's.
         id_from: Path from a document to its id.
         merge: How several retrievals of one request are combined.
@@ -173,6 +174,7 @@ class SpanSettings:
     keep: Mapping[str, float] = field(default_factory=dict)
     slow_above: float = float("inf")
     refusals: frozenset[str] = frozenset({constants.REFUSAL_TOKEN})
+    refuses: Callable[[str], bool] | None = None
     pipeline: str | None = None
     id_from: Path | None = None
     merge: Merge = "concat"
@@ -287,10 +289,13 @@ class RequestAssembler:
         if record.error is not None:
             return "error"
         claim = record.answer_json.claim if record.answer_json is not None else None
-        if claim is not None and claim.strip().casefold() in self._settings.refusals:
+        settings = self._settings
+        if claim is not None and (
+            claim.strip().casefold() in settings.refusals or (settings.refuses is not None and settings.refuses(claim))
+        ):
             return "refusal"
         total = record.latency_ms.total if record.latency_ms is not None else None
-        return "slow" if total is not None and total > 1000 * self._settings.slow_above else constants.REST
+        return "slow" if total is not None and total > 1000 * settings.slow_above else constants.REST
 
     def flush(self, timeout: float) -> bool:
         """Deliver the records of finished requests within a timeout, in seconds; returns whether it was in time."""

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
+from ragmon.config.gates import is_published
 from ragmon.config.problems import KeyPath, Problems, dotted, validate
 from ragmon.config.services import JudgeKind, ProbeTable
 from ragmon.config.settings import GoldSpec, ProbeSpec
@@ -21,9 +22,12 @@ from ragmon.core import constants
 from ragmon.core.errors import nearest
 
 M = TypeVar("M", bound=Table)
+S = TypeVar("S", bound=ScopedTable)
 DEFAULT: Final = "default"
 """The origin of a value that is not written anywhere."""
 DEFAULT_PRESET: Final = "default"
+_PRESET: Final = ("gates", "preset")
+_MATCHER_COUNTS: Final = ("refusal", "matcher_counts")
 _NOT_INHERITED: Final = ("gold", "probe")
 """Tables that a pipeline does not inherit from the top level."""
 
@@ -56,14 +60,14 @@ def effective_tables(data: Mapping[str, Any], problems: Problems) -> tuple[Confi
     """The document, and the effective tables of every scope: a pipeline's tables are merged over the top level."""
     top = {key: value for key, value in data.items() if key != "pipelines"}
     document = _with_joined_paths(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
+    document = _with_refusals_of_preset(document, top)
     views: dict[str | None, EffectiveTables] = {None: EffectiveTables(document, (), top, top)}
     base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _NOT_INHERITED}
     for name, own in _pipelines(data, problems):
         scope = ("pipelines", name)
         merged = merge(base, own, merged=_is_merged_inside)
-        views[name] = EffectiveTables(
-            _with_joined_paths(validate(ScopedTable, merged, problems, scope), (), problems, scope), scope, merged, own
-        )
+        tables = _with_joined_paths(validate(ScopedTable, merged, problems, scope), (), problems, scope)
+        views[name] = EffectiveTables(_with_refusals_of_preset(tables, merged), scope, merged, own)
     return document, views
 
 
@@ -73,6 +77,13 @@ def _with_preset(document: ConfigDocument) -> ConfigDocument:
     if gates.preset is not None or gates.own:
         return document
     return document.model_copy(update={"gates": gates.model_copy(update={"preset": DEFAULT_PRESET})})
+
+
+def _with_refusals_of_preset(tables: S, data: Mapping[str, Any]) -> S:
+    """Under a published preset a refusal in other words does not count, unless the file says that it does."""
+    if not is_published(tables.gates.preset) or _has_key(data, _MATCHER_COUNTS):
+        return tables
+    return tables.model_copy(update={"refusal": tables.refusal.model_copy(update={"matcher_counts": False})})
 
 
 def _pipelines(data: Mapping[str, Any], problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -116,10 +127,14 @@ def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> o
 
 
 def origins(view: EffectiveTables, problems: Problems) -> Iterator[Row]:
-    """The rows of a view except gates: at the top level all values, in a pipeline the values written inside it."""
+    """The rows of a view except gates: at the top level all values, in a pipeline the values written inside it.
+
+    Where `refusal.matcher_counts` is not written, the preset of the gates decides it and is its origin.
+    """
     for path, value in flatten(view.tables):
-        if not view.scope or _has_key(view.own, path):
-            place = problems.written(path, view.scope) if _has_key(view.data, path) else None
+        key = _PRESET if path == _MATCHER_COUNTS and not _has_key(view.data, path) else path
+        if not view.scope or _has_key(view.own, key):
+            place = problems.written(key, view.scope) if _has_key(view.data, key) else None
             yield dotted((*view.scope, *path)), value, DEFAULT if place is None else place.origin
 
 

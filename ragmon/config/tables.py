@@ -292,20 +292,20 @@ def _patterns(value: object) -> object:
 
 
 class RefusalTable(Table):
-    """What counts as a refusal; `patterns = "default"` is the English list that ships with ragmon.
+    """What counts as a refusal; `patterns = "default"` are the wordings in ten languages that ship with ragmon.
 
     Attributes:
         tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.
         patterns: Regular expressions of wordings that look like a refusal; answers are case-folded first.
         window: Characters from the start of an answer in which the patterns are searched.
         matcher_counts: Whether an answer that matches a pattern counts as refused; else it counts for
-            `refusal_like_rate` alone.
+            `refusal_like_rate` alone. False where `[gates] preset` is one of `wfgy-*` and this key is not written.
     """
 
     tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
     patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
     window: Count = 120
-    matcher_counts: bool = False
+    matcher_counts: bool = True
 
     @model_validator(mode="after")
     def _patterns_are_compatible(self) -> RefusalTable:

@@ -1,90 +1,115 @@
-"""Detection of refusals: the exact token is the contract; a matcher finds other wordings."""
+"""Detection of refusals: the exact token, and other wordings by patterns in ten languages.
+
+An answer is a refusal in other words where an opening of `ragmon.core.refusal_patterns` stands in its first characters,
+no answer stands before it, and none follows it after a turn ("However, as of 2021 ...").
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cache
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN, Language
+from ragmon.core.refusal_patterns_romance import FRENCH, ITALIAN, PORTUGUESE, SPANISH
 from ragmon.core.text import fold
 
-_NOT: Final = r"(?: not|n['\u2019]t)"
-_CANNOT: Final = rf"(?:cannot|can not|can['\u2019]t|could{_NOT})"
-_I_AM: Final = r"(?:i am|i['\u2019]m|we are|we['\u2019]re)"
-_SOURCES: Final = (
-    r"(?:contexts?|passages?|documents?|documentation|sources?|texts?|articles?|excerpts?|snippets?|materials?|results?"
-    r"|references?|knowledge base|information)"
+LANGUAGES: Final = (
+    *(ENGLISH, GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH),
+    *(JAPANESE, CHINESE, KOREAN),
 )
-_THE_SOURCES: Final = rf"(?:the|this|these|any|your|any of the) (?:\w+ ){{0,2}}{_SOURCES}"
-_KNOWLEDGE: Final = r"(?:information|mention|data|details?|context|indication|answer|evidence|knowledge|documents?)"
-_FIND: Final = (
-    r"(?:find|locate|answer|provide|give|determine|tell|say|confirm|verify|identify|infer|help|assist|comment|respond)"
-)
-_MENTION: Final = (
-    r"(?:mention|specify|state|provide|contain|include|say|discuss|address|cover|give|indicate|describe|answer|explain"
-    r"|list|offer|have|reveal|name|clarify|detail|refer|appear|talk)"
-)
-_HAS: Final = r"(?:contains?|has|have|makes?|provides?|gives?|includes?|offers?)"
-_HARD: Final = r"(?:not possible|impossible|difficult|hard)"
-_HEDGE: Final = r"(?! (?:access to )?(?:real-time|current|personal))"
-"""Not after "I do not have": there a model speaks of itself and then answers."""
-
-DEFAULT_PATTERNS: Final = (
-    # The speaker: does not know, does not have, cannot find, is sorry.
-    rf"\bi do{_NOT} know\b",
-    rf"\b(?:i|we) (?:do|did){_NOT} (?:\w+ )?(?:have|find|see){_HEDGE}[^.]{{0,40}}\b{_KNOWLEDGE}\b",
-    rf"\b(?:i|we) (?:have no|lack)(?: the| any)? (?:\w+ )?(?:{_KNOWLEDGE}|idea)\b",
-    rf"\b(?:i|we) {_CANNOT} (?:\w+ )?{_FIND}\b",
-    rf"\b{_I_AM} (?:unable|not able) to (?:\w+ )?{_FIND}\b",
-    rf"\b{_I_AM} (?:not (?:sure|aware|certain)|afraid)\b",
-    rf"^(?:unfortunately,? )?(?:{_I_AM} )?(?:\w+ )?(?:sorry|unable to)\b",
-    r"^(?:my apologies|i apologi[sz]e)\b",
-    # The sources: do not say, say nothing, are not enough.
-    rf"\b{_SOURCES}\b[^.]{{0,60}} (?:do|does|did){_NOT} (?:\w+ )?{_MENTION}\b",
-    rf"\b{_SOURCES}\b[^.]{{0,60}} {_HAS} no (?:\w+ )?{_KNOWLEDGE}\b",
-    rf"\b{_SOURCES}\b[^.]{{0,60}} (?:lacks?|silent|insufficient)\b",
-    rf"\bnone of {_THE_SOURCES}\b",
-    rf"\b(?:not|\w+n['\u2019]t) (?:\w+ ){{0,2}}(?:in|by|from|within) {_THE_SOURCES}\b",
-    # The answer: is not there.
-    rf"\b(?:is|are|was|were){_NOT} (?:\w+ly )?(?:mentioned|specified|stated|disclosed|addressed|discussed)\b",
-    rf"\b{_KNOWLEDGE}(?: is| are| was| were)? not (?:available|found|provided|given|included|present)\b",
-    rf"\bno (?:\w+ ){{0,2}}{_KNOWLEDGE}\b[^.]{{0,60}}\b(?:found|available|given|provided|retrieved|{_THE_SOURCES})\b",
-    (
-        r"\bthere(?: is| are|['\u2019]s| (?:seems|appears) to be)(?: \w+ly)? no (?:\w+ )?"
-        r"(?:information|mention|data|details?|indication)\b"
-    ),
-    rf"\b(?:not|\w+n['\u2019]t) (?:any|enough|sufficient) (?:\w+ )?{_KNOWLEDGE}\b",
-    rf"\binsufficient (?:\w+ )?{_KNOWLEDGE}\b",
-    rf"\b{_CANNOT} be (?:\w+ly )?(?:answered|determined|found|inferred|established|verified|confirmed)\b",
-    rf"\bit(?: is|['\u2019]s) (?:not clear|unclear|{_HARD}) [^.]{{0,60}}{_THE_SOURCES}\b",
-    rf"\bit(?: is|['\u2019]s) {_HARD} to (?:answer|say|tell)\b",
-    r"^(?:not (?:found|mentioned|specified|stated|provided|answerable|in context)|no answer|unanswerable)\b",
-    r"^(?:unknown|n/a)\W*$",
-    # The question: asks too little, or too much.
-    rf"\b(?:need|require|provide|without) (?:more|additional|further) (?:\w+ )?{_KNOWLEDGE}\b",
-    r"\bcould you (?:please )?(?:clarify|rephrase|specify)\b",
-    r"\b(?:outside|beyond) (?:of )?(?:my (?:knowledge|scope)|the scope of (?:the|this|these|my))\b",
-)
-"""English openings of refusals that are not the token, tried on the folded answer.
-
-Each starts at the first letter of a word and needs one of `_TRIGGERS`; both make the search faster.
-"""
-
-_TRIGGERS: Final = (
-    *("not", "n't", "n\u2019t", "no ", "none of", "unable", "sorry", "afraid", "apolog", "lack", "silent"),
-    *("insufficient", "unclear", "impossible", "difficult", "hard ", "unanswerable", "unknown", "n/a"),
-    *("more ", "additional ", "further ", "could you", "outside ", "beyond "),
-)
+DEFAULT_PATTERNS: Final = tuple(opening for language in LANGUAGES for opening in language.openings)
+"""The openings of all languages: what `[refusal] patterns = "default"` stands for."""
+REACH: Final = 160
+"""Characters behind an opening in which an answer may follow."""
+_MAX_OPENINGS: Final = 8
+"""Openings that are looked at: the time grows no faster than the text."""
+_QUOTES: Final = frozenset("\"'\u201c\u201e\u2018\u201a\u00ab\u300c\u300e")
+"""An opening behind one of these is quoted."""
+_SENTENCE_ENDS: Final = (". ", "! ", "? ", "] ", ": ", "\n", "\u3002", "!", "?")
+_TO_WORDS: Final = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(128)
+"""A translation of ASCII: small letters, and a space for what stands between words."""
+_WORD: Final = re.compile(r"[^\W_]+")
+_SPACED: Final = {
+    language: frozenset(language.triggers.encode().split()) for language in LANGUAGES if language.is_spaced
+}
+_UNSPACED: Final = {language: language.triggers.split() for language in LANGUAGES if not language.is_spaced}
+_TRIGGERS: Final = frozenset[bytes]().union(*_SPACED.values())
 
 
-def _compile(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One expression that finds what any of the patterns finds; None without patterns."""
-    if not patterns:
-        return None
-    any_of = "|".join(f"(?:{pattern})" for pattern in patterns)
-    return re.compile(rf"\b(?=\w)(?:{any_of})" if patterns is DEFAULT_PATTERNS else any_of)
+class _Matchers(NamedTuple):
+    """The compiled wordings of a language; the attributes are those of `Language`."""
+
+    openings: re.Pattern[str]
+    preambles: re.Pattern[str]
+    turns: re.Pattern[str]
+    unless: re.Pattern[str]
+
+
+@cache
+def matchers(language: Language) -> _Matchers:
+    """The compiled wordings of a language; compiled when a text may hold one, because that takes a while."""
+    at_start = _any_of([opening[1:] for opening in language.openings if opening.startswith("^")])
+    anywhere = _any_of([opening for opening in language.openings if not opening.startswith("^")])
+    # Those for the start of a text are one alternative, and all others begin a word: the search is twice as fast.
+    return _Matchers(
+        re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})" if language.is_spaced else f"^(?:{at_start})|{anywhere}"),
+        re.compile(rf"\W*(?:{language.preambles})"),
+        re.compile(language.turns),
+        re.compile(language.unless),
+    )
+
+
+def _any_of(patterns: Sequence[str]) -> str:
+    """An expression that finds what any of the patterns finds."""
+    return "|".join(f"(?:{pattern})" for pattern in patterns)
+
+
+def _words(start: str) -> list[bytes]:
+    """The words of a text in UTF-8; splitting bytes takes a third of the time that an expression takes."""
+    if start.isascii():
+        return start.encode().translate(_TO_WORDS).split()
+    return [word.encode("utf-8", "replace") for word in _WORD.findall(start)]
+
+
+def _languages(start: str) -> Iterator[Language]:
+    """The languages of which the start of an answer holds a trigger; usually there are none."""
+    words = _words(start)
+    if not _TRIGGERS.isdisjoint(words):
+        for language, triggers in _SPACED.items():
+            if not triggers.isdisjoint(words):
+                yield language
+    if not start.isascii():
+        for language, parts in _UNSPACED.items():
+            if any(part in start for part in parts):
+                yield language
+
+
+def _opens(language: Language, start: str, window: int) -> bool:
+    """Whether an opening stands in the window of a text, and no answer before or behind it."""
+    wordings = matchers(language)
+    for opening in islice(wordings.openings.finditer(start, 0, window), _MAX_OPENINGS):
+        begin, end = opening.span()
+        if begin and _is_taken_back(wordings, start[:begin]):
+            continue
+        if wordings.turns.search(start[end : end + REACH]) is None:
+            return True
+    return False
+
+
+def _is_taken_back(wordings: _Matchers, before: str) -> bool:
+    """Whether the text before an opening quotes it, puts it under a condition, or has given an answer."""
+    if before[-1] in _QUOTES:
+        return True
+    cut = max(before.rfind(end) + len(end) if end in before else 0 for end in _SENTENCE_ENDS)
+    if cut and wordings.preambles.match(before) is None:
+        return True
+    sentence = before[cut:]
+    return wordings.unless.match(sentence) is not None and wordings.preambles.match(sentence) is None
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,8 @@ class RefusalRule:
 
     Args:
         tokens: An answer equal to one of these is a refusal (strip, NFKC, casefold).
-        patterns: Regular expressions tried on the start of the folded answer; empty switches the matcher off.
+        patterns: Regular expressions tried on the start of the folded answer; empty switches the matcher off. The
+            default ones are read as the module says, others match wherever they are found.
         window: How many characters of the answer the patterns see.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
 
@@ -101,22 +127,36 @@ class RefusalRule:
         >>> rule = RefusalRule()
         >>> rule.is_token("not in context"), rule.is_like("i don't have enough information to answer.")
         (True, True)
+        >>> rule.is_like("dazu konnte ich leider nichts finden.")
+        True
     """
 
     tokens: tuple[str, ...] = (REFUSAL_TOKEN,)
     patterns: Sequence[str] = DEFAULT_PATTERNS
     window: int = 120
-    matcher_counts: bool = False
+    matcher_counts: bool = True
     _folded: frozenset[str] = field(init=False, repr=False, compare=False)
-    _matcher: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
-    _triggers: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _custom: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        patterns = DEFAULT_PATTERNS if tuple(self.patterns) == DEFAULT_PATTERNS else self.patterns
+        is_default = tuple(self.patterns) == DEFAULT_PATTERNS
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
-        object.__setattr__(self, "_matcher", _compile(patterns))
-        # The triggers of custom patterns are unknown; the empty string is in every answer.
-        object.__setattr__(self, "_triggers", _TRIGGERS if patterns is DEFAULT_PATTERNS else ("",))
+        # An expression of no patterns would match every text; this one matches none.
+        object.__setattr__(self, "_custom", None if is_default else re.compile(_any_of(self.patterns) or r"(?!)"))
+
+    def refuses(self, text: str) -> bool:
+        """Whether an answer in other words than a token counts as refused; for a thread of the application.
+
+        Args:
+            text: The answer, neither stripped nor folded; only its start is read.
+        """
+        if not self.matcher_counts:
+            return False
+        start = text.lstrip()[: self.window]
+        if self._custom is None and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
+            return False
+        head = text[: 2 * (self.window + REACH)].strip()
+        return self.is_like(head.lower() if head.isascii() else fold(head))
 
     def is_token(self, folded: str) -> bool:
         """Whether a stripped and folded answer is a refusal token."""
@@ -124,10 +164,9 @@ class RefusalRule:
 
     def is_like(self, folded: str) -> bool:
         """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
-        if self._matcher is None:
-            return False
-        start = folded[: self.window]
-        for trigger in self._triggers:
-            if trigger in start:
-                return self._matcher.search(start) is not None
-        return False
+        if self._custom is not None:
+            return self._custom.search(folded, 0, self.window) is not None
+        start = folded[: self.window + REACH]
+        if not start.isascii():
+            start = start.replace("\u2019", "'")
+        return any(_opens(language, start, self.window) for language in _languages(start[: self.window]))

@@ -241,3 +241,36 @@ def test_the_short_form_names_the_one_pipeline(write):
 def test_pipelines_with_tables_of_their_own_replace_the_default_one(write):
     settings = load(write("[pipelines.a]\n[pipelines.b]\n"), environ={})
     assert list(settings.pipelines) == ["a", "b"]
+
+
+PRESETS = """\
+[gates]
+preset = "wfgy-eval"
+[pipelines.published]
+[pipelines.counts]
+refusal.matcher_counts = true
+[pipelines.own]
+gates.preset = "default"
+"""
+
+
+def test_refusals_in_plain_words_count_unless_a_published_preset_judges_the_pipeline(write):
+    assert load(write(""), environ={}).unconfigured.refusal.matcher_counts
+    settings = load(write(PRESETS), environ={})
+    counts = {name: settings.of(name).refusal.matcher_counts for name in ("published", "counts", "own", "unheard-of")}
+    assert counts == {"published": False, "counts": True, "own": True, "unheard-of": False}
+
+
+@pytest.mark.parametrize("preset", ["wfgy-eval", "wfgy-example-08", "wfgy-live"])
+def test_every_published_preset_keeps_the_token(write, preset):
+    assert not load(write(f'gates.preset = "{preset}"\n'), environ={}).unconfigured.refusal.matcher_counts
+    written = f'gates.preset = "{preset}"\nrefusal.matcher_counts = true\n'
+    assert load(write(written), environ={}).unconfigured.refusal.matcher_counts
+
+
+def test_the_preset_that_decides_what_a_refusal_is_is_named_as_origin(write):
+    origins = load(write(PRESETS), environ={}).origins
+    assert origins["refusal.matcher_counts"] == "ragmon.toml:2"
+    assert origins["pipelines.counts.refusal.matcher_counts"] == "ragmon.toml:5"
+    assert origins["pipelines.own.refusal.matcher_counts"] == "ragmon.toml:7"
+    assert "pipelines.published.refusal.matcher_counts" not in origins

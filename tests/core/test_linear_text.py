@@ -25,7 +25,7 @@ from ragmon.core import citations, escaping
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.core.refusal import DEFAULT_PATTERNS, LANGUAGES, RefusalRule, matchers
 from ragmon.export import tables
 from ragmon.gold.labels import files
 from ragmon.ingest import decode
@@ -86,7 +86,10 @@ def found_patterns():
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
     for place, source in enumerate(DEFAULT_PATTERNS):
         found[re.compile(source), frozenset({"search"})] = f"refusal.DEFAULT_PATTERNS.{place}"
-    found[RefusalRule()._matcher, frozenset({"search"})] = "refusal.RefusalRule"
+    for language in LANGUAGES:
+        wordings = matchers(language)
+        for name, way in (("openings", "search"), ("turns", "search"), ("preambles", "match"), ("unless", "match")):
+            found[getattr(wordings, name), frozenset({way})] = f"refusal.{language.code}.{name}"
     found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
     return [pytest.param(pattern, way, id=f"{name}-{way}") for (pattern, ways), name in found.items() for way in ways]
 
@@ -218,6 +221,7 @@ FUNCTIONS = {
     files._time: files._time,
     tables.escape: tables.escape,
     RefusalRule.is_token: RefusalRule().is_token,
+    RefusalRule.refuses: lambda text: RefusalRule(window=1_000_000).refuses("not " + text),
     RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
     FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
     match_texts: lambda text: match_texts([text], BY_TEXT),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.core import refusal
+from ragmon.core.refusal import DEFAULT_PATTERNS, LANGUAGES, RefusalRule
 from ragmon.core.text import fold
 from tests.support.examples import cases
+from tests.support.refusal_report import read_list
 
 REFUSALS = (
     "I don't have enough information to answer that question.",
@@ -168,9 +168,41 @@ def test_answers_are_no_refusals(claim):
 
 
 def test_only_the_window_is_read():
-    claim = fold("The lake is deep. " * 6 + "I don't know.")
+    claim = fold("Thank you for your question about the lake. " * 3 + "I don't know.")
     assert not RefusalRule(window=60).is_like(claim)
     assert RefusalRule(window=len(claim)).is_like(claim)
+
+
+@pytest.mark.parametrize(
+    ("claim", "refuses"),
+    [
+        ("I don't have live data.", True),
+        ("I don't have live data. However, in 2021 the city had 545,000 inhabitants.", False),
+        ("I don't have live data. However, you can check the city's website.", True),
+        ("The documents do not say. They do mention a second bridge, however.", True),
+        ("The lake is 40 m deep. The documents do not mention its age.", False),
+        ("Thanks for asking. The documents do not mention its age.", True),
+        ("The lake is 40 m deep, but the documents do not mention its age.", False),
+        ("If the documents do not mention an age, enter 0.", False),
+        ("Although I read all of it, the documents do not mention its age.", True),
+        ('"I don\'t know" is "je ne sais pas" in French.', False),
+    ],
+)
+def test_an_answer_before_or_behind_an_opening_a_condition_and_quotes_take_it_back(claim, refuses):
+    assert RULE.is_like(fold(claim)) == refuses
+
+
+@pytest.mark.parametrize("rule", [RefusalRule(), RefusalRule(window=60), RefusalRule(patterns=["^nope"])])
+@pytest.mark.parametrize(
+    "claim", [*REFUSALS, *ANSWERS, "Das weiss ich leider nicht.", "\ud83d nope", "Nope", "わかりません。"]
+)
+def test_a_thread_of_the_application_hears_the_same_of_an_answer_as_it_was_given(rule, claim):
+    for given_text in (claim, f"  {claim}\n"):
+        assert rule.refuses(given_text) == rule.is_like(fold(claim.strip()))
+
+
+def test_a_thread_of_the_application_hears_of_no_refusal_where_words_do_not_count():
+    assert not any(RefusalRule(matcher_counts=False).refuses(claim) for claim in REFUSALS)
 
 
 def test_no_patterns_switch_the_matcher_off():
@@ -206,29 +238,39 @@ ENGLISH = st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)
 CLAIMS = st.one_of(st.sampled_from(REFUSALS), st.sampled_from(ANSWERS), ENGLISH)
 
 
-def bare(claim, window):
-    return any(re.search(pattern, claim[:window]) for pattern in DEFAULT_PATTERNS)
+ALL_LANGUAGES = st.sampled_from(
+    [answer.answer for name in ("handmade", "later") for answer in read_list(f"{name}.jsonl")]
+)
 
 
 @pytest.mark.slow
 @given(
-    claim=CLAIMS,
+    claim=st.one_of(CLAIMS, ALL_LANGUAGES),
     before=st.sampled_from(["", "Well. ", "Unfortunately, "]),
     change=st.sampled_from([str, str.upper, str.title, lambda text: text.replace("'", "\u2019")]),
     window=st.sampled_from([10, 40, 120]),
 )
 def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, change, window):
-    """The matcher says what the patterns alone say, whatever the case, the apostrophes and the window."""
+    """The matcher says what all languages say together, whatever the case, the apostrophes and the window."""
     folded = fold(change(before + claim).strip())
-    assert RefusalRule(window=window).is_like(folded) == bare(folded, window)
+    start = folded[: window + refusal.REACH].replace("\u2019", "'")
+    every = any(refusal._opens(language, start, window) for language in LANGUAGES)
+    assert RefusalRule(window=window).is_like(folded) == every
+
+
+def openings():
+    return st.sampled_from([(language, opening) for language in LANGUAGES for opening in language.openings])
 
 
 @pytest.mark.slow
-@given(st.sampled_from(DEFAULT_PATTERNS).flatmap(st.from_regex))
-@settings(max_examples=cases(300))
-def test_whatever_a_pattern_matches_holds_a_trigger(matched):
+@given(data=st.data())
+@settings(max_examples=cases(600))
+def test_whatever_an_opening_matches_holds_a_trigger_of_its_language(data):
     """Texts made from the patterns themselves, every alternative of them: none is lost to the shortcut."""
-    assert RULE.is_like(matched) == bare(matched, RULE.window)
+    language, opening = data.draw(openings())
+    start = data.draw(st.from_regex(opening, alphabet=st.characters(categories=("L", "N", "Zs", "Po"))))[: RULE.window]
+    if refusal.matchers(language).openings.search(start):
+        assert language in list(refusal._languages(start))
 
 
 @given(ENGLISH)
