@@ -2,7 +2,7 @@
 
 from ragmon.alarms.baselines import AlarmTerms, index_terms
 from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
-from ragmon.alarms.plan import AlarmRule, Detectability, plan
+from ragmon.alarms.plan import AlarmRule, Detectability, budget_divisor, plan
 
 __all__ = [
     "AlarmEngine",
@@ -12,6 +12,7 @@ __all__ = [
     "AlarmTransition",
     "Detectability",
     "as_alert_line",
+    "budget_divisor",
     "index_terms",
     "plan",
 ]

@@ -6,8 +6,10 @@ No clock, no files, no randomness: the same steps give the same transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import count
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -75,6 +77,7 @@ class PipelineState(msgspec.Struct):
         selector: What was chosen to be judged.
         drift: The drift alarms.
         cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
+        place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
     """
 
     alarms: dict[str, DetectionState] = {}
@@ -84,6 +87,7 @@ class PipelineState(msgspec.Struct):
     selector: SelectorState = msgspec.field(default_factory=SelectorState)
     drift: DriftState = msgspec.field(default_factory=DriftState)
     cited: bool = False
+    place: int = 0
 
 
 class AlarmsState(msgspec.Struct):
@@ -101,6 +105,7 @@ class PipelineAlarms:
         terms: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
         state: Its saved state, where it continues; alarms and baselines that are new since then start empty.
+        place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
 
     Attributes:
         alarms: By alert name.
@@ -110,10 +115,13 @@ class PipelineAlarms:
         selector: Chooses the observations that rules judge.
     """
 
-    def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None) -> None:
+    def __init__(
+        self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None, *, place: int = 0
+    ) -> None:
         saved = state or PipelineState()
         self.pipeline = pipeline
         self._table, self._cited = table, saved.cited
+        self.place = place
         self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
         self.drift = Drift(terms, saved.drift)
         self.selector = ObservationSelector(table, saved.selector)
@@ -326,6 +334,7 @@ class PipelineAlarms:
             selector=self.selector.state,
             drift=self.drift.dump(),
             cited=self._cited,
+            place=self.place,
         )
 
 
@@ -368,18 +377,27 @@ class AlarmEngine:
 
     Args:
         table: The metrics.
-        terms: Returns the alarm settings of a pipeline.
+        terms: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
         slices: Slices with at least one gate.
+        configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
+            free place from 1 on when its first minute closes, and gives it back when it is removed.
 
     Attributes:
         steps: Collects the scored records by minute.
         pipelines: The state of each pipeline that had records.
     """
 
-    def __init__(self, table: ScoreTable, terms: Callable[[str], AlarmTerms], slices: frozenset[str]) -> None:
+    def __init__(
+        self,
+        table: ScoreTable,
+        terms: Callable[[str, int], AlarmTerms],
+        slices: frozenset[str],
+        configured: Collection[str] = (),
+    ) -> None:
         self._table = table
         self._terms = terms
-        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline).cluster)
+        self._configured = frozenset(configured)
+        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline, 0).cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
@@ -397,8 +415,17 @@ class AlarmEngine:
         """The alarms of one pipeline, created on first use."""
         alarms = self.pipelines.get(pipeline)
         if alarms is None:
-            alarms = self.pipelines[pipeline] = PipelineAlarms(pipeline, self._terms(pipeline), self._table)
+            alarms = self.pipelines[pipeline] = self._new(pipeline, None)
         return alarms
+
+    def _new(self, pipeline: str, saved: PipelineState | None) -> PipelineAlarms:
+        """The alarms of a pipeline, at the place it had if that is free, else at the first free one."""
+        place = 0
+        if pipeline not in self._configured:
+            taken = {alarms.place for alarms in self.pipelines.values()}
+            place = 0 if saved is None or saved.place in taken else saved.place
+            place = place or next(number for number in count(1) if number not in taken)
+        return PipelineAlarms(pipeline, self._terms(pipeline, place), self._table, saved, place=place)
 
     def states(self) -> list[AlarmState]:
         """The state of every alarm of every pipeline that had records."""
@@ -431,9 +458,10 @@ class AlarmEngine:
     def restore(self, state: AlarmsState) -> None:
         """Replace everything by a saved state. A lost state delays alarms and never raises one."""
         self.steps.restore(state.steps)
-        self.pipelines = {
-            name: PipelineAlarms(name, self._terms(name), self._table, saved) for name, saved in state.pipelines.items()
-        }
+        self.pipelines = {}
+        by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
+        for name, saved in by_place:  # who has a place keeps it
+            self.pipelines[name] = self._new(name, saved)
 
 
 def _states(alarms: PipelineAlarms) -> list[AlarmState]:

@@ -74,13 +74,29 @@ class AlarmRule:
     threshold: float = 0.0
 
 
+def budget_divisor(configured: int, place: int = 0) -> int:
+    """By how much a budget is divided for one pipeline, so that no other pipeline ever changes its thresholds.
+
+    Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th place
+    has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
+
+    Args:
+        configured: The number of configured pipelines.
+        place: The place of an unconfigured pipeline, from 1; 0 for a configured one.
+
+    >>> [budget_divisor(2), budget_divisor(2, 1), budget_divisor(2, 2), budget_divisor(0, 1)]
+    [3, 6, 18, 2]
+    """
+    return (configured + 1) * (place * (place + 1) if place else 1)
+
+
 def plan(
     gates: Sequence[Gate],
     metrics: Mapping[str, Metric],
     *,
     false_pages_per_30d: float = 1.0,
     looks_per_day: float = 4.0,
-    pipelines: int = 1,
+    divisor: int = 1,
 ) -> tuple[AlarmRule, ...]:
     """The alarm rules of a pipeline.
 
@@ -91,8 +107,8 @@ def plan(
         gates: The pipeline's gates.
         metrics: Every metric that is counted.
         false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of all lower severities.
-        pipelines: The number of pipelines that share the budgets.
+        looks_per_day: The budget of all lower severities, over all pipelines.
+        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
     """
     declared = _gates(gates, metrics)
     gate_names = {gate.name for gate in gates}
@@ -101,8 +117,8 @@ def plan(
         for rule in (*_gold(metrics), *_live(metrics))
     ]
     rules = [*declared, *baseline_rules]
-    pages = sum(rule.severity == constants.PAGE for rule in rules) * pipelines
-    looks = len(rules) * pipelines - pages
+    pages = sum(rule.severity == constants.PAGE for rule in rules) * divisor
+    looks = len(rules) * divisor - pages
     page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / false_pages_per_30d)
     look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / looks_per_day)
     return tuple(
@@ -196,7 +212,7 @@ def detectability(
     *,
     false_pages_per_30d: float = 1.0,
     looks_per_day: float = 4.0,
-    pipelines: int = 1,
+    divisor: int = 1,
 ) -> list[Detectability]:
     """What the alarms of one pipeline's gates detect, gate by gate.
 
@@ -204,15 +220,13 @@ def detectability(
         gates: The pipeline's gates.
         metrics: Every metric that is counted.
         rates: Observations a minute, by gate.
-        false_pages_per_30d: The budget of pages.
-        looks_per_day: The budget of all lower severities.
-        pipelines: The number of pipelines that share the budgets.
+        false_pages_per_30d: The budget of pages, over all pipelines.
+        looks_per_day: The budget of all lower severities, over all pipelines.
+        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
 
     Source: `ragmon.stats.detection.labels_to_detect`.
     """
-    rules = plan(
-        gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, pipelines=pipelines
-    )
+    rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
     thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}
     return [
         _reach(gate, thresholds[gate.name], rates.get(gate.name))

@@ -129,12 +129,13 @@ def _compare_files(
     by, baseline, candidate, max_drop, pipeline = comparison
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
-    policy = policy_of(settings, pipeline)
-    check_gold(policy, gold_sets)
+    check_gold(settings.policy(pipeline), gold_sets)
+    compared.uncompared_gates(settings.policy(pipeline))  # before any file is read
+    releases = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
+    run = score(traces, settings, gold_sets, scorer=releases.scorer)
+    scorer, pair = run.scorer, (releases.release(baseline), releases.release(candidate))
+    policy = policy_of(settings, pipeline, seen=run.pipelines())
     notes = compared.uncompared_gates(policy)
-    releases = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], policy.gates)
-    scorer = score(traces, settings, gold_sets, scorer=releases.scorer).scorer
-    pair = releases.release(baseline), releases.release(candidate)
     outcomes = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
     without_gold = [
         outcome.gate.name

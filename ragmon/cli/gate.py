@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import click
@@ -114,19 +115,20 @@ def gate(
         _check_since_build(context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
     settings, gold_sets = settings_and_gold(config, gold, tables)
-    policy = policy_of(settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
-    check_gold(policy, gold_sets)
+    check_gold(settings.policy(pipeline), gold_sets)
+    policy_for = partial(policy_of, settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
 
     def score_files(paths: Sequence[str]) -> Run:
         return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
 
     baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
-    if baseline_run is not None:
-        policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
     if since_build is not None:
-        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy, since_build, tables)
+        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy_for, since_build, tables)
     else:
         run = score_files(traces)
+        policy = policy_for(seen=run.pipelines())
+        if baseline_run is not None:
+            policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
         report = run.report(policy, questions=False)
         if baseline_run is not None:
             report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)
@@ -156,15 +158,24 @@ def _check_since_build(context: click.Context) -> None:
 
 
 def _report_since_build(
-    traces: Sequence[str], plan: ScorerFactory, policy: Policy, build: str, tables: TableOptions
+    traces: Sequence[str],
+    plan: ScorerFactory,
+    policy_for: Callable[..., Policy],
+    build: str,
+    tables: TableOptions,
 ) -> Report:
-    """The report on the records of one build."""
-    policy, notes = _without_baseline_gates(policy)
-    releases = ReleaseSplitter(plan, "build", [build], policy.gates)
+    """The report on the records of one build.
+
+    Raises:
+        RagmonError: No record is of the build, or no gate can be judged on a build alone.
+    """
+    _without_baseline_gates(policy_for())  # before any file is read
+    releases = ReleaseSplitter(plan, "build", [build], plan.settings.gates())
     run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
     release, scorer = releases.release(build), run.scorer
-    outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
     scorer.replace_state(release.state)
+    policy, notes = _without_baseline_gates(policy_for(seen=run.pipelines()))
+    outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
     build_notes = [
         f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
         "a cluster of requests is one observation ([metrics] cluster)",
@@ -197,17 +208,26 @@ def policy_of(
     settings: Settings,
     pipeline: str | None,
     *,
+    seen: Collection[str] | None = None,
     estimand: Estimand | None = None,
     on_insufficient: str | None = None,
 ) -> Policy:
     """The configured policy with the changes of the command line.
 
+    Args:
+        settings: The configuration.
+        pipeline: Judge this pipeline alone; None for all.
+        seen: The pipelines that have records; None before any was read.
+        estimand: What a gold number stands for; None for the configured one.
+        on_insufficient: How an insufficient verdict counts; None as configured.
+
     Raises:
         UnknownNameError: There is no such pipeline.
     """
-    if pipeline is not None and pipeline not in settings.pipelines:
-        raise UnknownNameError("pipeline", pipeline, settings.pipelines)
-    policy = settings.policy(pipeline)
+    known = {*settings.expected_pipelines, *(seen or ())}
+    if pipeline is not None and seen is not None and pipeline not in known:
+        raise UnknownNameError("pipeline", pipeline, known)
+    policy = settings.policy(pipeline, seen=seen or ())
     if estimand is not None:
         policy = replace(policy, gates=tuple(replace(gate, estimand=estimand) for gate in policy.gates))
     if on_insufficient is not None:

@@ -181,7 +181,8 @@ def replay(
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
-    report = run.report(settings.policy(), windows=windows, questions=result.lists_questions, notes=notes)
+    policy = settings.policy(seen=run.pipelines())
+    report = run.report(policy, windows=windows, questions=result.lists_questions, notes=notes)
     if alarm_replay is not None:
         write(alarm_replay.lines(), alerts_out)
     for note in notes if result.form == "json" else ():
@@ -231,7 +232,8 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
     run = Run(engine.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
     if labels:
         run.finalise(labels, lambda pipeline: settings.of(pipeline).proxy)
-    report = run.report(settings.policy(live=True), windows=windows, questions=result.lists_questions)
+    policy = settings.policy(live=True, seen=run.pipelines())
+    report = run.report(policy, windows=windows, questions=result.lists_questions)
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
     if alerts_out is not None:
         write(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -99,7 +99,8 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         name: _pipeline_settings(name, views[name], shared, problems) if name in views else common
         for name in declared_names.pipelines
     }
-    rows = list(_all_rows(process, views, pipelines, declared_names.default, problems))
+    unconfigured = _of_any_pipeline(common, gold, is_probed=common.has_probe and not pipelines)
+    rows = list(_all_rows(process, views, pipelines, unconfigured, declared_names.default, problems))
     return Settings(
         path,
         process.build,
@@ -109,7 +110,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         document.plugins,
         declared_names.default,
         pipelines,
-        common,
+        unconfigured,
         gold,
         probes,
         document.alarms,
@@ -158,20 +159,40 @@ def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, 
     )
 
 
+def _of_any_pipeline(common: PipelineSettings, gold: Sequence[GoldSpec], *, is_probed: bool) -> PipelineSettings:
+    """The settings of the top level without what belongs to one pipeline: gates on its gold, and its probes.
+
+    Args:
+        common: The settings of the top level, for the default pipeline.
+        gold: The gold sets.
+        is_probed: Whether probes go through the pipelines that nothing names.
+    """
+    of_one_pipeline = {spec.name for spec in gold if spec.pipeline is not None}
+    gates = tuple(gate for gate in common.gates if gate.gold not in of_one_pipeline)
+    return replace(common, gates=gates, has_probe=is_probed)
+
+
 def _all_rows(
-    process: Process, views: Views, pipelines: Mapping[str, PipelineSettings], default: str, problems: Problems
+    process: Process,
+    views: Views,
+    pipelines: Mapping[str, PipelineSettings],
+    unconfigured: PipelineSettings,
+    default: str,
+    problems: Problems,
 ) -> Iterator[Row]:
-    """The rows of all values: key, value and origin."""
+    """The rows of all values: key, value and origin. The gates of the top level come first."""
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
     for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
         yield key, default if key == "pipeline.name" else value, origin
+    top = next((pipeline for name, pipeline in pipelines.items() if name not in views), unconfigured)
+    for gate in top.gates:
+        yield from _gate_rows(gate, top, views[None], problems)
     for name, pipeline in pipelines.items():
-        view = views.get(name, views[None])
-        if view.scope:
-            yield from origins(view, problems)
-        for gate in pipeline.gates:
-            yield from _gate_rows(gate, pipeline, view, problems)
+        if name in views:
+            yield from origins(views[name], problems)
+            for gate in pipeline.gates:
+                yield from _gate_rows(gate, pipeline, views[name], problems)
 
 
 def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: EffectiveTables, problems: Problems) -> Iterator[Row]:

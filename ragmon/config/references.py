@@ -151,7 +151,7 @@ class DeclaredNames:
     """The declared names, to which other tables may refer.
 
     Attributes:
-        pipelines: The configured pipelines.
+        pipelines: The configured pipelines; none where the configuration names none.
         default: The pipeline of calls that name none.
         gold: All gold sets in the file, including those with problems.
     """
@@ -164,16 +164,17 @@ class DeclaredNames:
 def declared_names(document: ConfigDocument, views: Views) -> DeclaredNames:
     """Collect the declared names.
 
-    `[pipeline]` and `[pipelines.NAME]` declare pipelines; without either, all tables belong to one pipeline called
-    `default`.
+    `[pipeline] name` and `[pipelines.NAME]` declare pipelines. Without either, none is declared: the top level of the
+    file holds for every pipeline that sends records.
     """
     tables = (view.own.get("gold") for view in views.values())
     gold = frozenset(name for table in tables if isinstance(table, dict) for name in table)
     pipelines = tuple(name for name in views if name is not None)
     default = document.pipeline.name
-    if "pipeline" not in views[None].own:
+    own = views[None].own.get("pipeline")
+    if not isinstance(own, dict) or "name" not in own:
         default = pipelines[0] if len(pipelines) == 1 else default
-        return DeclaredNames(pipelines or (default,), default, gold)
+        return DeclaredNames(pipelines, default, gold)
     return DeclaredNames(pipelines if default in pipelines else (default, *pipelines), default, gold)
 
 
@@ -237,7 +238,7 @@ def probe_specs(
 def _check_probed_pipeline(
     name: str, pipeline: str, gold_set: GoldSpec, known: DeclaredNames, report: Callable[..., None]
 ) -> None:
-    if pipeline not in known.pipelines:
+    if known.pipelines and pipeline not in known.pipelines:
         hint = f"write it inside one, [pipelines.NAME.probe.{name}], or give its gold set a pipeline"
         report(("probe", name), "does not say which pipeline it probes", hint=hint)
     elif gold_set.pipeline not in (None, pipeline):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -119,8 +119,8 @@ class Settings:
         windows: Window lengths in seconds by name.
         plugins: Modules that register metrics.
         pipeline: The default pipeline: that of calls that name none.
-        pipelines: The configured pipelines by name.
-        unconfigured: The settings of unconfigured pipelines.
+        pipelines: The configured pipelines by name; none where the configuration names none.
+        unconfigured: The settings of all other pipelines: those of the top level of the file.
         gold: The gold sets; those of one pipeline come before those for all.
         probes: The probes.
         alarms, judges, labels, links, export: The tables at the top level of the file.
@@ -149,6 +149,11 @@ class Settings:
     values: Mapping[str, object] = field(repr=False)
     origins: Mapping[str, str] = field(repr=False)
 
+    @property
+    def expected_pipelines(self) -> tuple[str, ...]:
+        """The pipelines to expect before any record came: the configured ones, else the default pipeline."""
+        return tuple(self.pipelines) or (self.pipeline,)
+
     def of(self, pipeline: str) -> PipelineSettings:
         """The settings of a pipeline; an unconfigured pipeline has those of the top level of the file."""
         configured = self.pipelines.get(pipeline)
@@ -157,24 +162,31 @@ class Settings:
         gates = tuple(replace(gate, pipeline=pipeline) for gate in self.unconfigured.gates)
         return replace(self.unconfigured, name=pipeline, gates=gates)
 
-    def policy(self, pipeline: str | None = None, *, live: bool = False) -> Policy:
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates of the top level and of every configured pipeline."""
+        return tuple(gate for scope in (self.unconfigured, *self.pipelines.values()) for gate in scope.gates)
+
+    def policy(self, pipeline: str | None = None, *, live: bool = False, seen: Iterable[str] = ()) -> Policy:
         """The gates as a policy.
 
         Args:
-            pipeline: Only the gates of this pipeline; None for all configured pipelines.
+            pipeline: Only the gates of this pipeline; None for all configured pipelines and those that have records.
             live: Gates that name no source get their default source. Otherwise they use the first source that has
                 data, because records in files may name no source.
+            seen: Pipelines that have records; without any, and where none is configured, the default pipeline is
+                judged, so that a run of nothing does not pass.
 
         Raises:
             ConfigError: The pipelines differ in how verdicts are computed, so there is no joint verdict.
         """
-        pipelines = [self.of(pipeline)] if pipeline is not None else list(self.pipelines.values())
+        names = [pipeline] if pipeline is not None else list(dict.fromkeys((*self.pipelines, *seen)))
+        pipelines = [self.of(name) for name in names or [self.pipeline]]
         verdict_settings = {(settings.mode, settings.on_insufficient) for settings in pipelines}
         if len(verdict_settings) > 1:
             raise ConfigError(
                 "the pipelines differ in gates.verdict or gates.on_insufficient",
                 path=str(self.path or ""),
-                hint=f"judge one at a time: {', '.join(self.pipelines)}",
+                hint=f"judge one at a time: {', '.join(names)}",
             )
         mode, on_insufficient = verdict_settings.pop()
         gates = [
@@ -191,14 +203,15 @@ class Settings:
             windows=self.windows,
             false_pages_per_30d=self.alarms.false_pages_per_30d,
             looks_per_day=self.alarms.looks_per_day,
+            configured=tuple(self.pipelines),
         )
 
     def build_metrics(self) -> dict[str, Metric]:
         """All metrics by key: the registered ones at the configured values of k, those of judges and those of gates."""
         scopes = (self.unconfigured, *self.pipelines.values())
+        gates = (gate for gate in self.gates() if gate.kind == "threshold")
         ks = sorted({k for scope in scopes for k in scope.metrics.k})
         judges = (judged(name)() for name in sorted({name for scope in scopes for name in scope.judges}))
-        gates = (gate for scope in self.pipelines.values() for gate in scope.gates if gate.kind == "threshold")
         scores = {metric.key: metric for metric in judges}
         return {**build(ks), **scores, **{gate.metric: base.parse(gate.metric) for gate in gates}}
 

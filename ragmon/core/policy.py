@@ -91,6 +91,7 @@ class Policy:
         baseline_p95_ms: The baseline latency of quantile_ratio gates, by pipeline.
         false_pages_per_30d: The false-alarm budget of pages.
         looks_per_day: The false-alarm budget of everything less urgent.
+        configured: The pipelines that the configuration names; all others share one part of the budgets.
     """
 
     gates: tuple[Gate, ...] = ()
@@ -100,6 +101,7 @@ class Policy:
     baseline_p95_ms: Mapping[str, float] = field(default_factory=dict)
     false_pages_per_30d: float = 1.0
     looks_per_day: float = 4.0
+    configured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

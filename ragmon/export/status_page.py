@@ -20,6 +20,7 @@ from ragmon.alarms import AlarmState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
+from ragmon.core.errors import shorten
 from ragmon.core.escaping import printable, printable_line
 from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
@@ -89,7 +90,14 @@ def _gate_text(outcome: Outcome) -> str:
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    sources = (_stage_warnings, _loss_warnings, _unread_warnings, _age_warnings, _capture_warnings)
+    sources = (
+        _stage_warnings,
+        _loss_warnings,
+        _unread_warnings,
+        _uncovered_warnings,
+        _age_warnings,
+        _capture_warnings,
+    )
     return _truncated([finding for find in sources for finding in find(current)])
 
 
@@ -122,6 +130,18 @@ def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iter
     if lost > FEW * total:
         by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
         yield StatusFinding(f"{template.format(lost)}: {by_reason}")
+
+
+def _uncovered_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    """Pipelines with records that no gate of their own covers."""
+    with_records = {series.pipeline for series in current.snapshot.series}
+    hint = "[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]"
+    for pipeline in sorted(with_records - {outcome.gate.pipeline for outcome in current.outcomes}):
+        yield StatusFinding(f"records of {shorten(pipeline)}, and no gates or rules for it", hint=hint)
+    names = current.overflow.get(constants.PIPELINE_NAMES, 0)
+    if names:
+        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
+        yield StatusFinding(f"pipelines that found no place: {names} times, counted as {constants.OTHER}", hint=hint)
 
 
 def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
@@ -174,7 +194,7 @@ def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
 
 
 OTHERS: Final = 100
-"""Gates of unconfigured pipelines that are shown, failing ones first."""
+"""Gates of unconfigured pipelines that are shown; beyond it, failing ones are preferred."""
 
 
 class ServerFindings(NamedTuple):
@@ -248,10 +268,9 @@ def gates(
         alarms: All alarms.
     """
     since = {(state.pipeline, state.alert): state.firing for state in alarms}
-    configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
     others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
-    others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
-    shown = (*configured_outcomes, *others[:OTHERS])
+    worst = {id(outcome) for outcome in sorted(others, key=lambda outcome: ORDER.index(outcome.verdict))[:OTHERS]}
+    shown = [outcome for outcome in outcomes if outcome.gate.pipeline in configured or id(outcome) in worst]
     return [{**gate(outcome), "firing": since.get((outcome.gate.pipeline, outcome.gate.name))} for outcome in shown]
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ragmon.alarms import AlarmEngine, AlarmTerms, index_terms, plan
+from ragmon.alarms import AlarmEngine, AlarmTerms, budget_divisor, index_terms, plan
 from ragmon.alarms.baselines import LEARN, VERSION, FrozenPipeline, version
 from ragmon.capture.pii import redact
 from ragmon.capture.redaction import Redaction
@@ -59,22 +59,25 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.gates if gate.where)
-    cached = lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
-    return AlarmEngine(table, cached(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
+
+    @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
+    def terms(name: str, place: int) -> AlarmTerms:
+        return _alarm_terms(settings.of(name), budget_divisor(len(settings.pipelines), place), table, frozen)
+
+    return AlarmEngine(table, terms, slices, frozenset(settings.pipelines))
 
 
 def _alarm_terms(
-    pipeline: PipelineSettings, settings: Settings, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
+    pipeline: PipelineSettings, divisor: int, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
 ) -> AlarmTerms:
-    """The alarm terms of one pipeline. Configured pipelines share the budgets; an unconfigured one has its own."""
+    """The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`)."""
     alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
-    sharing = len(settings.pipelines) if pipeline.name in settings.pipelines else 1
     rules = plan(
         pipeline.gates,
         table.metrics,
         false_pages_per_30d=alarms.false_pages_per_30d,
         looks_per_day=alarms.looks_per_day,
-        pipelines=sharing,
+        divisor=divisor,
     )
     learn = alarms.baseline.learn
     return AlarmTerms(

@@ -18,7 +18,7 @@ from ragmon.alarms.engine import AlarmsState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
-from ragmon.core.errors import UnknownNameError
+from ragmon.core.errors import UnknownNameError, shorten
 from ragmon.core.escaping import printable, printable_line
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.policy import Outcome, Policy
@@ -110,7 +110,8 @@ class Engine:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
-        self._limiter = CardinalityLimiter(settings.pipelines, budget(settings))
+        self._has_overflowed = False
+        self._limiter = CardinalityLimiter(settings.expected_pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         pipelines = (settings.unconfigured, *settings.pipelines.values())
@@ -218,7 +219,12 @@ class Engine:
 
     def _admit(self, record: Record, now: float) -> Record:
         """A record under the names it is counted under; builds that were retired for it are merged into `__other__`."""
+        pipeline = record.pipeline
         record = self._limiter.record(record, now)
+        if record.pipeline == constants.OTHER != pipeline and not self._has_overflowed:
+            self._has_overflowed = True  # one line, whatever the number of names
+            rest = f"{constants.OTHER}, as every further one is: [serve] max_series has no place left for its gates"
+            warn_once(f"records of {shorten(pipeline)} are counted as {rest}, unless it is configured")
         if self._limiter.retired:
             for pipeline, build, index in self._limiter.retired:
                 self.scorer.state.retire(pipeline, build, index)
@@ -321,13 +327,15 @@ class Engine:
         return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every pipeline that is configured or was seen; an unconfigured pipeline has the common gates.
+        """The gates of every configured pipeline and of every one with records, which has the common gates.
 
-        If named pipelines are configured, the default pipeline is included only after it had records.
+        A pipeline that has records and no gate is named in the log, once.
         """
         with_records = sorted({series.pipeline for series in snapshot.series})
-        named = [name for name in self.settings.pipelines if name != constants.DEFAULT_PIPELINE]
-        pipelines = dict.fromkeys((*(named or self.settings.pipelines), *with_records))
+        pipelines = dict.fromkeys((*self.settings.pipelines, *with_records))
+        for name in with_records:
+            if not self.policy(name).gates:
+                warn_once(f"records of {shorten(name)}, no gates or rules for it: [gates] or [pipelines.NAME.gates]")
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def policy(self, pipeline: str) -> Policy:

@@ -217,7 +217,7 @@ def application_identity(settings: Settings) -> str:
     """An identifier of this application on the machine: only its own dead processes are reported."""
     export = settings.export
     identity = "|".join(
-        [settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines]
+        [settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.expected_pipelines]
     )
     return sha256(identity.encode()).hexdigest()[:16]
 

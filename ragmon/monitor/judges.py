@@ -207,7 +207,7 @@ class Panel:
         self._judge_factory = JudgeFactory(settings, self._on_judgement, folder=folder, clock=clock)
         self._workers: dict[str, tuple[JudgeWorkers, ...]] = {}
         self._function_names: tuple[str, ...] = ()
-        for pipeline in settings.pipelines:
+        for pipeline in settings.expected_pipelines:
             self._workers[pipeline] = self._judge_factory.seats(pipeline)
         self._calls: Counter[tuple[str, str]] = Counter()
         self._begin()

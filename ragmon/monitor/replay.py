@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from threading import active_count
@@ -17,11 +18,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ragmon.alarms import Detectability
+from ragmon.alarms import Detectability, budget_divisor
 from ragmon.alarms.plan import detectability
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, STEP
 from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
@@ -76,7 +77,7 @@ def replay(
             trace shape ragmon reads from files; or a DataFrame of pandas or polars with a row a request.
         gold: The path of a gold file, or a list of paths; a gold set, or several; dicts or a DataFrame with a row a
             question; None computes only metrics without gold.
-        policy: The gates; default: the preset `default`.
+        policy: The gates; default: the preset `default` for every pipeline of the records.
         columns: The column of each field of the records, where the names are not the usual ones:
             `{"question": "user_text", "answer": "bot_text"}`.
 
@@ -99,7 +100,9 @@ def replay(
     """
     options = TableOptions(columns=columns or {})
     run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
-    return run.report(policy if policy is not None else Policy(gates=default()), notes=run.intake.notes)
+    pipelines = run.pipelines() or (DEFAULT_PIPELINE,)
+    gates = tuple(replace(gate, pipeline=name) for name in pipelines for gate in default())
+    return run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
 
 
 def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:
@@ -220,6 +223,10 @@ class Run:
         self._held[key] = record
         return True
 
+    def pipelines(self) -> tuple[str, ...]:
+        """The pipelines that have records, by name."""
+        return tuple(sorted({series.pipeline for series in self.scorer.state.series} - {DROPPED_PIPELINES}))
+
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
         """Count labels at the time of their answers, replacing those that were counted on arrival.
 
@@ -309,7 +316,9 @@ def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[
     if minutes < MIN_MINUTES:
         return []
     detectable = []
+    places = count(1)
     for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
+        place = 0 if pipeline in policy.configured else next(places)
         observations = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
         gates = [gate for gate, n in observations.items() if n]
         detectable += detectability(
@@ -318,7 +327,7 @@ def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[
             {gate.name: observations[gate] / minutes for gate in gates},
             false_pages_per_30d=policy.false_pages_per_30d,
             looks_per_day=policy.looks_per_day,
-            pipelines=len({outcome.gate.pipeline for outcome in outcomes}),
+            divisor=budget_divisor(len(policy.configured), place),
         )
     return detectable
 

@@ -31,7 +31,7 @@ def expected_series(settings: Settings) -> int:
     Args:
         settings: The configuration.
     """
-    pipelines = sum(_configured_pipeline(pipeline, settings) for pipeline in settings.pipelines.values())
+    pipelines = sum(_configured_pipeline(settings.of(name), settings) for name in settings.expected_pipelines)
     return pipelines + _without_pipeline(settings)
 
 

@@ -195,7 +195,7 @@ def test_all_alarms_of_a_tier_share_its_budget_in_equal_parts(gated_on, pages, l
     gates = [
         Gate(name, name, 0.8, "at_least", severity=(PAGE, TICKET)[number % 2]) for number, name in enumerate(gated_on)
     ]
-    watches = plan(gates, METRICS, false_pages_per_30d=pages, looks_per_day=looks, pipelines=pipelines)
+    watches = plan(gates, METRICS, false_pages_per_30d=pages, looks_per_day=looks, divisor=pipelines)
     spent = shares(watches)
     assert [pipelines * one for one in spent] == pytest.approx([pages, looks])
     assert len({watch.threshold for watch in watches if watch.severity == PAGE}) == 1
@@ -217,21 +217,71 @@ def test_every_gate_and_every_guarded_metric_has_an_alarm():
     assert watches["latency:look"].threshold == (len(watches) - len(pages)) * DAY / 4
 
 
-def thresholds(settings, pipeline):
-    alarms = build_alarms(settings, ScoreTable(settings.build_metrics())).of(pipeline).alarms.values()
-    return {alarm.rule.severity: alarm.rule.threshold for alarm in alarms}
+def engine_of(settings):
+    return build_alarms(settings, ScoreTable(settings.build_metrics()))
 
 
-def test_configured_pipelines_share_the_budget_and_others_have_one_each(configured):
+def thresholds(alarms, pipeline):
+    return {alarm.rule.severity: alarm.rule.threshold for alarm in alarms.of(pipeline).alarms.values()}
+
+
+BUDGET = "[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2.0\n"
+PAGES = 13 * MONTH / 0.5
+"""The threshold of a pipeline that has the whole budget."""
+
+
+def test_configured_pipelines_have_equal_parts_and_all_others_share_one(configured):
     """How many pipelines nobody named will appear, nobody knows."""
-    budget = "[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2.0\n"
-    alone = thresholds(configured(budget), constants.DEFAULT_PIPELINE)
-    assert alone[PAGE] == 13 * MONTH / 0.5
     pipelines = "[pipelines.a]\n[pipelines.b]\n[pipelines.c.alarms]\nlooks_per_day = 8.0\n"
-    three = configured(budget + pipelines)
-    assert thresholds(three, "a") == {tier: 3 * threshold for tier, threshold in alone.items()}
-    assert thresholds(three, "c")[LOOK] == 3 * alone[LOOK] / 4
-    assert thresholds(three, "unheard of") == alone
+    alarms = engine_of(configured(BUDGET + pipelines))
+    assert [thresholds(alarms, name)[PAGE] for name in "abc"] == [4 * PAGES] * 3
+    assert thresholds(alarms, "c")[LOOK] == thresholds(alarms, "a")[LOOK] / 4
+    assert thresholds(alarms, "unheard of")[PAGE] == 4 * 2 * PAGES
+    assert thresholds(alarms, "another")[PAGE] == 4 * 6 * PAGES
+
+
+def test_whatever_pipelines_come_the_budget_is_not_exceeded_and_no_threshold_moves(configured):
+    """The parts of the places add up to less than one, however many there are."""
+    alarms, names = engine_of(configured(BUDGET)), [f"p{number}" for number in range(50)]
+    found = [thresholds(alarms, name)[PAGE] for name in names]
+    assert found[:3] == [2 * PAGES, 6 * PAGES, 12 * PAGES]
+    assert sum(PAGES / threshold for threshold in found) < 1
+    assert [thresholds(alarms, name)[PAGE] for name in names] == found
+
+
+def test_a_place_is_given_back_and_taken_by_the_next(configured):
+    """And is the same one after a restart, whatever was removed before it."""
+    settings = configured(BUDGET)
+    alarms = engine_of(settings)
+    for name in ("a", "b", "c"):
+        alarms.of(name)
+    alarms.give_up("a", 0.0)
+    restored = engine_of(settings)
+    restored.restore(alarms.dump())
+    for engine in (alarms, restored):
+        assert [engine.of(name).place for name in ("b", "c", "d", "e")] == [2, 3, 1, 4]
+
+
+def test_a_saved_state_without_places_gives_each_pipeline_one(configured):
+    settings = configured(BUDGET + "[pipelines.shop]\n")
+    alarms = engine_of(settings)
+    for name in ("shop", "b", "a"):
+        alarms.of(name)
+    saved = alarms.dump()
+    for state in saved.pipelines.values():
+        state.place = 0
+    restored = engine_of(settings)
+    restored.restore(saved)
+    assert {name: restored.of(name).place for name in ("shop", "a", "b")} == {"shop": 0, "a": 1, "b": 2}
+
+
+def test_a_pipeline_that_is_configured_later_leaves_its_place(configured):
+    alarms = engine_of(configured(BUDGET))
+    for name in ("a", "b"):
+        alarms.of(name)
+    restored = engine_of(configured(BUDGET + "[pipelines.a]\n"))
+    restored.restore(alarms.dump())
+    assert [restored.of(name).place for name in ("a", "b", "c")] == [0, 2, 1]
 
 
 @pytest.mark.parametrize("looks", [1_000, 27_360, 27_361, 1e9])

@@ -39,7 +39,7 @@ def test_the_time_is_the_observations_at_the_rate_they_come():
 
 def test_a_tighter_budget_takes_longer():
     assert found(FLOOR, false_pages_per_30d=0.1).labels > found(FLOOR).labels
-    assert found(FLOOR, pipelines=10).labels > found(FLOOR).labels
+    assert found(FLOOR, divisor=10).labels > found(FLOOR).labels
 
 
 def test_a_level_just_beyond_the_gate_is_said_to_be_never_found():

@@ -104,7 +104,8 @@ def test_the_switch_is_read(value, expected):
 
 
 def test_a_service_name_is_not_a_pipeline_name():
-    assert list(load(environ={"OTEL_SERVICE_NAME": "shop"}).pipelines) == ["default"]
+    found = load(environ={"OTEL_SERVICE_NAME": "shop"})
+    assert (dict(found.pipelines), found.pipeline) == ({}, "default")
 
 
 def test_exporter_variables_of_the_application_are_not_read():

@@ -221,7 +221,8 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
     settings = load(environ={})
     assert settings == defaults()
     assert settings.path is None
-    assert list(settings.pipelines) == ["default"]
+    assert dict(settings.pipelines) == {}
+    assert settings.expected_pipelines == ("default",)
     assert settings.unconfigured.sampling.rate == 0.05
     assert dict(settings.unconfigured.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
     assert settings.unconfigured.refusal.patterns == DEFAULT_PATTERNS

@@ -141,7 +141,25 @@ def test_a_probe_asks_the_only_gold_set_through_the_nearest_pipeline(settings, t
     """The pipeline it stands in, else its gold set's, else the only or default one."""
     found = settings(text)
     assert [(probe.gold, probe.pipeline) for probe in found.probes] == [("g", pipeline)]
-    assert [name for name, one in found.pipelines.items() if one.has_probe] == [pipeline]
+    assert [name for name in found.expected_pipelines if found.of(name).has_probe] == [pipeline]
+
+
+def test_a_pipeline_nobody_named_has_the_top_level_without_what_is_of_one_pipeline(settings):
+    """Its gates, but none on gold of another pipeline, and no probes that go through another."""
+    text = '[pipeline]\nname = "shop"\n[gold.g]\npath = "g"\npipeline = "shop"\n[probe.p]\ntarget = "a:b"\n'
+    found = settings(text + '[gates.compliance]\nat_least = 0.9\n[gates.hit_rate]\nat_least = 0.8\ngold = "g"\n')
+    assert [gate.name for gate in found.of("shop").gates] == ["compliance", "hit_rate"]
+    assert [(gate.pipeline, gate.name) for gate in found.of("new").gates] == [("new", "compliance")]
+    assert (found.of("shop").has_probe, found.of("new").has_probe) == (True, False)
+
+
+def test_probes_without_a_named_pipeline_go_through_whatever_comes(settings):
+    found = settings('[gold.g]\npath = "g"\n[probe.p]\ntarget = "a:b"\n')
+    assert found.of("helpdesk").has_probe
+
+
+def test_a_pipeline_table_without_a_name_names_no_pipeline(settings):
+    assert dict(settings("[pipeline]\n").pipelines) == {}
 
 
 def test_no_gold_set_is_called_as_labels_are(settings):

@@ -117,7 +117,7 @@ def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:
     rows = [("gate", "holds", "goes to", *(f"{rate:g}/min" for rate in rates))]
     for row_number, detectable in enumerate(columns[0]):
         gate = detectable.gate
-        name = gate.name if len(settings.pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
+        name = gate.name if len(settings.expected_pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
         holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
         rows.append((name, holds, f"{detectable.at:g}", *(_time_to_alarm(column[row_number]) for column in columns)))
     click.echo("\n".join(text_table(rows)))

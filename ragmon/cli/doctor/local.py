@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 import ragmon
-from ragmon.alarms.plan import Detectability, duration
+from ragmon.alarms.plan import Detectability, budget_divisor, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import get_page
 from ragmon.config.services import ExportTable
@@ -105,14 +105,14 @@ def _embedders(settings: Settings) -> Iterator[Check]:
 def _baselines(settings: Settings) -> Check:
     try:
         alarms = build_alarms(settings, ScoreTable(settings.build_metrics()))
-        for name in settings.pipelines:
+        for name in settings.expected_pipelines:
             alarms.of(name)
     except RagmonError as error:
         return Check("baseline", ok=False, finding=str(error), hint=error.hint)
     files = sorted(
         {
             str(pipeline.alarms.baseline.file)
-            for pipeline in settings.pipelines.values()
+            for pipeline in map(settings.of, settings.expected_pipelines)
             if pipeline.alarms.baseline.file
         }
     )
@@ -158,18 +158,23 @@ def _keep_all(pipeline: PipelineSettings) -> PipelineSettings:
 
 
 def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
-    """What the alarms of every pipeline detect, and how soon, at a number of observations a minute."""
+    """What the alarms of every configured pipeline detect, else those of the first that comes, and how soon.
+
+    Args:
+        settings: The configuration.
+        per_minute: The number of observations a minute.
+    """
     metrics = settings.build_metrics()
     return [
         detectable
-        for pipeline in settings.pipelines.values()
+        for pipeline in map(settings.of, settings.expected_pipelines)
         for detectable in reach(
             pipeline.gates,
             metrics,
             dict.fromkeys((gate.name for gate in pipeline.gates), per_minute),
             false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
             looks_per_day=pipeline.alarms.looks_per_day,
-            pipelines=len(settings.pipelines),
+            divisor=budget_divisor(len(settings.pipelines), int(not settings.pipelines)),
         )
     ]
 
