@@ -100,6 +100,13 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
 _check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
 
 
+_configured_only = click.option(
+    "--configured-only",
+    is_flag=True,
+    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
+)
+
+
 @click.command("rules")
 @config_option
 @output_option
@@ -112,25 +119,31 @@ _check = click.option("--check", is_flag=True, help="Write nothing: say whether 
     show_default=True,
     help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
 )
-def rules(config: str | None, output: str | None, check: bool, form: Form) -> int:
-    """Write recording rules and alerts.
+@_configured_only
+def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool) -> int:
+    """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.
 
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """
-    return _write_or_check(render(rule_groups(load(config)), form), output, check=check)
+    return _write_or_check(
+        render(rule_groups(load(config), configured_only=configured_only), form), output, check=check
+    )
 
 
 @click.command("tests")
 @config_option
 @output_option
 @_check
-def tests(config: str | None, output: str | None, check: bool) -> int:
+@_configured_only
+def tests(config: str | None, output: str | None, check: bool, configured_only: bool) -> int:
     """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
 
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """
     settings = load(config)
-    return _write_or_check(render_tests(every_case(settings), rule_groups(settings)), output, check=check)
+    cases = every_case(settings, configured_only=configured_only)
+    groups = rule_groups(settings, configured_only=configured_only)
+    return _write_or_check(render_tests(cases, groups), output, check=check)
 
 
 def _write_or_check(text: str, output: str | None, *, check: bool) -> int:

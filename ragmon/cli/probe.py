@@ -169,7 +169,7 @@ def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records:
     """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
     run = Run(ScorerFactory(settings, gold_sets)())
     run.feed(records)
-    report = run.report(policy_of(settings, None), questions=False)
+    report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", None)
     return EXIT[report.verdict]
 

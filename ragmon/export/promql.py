@@ -71,13 +71,13 @@ def exact(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def increase(series: str, window: str) -> str:
-    """The increase of a counter, summed over replicas.
+def increase(series: str, window: str, by: str = "") -> str:
+    """The increase of a counter, summed over replicas and all labels but the ones to keep.
 
-    >>> increase("a_total", "6h")
-    'sum(increase(a_total[6h]))'
+    >>> increase("a_total", "6h"), increase("a_total", "6h", "pipeline")
+    ('sum(increase(a_total[6h]))', 'sum by (pipeline) (increase(a_total[6h]))')
     """
-    return f"sum(increase({series}[{window}]))"
+    return f"sum{f' by ({by}) ' if by else ''}(increase({series}[{window}]))"
 
 
 def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:

@@ -194,7 +194,7 @@ def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
 
 
 OTHERS: Final = 100
-"""Gates of unconfigured pipelines that are shown; beyond it, failing ones are preferred."""
+"""Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
 
 
 class ServerFindings(NamedTuple):
@@ -268,9 +268,11 @@ def gates(
         alarms: All alarms.
     """
     since = {(state.pipeline, state.alert): state.firing for state in alarms}
+    configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
     others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
-    worst = {id(outcome) for outcome in sorted(others, key=lambda outcome: ORDER.index(outcome.verdict))[:OTHERS]}
-    shown = [outcome for outcome in outcomes if outcome.gate.pipeline in configured or id(outcome) in worst]
+    if len(others) > OTHERS:
+        others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
+    shown = (*configured_outcomes, *others[:OTHERS])
     return [{**gate(outcome), "firing": since.get((outcome.gate.pipeline, outcome.gate.name))} for outcome in shown]
 
 

@@ -327,7 +327,7 @@ class Engine:
         return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every configured pipeline and of every one with records, which has the common gates.
+        """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates.
 
         A pipeline that has records and no gate is named in the log, once.
         """
@@ -335,7 +335,9 @@ class Engine:
         pipelines = dict.fromkeys((*self.settings.pipelines, *with_records))
         for name in with_records:
             if not self.policy(name).gates:
-                warn_once(f"records of {shorten(name)}, no gates or rules for it: [gates] or [pipelines.NAME.gates]")
+                warn_once(
+                    f"records of {shorten(name)}, and no gates or rules for it: [gates] or [pipelines.NAME.gates]"
+                )
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def policy(self, pipeline: str) -> Policy:

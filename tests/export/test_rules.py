@@ -17,7 +17,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
 from ragmon.export.rules import every_case, render, render_tests, rule_groups
 from ragmon.export.rules.recording import burn_of
-from ragmon.export.rules.unit_tests import Case
+from ragmon.export.rules.promtool import Case
 from tests.support.command_line import ragmon
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from ragmon.server.journal import erase
 from ragmon.server.journal.schema import upgrade_checkpoint
 from ragmon.server.pipeline.state import ServerState
 from tests.cli.test_verify import database
-from tests.support.alarming import write_config
+from tests.support.alarming import SEVERAL, write_config
 from tests.support.manual_writer import ManualWriter
 from tests.support.saved import SAVED_AFTER, account, batches, saved
 from tests.support.serving import asked, whole
@@ -40,7 +40,12 @@ def version_1(checkpoints):
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    return load(write_config(tmp_path_factory.mktemp("configuration")), environ={})
+    """With the thresholds of the ragmon that wrote the checkpoint: `default` had a budget of its own, the others one."""
+    budgets = "".join(
+        f"[pipelines.{name}.alarms]\nfalse_pages_per_30d = {0.25 * parts}\nlooks_per_day = {1.0 * parts}\n"
+        for name, parts in (("support", 8), ("sales", 8), ("default", 16))
+    )
+    return load(write_config(tmp_path_factory.mktemp("configuration"), SEVERAL + budgets), environ={})
 
 
 @pytest.fixture(scope="module")

@@ -61,9 +61,9 @@ def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
 
 
 def gates(settings: Settings) -> dict[str, list[Gate]]:
-    """The gates of all pipelines by name, in the order they are reported."""
+    """The gates of all pipelines by name, in the order they are reported; those of the top level are the last."""
     by_name: dict[str, list[Gate]] = {}
-    for pipeline in settings.pipelines.values():
+    for pipeline in (*settings.pipelines.values(), settings.unconfigured):
         for gate in pipeline.gates:
             by_name.setdefault(gate.name, []).append(gate)
     return by_name
@@ -98,7 +98,7 @@ def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseri
         PanelQuery(estimate.upper, "{{pipeline}} upper"),
         threshold,
     ]
-    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in gates)]
+    bands = [(f"{name} upper", f"{name} lower") for name in dict.fromkeys(label(gate.pipeline) for gate in gates)]
     return lines(title, description, queries, SHARE, floor=None, bands=bands)
 
 

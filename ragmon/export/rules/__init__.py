@@ -4,43 +4,45 @@ from __future__ import annotations
 
 from ragmon.config.settings import Settings
 from ragmon.export.rules import gate_alerts, monitor_alerts, recording, traffic_alerts
-from ragmon.export.rules import recording as compat
-from ragmon.export.rules import recording as counted
 from ragmon.export.rules.file import Rule, RuleGroup, render
 from ragmon.export.rules.gate_alerts import Writer
-from ragmon.export.rules.unit_tests import every_case, render_tests
+from ragmon.export.rules.promtool import render_tests
+from ragmon.export.rules.scopes import rule_scopes
+from ragmon.export.rules.unit_tests import every_case
 
 
-def rule_groups(settings: Settings) -> list[RuleGroup]:
+def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[RuleGroup]:
     """All rules of a configuration; recording rules come before the alerts that use them.
 
     Args:
         settings: The configuration.
+        configured_only: Without rules for pipelines that the configuration does not name.
 
     Raises:
         RagmonError: The level at which a gate pages is impossible to reach.
     """
-    writer, shares = Writer(settings.links), counted.share_gates(settings)
+    writer, scopes = Writer(settings.links), rule_scopes(settings, configured_only=configured_only)
     return [
         RuleGroup(
             "ragmon.gates",
             [
-                *recording.threshold_recordings(counted.gates(settings)),
+                *recording.pipeline_recordings(scopes),
+                *recording.threshold_recordings(scopes),
                 *recording.over_replicas(),
-                *recording.recent_values(shares),
+                *recording.recent_values(scopes),
             ],
         ),
-        RuleGroup("ragmon.burn", [*recording.failure_sums(shares), *recording.failure_shares()], interval="1m"),
+        RuleGroup("ragmon.burn", [*recording.failure_sums(scopes), *recording.failure_shares()], interval="1m"),
         RuleGroup(
-            "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]
+            "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(scopes)]
         ),
-        RuleGroup("ragmon.compat", compat.compat_recordings(settings.windows)),
+        RuleGroup("ragmon.compat", recording.compat_recordings(settings.windows)),
         RuleGroup("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
         RuleGroup(
             "ragmon.alerts.traffic",
-            [*traffic_alerts.traffic_alerts(settings, writer), *traffic_alerts.coverage_alerts(settings, writer)],
+            [*traffic_alerts.traffic_alerts(scopes, writer), *traffic_alerts.coverage_alerts(scopes, writer)],
         ),
-        RuleGroup("ragmon.alerts.monitor", monitor_alerts.alerts(settings, writer)),
+        RuleGroup("ragmon.alerts.monitor", monitor_alerts.alerts(scopes, writer)),
     ]
 
 

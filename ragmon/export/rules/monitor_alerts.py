@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
-from ragmon.core.series_names import label
-from ragmon.export.promql import one_of, selector
+from ragmon.export.promql import increase, one_of, selector
 from ragmon.export.rules import recording
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import PAGE, TICKET, Writer
+from ragmon.export.rules.scopes import RuleScope, configured_names
 
 JOB: Final = "ragmon"
 """The name of the scrape job."""
@@ -21,19 +20,19 @@ _UP: Final = f'up{{job="{JOB}"}} == 1'
 _BY_STAGE: Final = "sum by (stage) (increase({}[15m]))"
 
 
-def alerts(settings: Settings, writer: Writer) -> list[Rule]:
+def alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """Alerts on every fault that would silence the other alerts or make them wrong."""
     return [
         _down(writer),
         _replica(writer),
-        *(_no_data(name, writer) for name in settings.pipelines),
+        _no_data(scopes, writer),
         _stale(writer),
         _books(writer),
         _dropped(writer),
         _journal(writer),
         _reload(writer),
         _names(writer),
-        _rules(settings, writer),
+        _rules(scopes, writer),
         _watchdog(writer),
     ]
 
@@ -60,17 +59,27 @@ def _replica(writer: Writer) -> Rule:
     return _ticket("RagmonReplicaDown", f'up{{job="{JOB}"}} == 0', texts, "10m")
 
 
-def _no_data(pipeline: str, writer: Writer) -> Rule:
-    """No traffic makes no metric zero, so it needs an alert of its own."""
-    where = selector(f"{series_names.LATENCY}_count", {"pipeline": label(pipeline), "source": constants.LIVE})
-    expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
+def _no_data(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
+    """No traffic makes no metric zero, so it needs an alert of its own.
+
+    A configured pipeline is expected from the start; any other is missed once it was there, until it gives its place
+    back. What is counted together as `__other__` is no pipeline that anybody waits for.
+    """
+    names = configured_names(scopes)
+    which = one_of("pipeline", [constants.OTHER], others=True)
+    if not any(scope.unnamed for scope in scopes):
+        which = one_of("pipeline", names)
+    where = selector(f"{series_names.LATENCY}_count", {"source": constants.LIVE}, which)
+    seen = increase(where, "1h", "pipeline")
+    expected = f"\n  or 0 * {recording.PIPELINES}{{{one_of('pipeline', names)}}}" if names else ""
+    expr = f"(\n  {seen}{expected}\n) == 0\nand on () count({_UP})"
     texts = writer.of(
         "RagmonNoData",
         "{{ $labels.pipeline }}: no request of a user for an hour",
         "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
         gated=True,
     )
-    return _ticket("RagmonNoData", expr, texts, "15m", pipeline=label(pipeline))
+    return _ticket("RagmonNoData", expr, texts, "15m")
 
 
 def _stale(writer: Writer) -> Rule:
@@ -143,14 +152,22 @@ def _names(writer: Writer) -> Rule:
     return _ticket("RagmonNamesOverflow", expr, texts, "15m")
 
 
-def _rules(settings: Settings, writer: Writer) -> Rule:
-    """Alert when these rules were generated from another configuration than the one in force."""
-    selected = f"{{{one_of('pipeline', settings.pipelines)}}}"
-    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{selected})"
+def _rules(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
+    """Alert when these rules were generated from another configuration than the one in force.
+
+    A gate that is not served is missed in a configured pipeline, and in any other that has gates at all.
+    """
+    names = configured_names(scopes)
+    of_names = f"{recording.THRESHOLD}{{{one_of('pipeline', names)}}}" if names else ""
+    everywhere = any(scope.unnamed for scope in scopes)
+    which = "" if everywhere else f"{{{one_of('pipeline', names)}}}"
+    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{which})"
+    judged = f"({recording.THRESHOLD} and on (pipeline) {series_names.GATE_THRESHOLD})" if everywhere else ""
+    due = " or ".join(part for part in (of_names, judged) if part)
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or ({recording.THRESHOLD}{selected} unless on (pipeline, gate) {served}) and on () count({_UP})"
+        f"or (({due}) unless on (pipeline, gate) {served}) and on () count({_UP})"
     )
     texts = writer.of(
         "RagmonRulesStale",

@@ -10,18 +10,18 @@ The rules of `compat_recordings` have the names of the WFGY page on live monitor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ragmon.alarms.plan import worth_a_page
-from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
-from ragmon.export.promql import Z95, Z999, equals, exact, increase, selector, wilson
+from ragmon.export.promql import Z95, Z999, equals, exact, increase, one_of, selector, wilson
 from ragmon.export.rules.file import Rule
+from ragmon.export.rules.scopes import RuleScope, configured_names
 from ragmon.metrics.base import parse
 
 
@@ -63,15 +63,16 @@ def burn_of(gate: Gate) -> Burn:
     budget, page = (1 - gate.threshold, 1 - level) if gate.at_least else (gate.threshold, level)
     burn = Burn(round(budget, 9), round(page, 9))
     key = "page_below" if gate.at_least else "page_above"
+    name = f"{gate.pipeline}/{gate.name}" if gate.pipeline else gate.name
     if burn.page >= 1:
         side = "below 0" if gate.at_least else "above 1"
         raise RagmonError(
-            f"gate {gate.pipeline}/{gate.name}: {key} is {level:g}, and no share is {side}: a slow burn is never seen",
+            f"gate {name}: {key} is {level:g}, and no share is {side}: a slow burn is never seen",
             hint=f"{key} = {_between(gate):g}, a level between the threshold and what is possible",
         )
     if burn.page < burn.budget:
         raise RagmonError(
-            f"gate {gate.pipeline}/{gate.name}: {key} = {level:g} is within the threshold {gate.threshold:g}",
+            f"gate {name}: {key} = {level:g} is within the threshold {gate.threshold:g}",
             hint=f"{key} = {_between(gate):g}, a level beyond the threshold",
         )
     return burn
@@ -106,29 +107,19 @@ def compat_recordings(windows: Mapping[str, int]) -> list[Rule]:
     ]
 
 
-def gates(settings: Settings) -> tuple[Gate, ...]:
-    """The gates of all pipelines, with the source they are judged on live."""
-    return tuple(gate for name in settings.pipelines for gate in settings.policy(name, live=True).gates)
-
-
-def share_gates(settings: Settings) -> tuple[Gate, ...]:
-    """The gates on shares, which have counters."""
-    return tuple(gate for gate in gates(settings) if gate.kind == "threshold")
-
-
 def named(gate: Gate) -> dict[str, str]:
-    """The labels of every series about a gate."""
+    """The labels of every series about a gate of a pipeline."""
     return {"pipeline": label(gate.pipeline), "gate": label(gate.name)}
 
 
-def score(gate: Gate) -> str:
-    """A selector for the sum of scores of the gate's metric."""
-    return _counter(gate, series_names.SCORE, series_names.SLICE_SCORE)
+def score(gate: Gate, matchers: Sequence[str]) -> str:
+    """A selector for the sum of scores of the gate's metric, in the pipelines that the matchers select."""
+    return _counter(gate, matchers, series_names.SCORE, series_names.SLICE_SCORE)
 
 
-def scored(gate: Gate) -> str:
-    """A selector for the number of requests the gate's metric scored."""
-    return _counter(gate, series_names.SCORED, series_names.SLICE_SCORED)
+def scored(gate: Gate, matchers: Sequence[str]) -> str:
+    """A selector for the number of requests the gate's metric scored, in the pipelines that the matchers select."""
+    return _counter(gate, matchers, series_names.SCORED, series_names.SLICE_SCORED)
 
 
 def scored_by(keys: Sequence[str]) -> dict[str, str]:
@@ -140,17 +131,15 @@ def scored_by(keys: Sequence[str]) -> dict[str, str]:
     return selectors
 
 
-def _counter(gate: Gate, ending: str, sliced: str) -> str:
-    matchers = {"pipeline": label(gate.pipeline)}
+def _counter(gate: Gate, matchers: Sequence[str], ending: str, sliced: str) -> str:
     name, _, k = gate.metric.partition("@")
-    series = f"{series_names.PREFIX}{name}{ending}"
+    series, more = f"{series_names.PREFIX}{name}{ending}", list(matchers)
     if gate.where:
         series = sliced
-        matchers |= {"metric": gate.metric, "slice": label(gate.where)}
+        more += [equals("metric", gate.metric), equals("slice", gate.where)]
     elif k:
-        matchers["k"] = k
-    matchers["source"] = gate.source or constants.LIVE
-    return selector(series, matchers, *_gold(gate))
+        more.append(equals("k", k))
+    return selector(series, None, *more, equals("source", gate.source or constants.LIVE), *_gold(gate))
 
 
 def _gold(gate: Gate) -> list[str]:
@@ -183,6 +172,8 @@ VALUE_LOWER: Final = "pipeline_gate:ragmon_gate_value:lower"
 VALUE_UPPER: Final = "pipeline_gate:ragmon_gate_value:upper"
 SAMPLES: Final = "pipeline_gate:ragmon_gate_samples:sum"
 
+PIPELINES: Final = "pipeline:ragmon_gate:group"
+"""1 for each pipeline that has gates."""
 THRESHOLD: Final = "pipeline_gate:ragmon_gate_threshold:constant"
 MIN_SAMPLES: Final = "pipeline_gate:ragmon_gate_min_samples:constant"
 BUDGET: Final = "pipeline_gate:ragmon_gate_budget:constant"
@@ -191,19 +182,36 @@ PAGE: Final = "pipeline_gate:ragmon_gate_page:constant"
 _NOT_SHARES: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
 
 
-def threshold_recordings(gates: Sequence[Gate]) -> list[Rule]:
-    """The thresholds of ragmon.toml as series, for the graphs and the alerts."""
-    rules = []
-    for gate in gates:
-        labels = named(gate) | {"direction": gate.direction}
-        rules.append(Rule(THRESHOLD, f"vector({exact(gate.threshold)})", labels))
-        if gate.kind != "distinct":  # its samples are builds
-            rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
-        if gate.kind == "threshold":
-            burn = burn_of(gate)
-            rules.append(Rule(BUDGET, f"vector({exact(burn.budget)})", named(gate)))
-            rules.append(Rule(PAGE, f"vector({exact(burn.page)})", named(gate)))
+def pipeline_recordings(scopes: Sequence[RuleScope]) -> list[Rule]:
+    """The pipelines that have gates: those that are configured, and any other that ragmon judges."""
+    names = configured_names(scopes)
+    rules = [Rule(PIPELINES, "vector(1)", {"pipeline": label(name)}) for name in names]
+    if any(scope.unnamed for scope in scopes):
+        others = (one_of("pipeline", names, others=True),) if names else ()
+        rules.append(Rule(PIPELINES, f"group by (pipeline) ({selector(series_names.GATE_THRESHOLD, None, *others)})"))
     return rules
+
+
+def threshold_recordings(scopes: Sequence[RuleScope]) -> list[Rule]:
+    """The thresholds of ragmon.toml as series of each pipeline, for the graphs and the alerts."""
+    rules = []
+    for scope in scopes:
+        pipelines = selector(PIPELINES, None, *scope.matchers)
+        for gate in scope.gates:
+            name = {"gate": label(gate.name)}
+            rules.append(Rule(THRESHOLD, _constant(pipelines, gate.threshold), name | {"direction": gate.direction}))
+            if gate.kind != "distinct":  # its samples are builds
+                rules.append(Rule(MIN_SAMPLES, _constant(pipelines, gate.min_samples), name))
+            if gate.kind == "threshold":
+                burn = burn_of(gate)
+                rules.append(Rule(BUDGET, _constant(pipelines, burn.budget), name))
+                rules.append(Rule(PAGE, _constant(pipelines, burn.page), name))
+    return rules
+
+
+def _constant(pipelines: str, number: float) -> str:
+    """A number for each pipeline."""
+    return f"0 * {pipelines} + {exact(number)}"
 
 
 def over_replicas() -> list[Rule]:
@@ -233,23 +241,26 @@ def _mover_bound(sign: str, distance: str) -> str:
     return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
 
 
-def failure_sums(gates: Sequence[Gate]) -> list[Rule]:
+def failure_sums(scopes: Sequence[RuleScope]) -> list[Rule]:
     """Failures and scored requests of each gate, summed over replicas; no data, not zero, where nothing was scored."""
     rules = []
-    for gate in gates:
+    for scope, gate in _share_gates(scopes):
+        name = {"gate": label(gate.name)}
         for window in WINDOWS:
-            good, total = increase(score(gate), window), increase(scored(gate), window)
-            rules.append(Rule(FAILURES.format(window), f"{total} - {good}" if gate.at_least else good, named(gate)))
-            rules.append(Rule(SCORED.format(window), total, named(gate)))
+            good = increase(score(gate, scope.matchers), window, "pipeline")
+            total = increase(scored(gate, scope.matchers), window, "pipeline")
+            rules.append(Rule(FAILURES.format(window), f"{total} - {good}" if gate.at_least else good, name))
+            rules.append(Rule(SCORED.format(window), total, name))
     return rules
 
 
-def recent_values(gates: Sequence[Gate]) -> list[Rule]:
+def recent_values(scopes: Sequence[RuleScope]) -> list[Rule]:
     """Each gate's metric in the last minutes, which a page shows."""
     rules = []
-    for gate in gates:
-        rules.append(Rule(RECENT_SCORE, increase(score(gate), LATELY), named(gate)))
-        rules.append(Rule(RECENT_SCORED, increase(scored(gate), LATELY), named(gate)))
+    for scope, gate in _share_gates(scopes):
+        name = {"gate": label(gate.name)}
+        rules.append(Rule(RECENT_SCORE, increase(score(gate, scope.matchers), LATELY, "pipeline"), name))
+        rules.append(Rule(RECENT_SCORED, increase(scored(gate, scope.matchers), LATELY, "pipeline"), name))
     samples = f"({RECENT_SCORED} > 0)"
     return [
         *rules,
@@ -257,6 +268,10 @@ def recent_values(gates: Sequence[Gate]) -> list[Rule]:
         Rule(RECENT_LOWER, wilson(RECENT, samples, Z95)),
         Rule(RECENT_UPPER, wilson(RECENT, samples, Z95, upper=True)),
     ]
+
+
+def _share_gates(scopes: Sequence[RuleScope]) -> Iterator[tuple[RuleScope, Gate]]:
+    return ((scope, gate) for scope in scopes for gate in scope.share_gates)
 
 
 def failure_shares() -> list[Rule]:

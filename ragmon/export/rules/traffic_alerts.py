@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.config.settings import PipelineSettings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import MIN_SAMPLES, Gate
 from ragmon.core.series_names import label
-from ragmon.export.promql import Z999, exact, increase, selector, wilson
+from ragmon.export.promql import Z999, exact, increase, one_of, selector, wilson
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import BUILDS, TICKET, Writer
 from ragmon.export.rules.monitor_alerts import JOB
-from ragmon.export.rules.recording import named, scored, scored_by, share_gates
+from ragmon.export.rules.recording import PIPELINES, scored, scored_by
+from ragmon.export.rules.scopes import RuleScope
 
 UNASSESSED: Final = 0.05
 EXPECTED: Final = (constants.NO_GOLD_CLAIM, constants.NO_GOLD_CITATIONS, constants.ERROR)
 """Reasons that are no fault in the data: the gold set does not specify it, or the request failed."""
 PART_OF_GOLD: Final = ("under_refusal_rate", "over_refusal_rate")
 """Metrics on only the unanswerable or only the answerable questions, of which a gold set may have none."""
-ROUND: Final = 3600.0
-"""Seconds between two rounds of probes by default."""
 _SCORED: Final = "metric:rag_scored:increase1h"
 _UNASSESSED: Final = "metric:ragmon_unassessed:increase1h"
 
 
-def coverage_recordings(settings: Settings) -> list[Rule]:
+def coverage_recordings(scopes: Sequence[RuleScope]) -> list[Rule]:
     """Recording rules: per gated metric, the requests it scored and those it could not assess."""
-    keys = sorted({gate.metric for gate in share_gates(settings)})
+    keys = sorted({gate.metric for scope in scopes for gate in scope.share_gates})
     reasons = "|".join(EXPECTED)
     unassessed = f'sum by (metric) (increase({series_names.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
     sums = [Rule(_SCORED, increase(series, "1h"), {"metric": key}) for key, series in scored_by(keys).items()]
@@ -40,10 +39,10 @@ def _any(keys: list[str]) -> str:
     return " or ".join(f'label_replace(vector(1), "metric", "{key}", "", "")' for key in keys)
 
 
-def coverage_alerts(settings: Settings, writer: Writer) -> list[Rule]:
+def coverage_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """Alerts on requests that cannot be assessed and on gold questions that are not asked."""
-    gated = share_gates(settings)
-    return ([_unassessed(writer)] if gated else []) + _gold(settings, writer)
+    stale = [_unasked(scope, gate, writer) for scope in scopes for gate in probed_gates(scope)]
+    return [_unassessed(writer), *stale] if any(scope.share_gates for scope in scopes) else []
 
 
 def _unassessed(writer: Writer) -> Rule:
@@ -58,36 +57,37 @@ def _unassessed(writer: Writer) -> Rule:
     return Rule("RagmonTooManyUnassessed", expr, {"severity": TICKET}, texts, pending="15m", alert=True)
 
 
-def _gold(settings: Settings, writer: Writer) -> list[Rule]:
-    """One alert for each probed gold set, on the counter of the gate that covers most of its questions."""
-    gate_of_set: dict[tuple[str, str], Gate] = {}
-    for gate in sorted(share_gates(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
+def probed_gates(scope: RuleScope) -> list[Gate]:
+    """For each probed gold set the gate that covers most of its questions."""
+    gate_of_set: dict[str, Gate] = {}
+    for gate in sorted(scope.share_gates, key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
         if gate.source == constants.PROBE:
-            gate_of_set.setdefault((gate.pipeline, gate.gold or ""), gate)
-    return [_unasked(gate, span(settings, gate), writer) for gate in gate_of_set.values()]
+            gate_of_set.setdefault(gate.gold or "", gate)
+    return list(gate_of_set.values())
 
 
-def span(settings: Settings, gate: Gate) -> str:
-    """The time of two rounds of the probe."""
-    intervals = [probe.every for probe in settings.probes if probe.pipeline == gate.pipeline]
-    return f"{round(2 * max(ROUND, *intervals) / 60)}m" if intervals else f"{round(2 * ROUND / 60)}m"
+def _unasked(scope: RuleScope, gate: Gate, writer: Writer) -> Rule:
+    """An alert on counters that existed for the whole span without an increase, and on counters that do not exist.
 
-
-def _unasked(gate: Gate, span: str, writer: Writer) -> Rule:
-    """An alert on counters that existed for the whole span without an increase, and on counters that do not exist."""
-    counter = scored(gate)
-    expr = (
-        f"(sum(increase({counter}[{span}])) == 0 and on () count({counter} offset {span}))\n"
-        f'or (absent(sum({counter})) and on () count(up{{job="{JOB}"}} == 1))'
-    )
-    labels = {"severity": TICKET, "pipeline": named(gate)["pipeline"], "gold": label(gate.gold or "")}
+    A counter is missed in a configured pipeline. Where nothing names the pipeline of the probes, it is missed when no
+    pipeline has it.
+    """
+    span, counter = scope.span, scored(gate, scope.matchers)
+    earlier = f"count by (pipeline) ({counter} offset {span})"
+    stopped = f"{increase(counter, span, 'pipeline')} == 0 and on (pipeline) {earlier}"
+    missing = f"absent(sum({counter}))" if scope.settings.has_probe else ""
+    if scope.names:
+        names = selector(PIPELINES, None, one_of("pipeline", scope.names))
+        missing = f"0 * {names} unless on (pipeline) {counter}"
+    expr = f"({stopped})" + (f'\nor ({missing}) and on () count(up{{job="{JOB}"}} == 1)' if missing else "")
     texts = writer.of(
         "RagmonGoldStale",
-        f"{{{{ $labels.pipeline }}}}: no gold question was scored for {span}",
+        f"{{{{ with $labels.pipeline }}}}{{{{ . }}}}: {{{{ end }}}}no gold question was scored for {span}",
         "Gates on gold rest on old answers, or on none. `ragmon probe --once` asks now and says what is wrong; "
         f"`sum by (probe, result) (increase({series_names.PROBES}[{span}]))` says what became of those that were due.",
         gated=True,
     )
+    labels = {"severity": TICKET, "gold": label(gate.gold or "")}
     return Rule("RagmonGoldStale", expr, labels, texts, pending=span, alert=True)
 
 
@@ -132,14 +132,14 @@ def _lower_bound(share: str) -> str:
     return share.replace("ratio_increase15m", "wilson_lower999_15m")
 
 
-def traffic_alerts(settings: Settings, writer: Writer) -> list[Rule]:
+def traffic_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """Alerts on slow calls, errors and empty retrievals, per pipeline."""
     rules = []
-    for pipeline in settings.pipelines.values():
-        labels = selector("", {"pipeline": label(pipeline.name)})
-        rules += _slow(pipeline, labels, writer)
-        rules.append(_failing(pipeline, labels, writer))
-        rules.append(_empty(pipeline, labels, writer))
+    for scope in scopes:
+        labels = selector("", None, *scope.matchers)
+        rules += _slow(scope.settings, labels, writer)
+        rules.append(_failing(scope.settings, labels, writer))
+        rules.append(_empty(scope.settings, labels, writer))
     return rules
 
 
@@ -155,27 +155,25 @@ def _slow(pipeline: PipelineSettings, labels: str, writer: Writer) -> list[Rule]
     bound = next(bound for bound in series_names.LATENCY_BOUNDS if bound >= limit)
     summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(limit):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
-    return [_ticket("RagmonLatencyP95", pipeline, f"{_P95}{labels} > {exact(bound)}", texts, "10m")]
+    return [_ticket("RagmonLatencyP95", f"{_P95}{labels} > {exact(bound)}", texts, "10m")]
 
 
 def _failing(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
     limit = _limit(pipeline, "error_rate")
     expr = _beyond(_FAILED, _REQUESTS, labels, limit)
-    return _share_alert("RagmonErrors", pipeline, expr, f"calls fail, above {100 * limit:.3g}%", writer)
+    return _share_alert("RagmonErrors", expr, f"calls fail, above {100 * limit:.3g}%", writer)
 
 
 def _empty(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
     limit = _limit(pipeline, "empty_retrieval_rate")
     expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, labels, limit)
-    return _share_alert(
-        "RagmonEmptyRetrieval", pipeline, expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer
-    )
+    return _share_alert("RagmonEmptyRetrieval", expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer)
 
 
-def _share_alert(name: str, pipeline: PipelineSettings, expr: str, problem: str, writer: Writer) -> Rule:
+def _share_alert(name: str, expr: str, problem: str, writer: Writer) -> Rule:
     summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {problem}"
     texts = writer.of(name, summary, f"Proven over {_SPAN} (lower 99.9 % bound). {BUILDS}", gated=True)
-    return _ticket(name, pipeline, expr, texts, "2m")
+    return _ticket(name, expr, texts, "2m")
 
 
 def _beyond(share: str, total: str, labels: str, limit: float) -> str:
@@ -192,6 +190,5 @@ def _limit(pipeline: PipelineSettings, metric: str) -> float:
     return next(thresholds, USUAL)
 
 
-def _ticket(name: str, pipeline: PipelineSettings, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
-    labels = {"severity": TICKET, "pipeline": label(pipeline.name)}
-    return Rule(name, expr, labels, texts, pending=pending, keep_firing_for="10m", alert=True)
+def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
+    return Rule(name, expr, {"severity": TICKET}, texts, pending=pending, keep_firing_for="10m", alert=True)

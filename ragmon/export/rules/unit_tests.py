@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from ragmon import stats
 from ragmon.alarms.baselines import INDEX_ALERT
@@ -13,82 +13,14 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
-from ragmon.export.promql import Z999, exact, selector
+from ragmon.export.promql import Z999, equals, exact, selector
 from ragmon.export.rules import recording, traffic_alerts
-from ragmon.export.rules import recording as counted
-from ragmon.export.rules.file import HEADER, RuleGroup, dump
+from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped
 from ragmon.export.rules.recording import burn_of
+from ragmon.export.rules.scopes import RuleScope, configured_names, rule_scopes
 
-RULES: Final = "ragmon.rules.yml"
-"""The rule file, beside its tests."""
-TARGET: Final = {"instance": "ragmon:9464", "job": "ragmon"}
-"""The labels Prometheus adds to scraped series."""
-OTHER: Final = {"instance": "ragmon-2:9464", "job": "ragmon"}
-"""The same labels for a second replica."""
-_EVERY: Final = "1m"
-_EVALUATED: Final = "2m"
-"""Half as often as samples: evaluating rules over hours takes most of the time."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One test: input series, and which alerts must fire.
-
-    Args:
-        alert: The alert under test.
-        name: What happens in the test.
-        series: Values minute by minute, in promtool's short form, by series.
-        at: The time of the check.
-        fires: The labels of every alert of this name that must fire; empty if it must not fire.
-        among: Labels of the alerts to check; other alerts of this name are ignored.
-    """
-
-    alert: str
-    name: str
-    series: Mapping[str, str]
-    at: str
-    fires: Sequence[Mapping[str, str]] = field(default=())
-    among: Mapping[str, str] = field(default_factory=dict)
-
-    def plain(self) -> dict[str, Any]:
-        """The case as promtool reads it."""
-        firing = {"alertname": self.alert, "alertstate": "firing"}
-        alerts = [selector("ALERTS", dict(sorted({**firing, **labels}.items()))) for labels in self.fires]
-        expected = [{"labels": labels, "value": 1} for labels in alerts]
-        check: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
-        if expected:
-            check["exp_samples"] = expected
-        verb = "fires" if expected else "is silent"
-        return {
-            "interval": _EVERY,
-            "name": f"{self.alert} {verb}: {self.name}",
-            "input_series": [{"series": series, "values": values} for series, values in self.series.items()],
-            "promql_expr_test": [check],
-        }
-
-
-def scraped(name: str, target: Mapping[str, str] = TARGET, /, **labels: str) -> str:
-    """A series with the labels it has after a scrape."""
-    return selector(name, {**labels, **target})
-
-
-def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:
-    """The text of a file for `promtool test rules`.
-
-    Args:
-        cases: The tests.
-        groups: The rules under test, evaluated in this order, so that results do not depend on chance.
-    """
-    return HEADER.format(what="tests") + dump(
-        {
-            "rule_files": [RULES],
-            "evaluation_interval": _EVALUATED,
-            "group_eval_order": [group.name for group in groups],
-            "tests": [case.plain() for case in cases],
-        }
-    )
-
-
+NEW: Final = "a pipeline of which no configuration knows"
+"""The pipeline that rules by pattern are tested with."""
 _ALARM: Final = "0x4 1x10"
 _QUIET: Final = "0x15"
 _PER_MINUTE: Final = 60
@@ -96,27 +28,49 @@ _MAX_RATE: Final = 1e7
 _ALERTS: Final = ("RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDrift")
 
 
-def gate_cases(settings: Settings) -> list[Case]:
+def subject(scope: RuleScope) -> str:
+    """The pipeline that the rules of a scope are tested with: one that no configuration names, if it has such."""
+    return NEW if scope.unnamed else scope.names[0]
+
+
+def _tested(scopes: Sequence[RuleScope]) -> list[RuleScope]:
+    """The scope of the top level and that of one pipeline with gates of its own; further ones have the same rules."""
+    return list(scopes[:2])
+
+
+def _gates_of(scope: RuleScope, pipeline: str) -> list[Gate]:
+    """The gates of a scope, in one of its pipelines."""
+    return [replace(gate, pipeline=pipeline) for gate in scope.gates]
+
+
+def gate_cases(scopes: Sequence[RuleScope]) -> list[Case]:
     """Cases for alarms, for burns of one lower and one upper threshold, and for windows of the same gates."""
-    cases = list(_alarms(settings))
-    shares = recording.share_gates(settings)
-    for direction in ("at_least", "at_most"):
-        gate = next((gate for gate in shares if gate.direction == direction), None)
-        if gate is not None:
-            cases += [*_burns(gate), *_at_risk(gate), *_insufficient(gate)]
-    return [*cases, *_distinct(settings)]
+    cases = list(_alarms(subject(scopes[0])))
+    for scope in _tested(scopes):
+        gates = _gates_of(scope, subject(scope))
+        for direction in ("at_least", "at_most"):
+            gate = next((gate for gate in gates if gate.kind == "threshold" and gate.direction == direction), None)
+            if gate is not None:
+                burns = _burns(gate) if scope is scopes[0] else ()  # hours of evaluation: they take most of the time
+                cases += [*burns, *_at_risk(gate), *_insufficient(gate)]
+        cases += _distinct(gates)
+    return cases
 
 
-def _distinct(settings: Settings) -> Iterator[Case]:
+def _distinct(gates: Sequence[Gate]) -> Iterator[Case]:
     """A gate on indexes needs one sample only, because its samples are builds."""
-    gate = next((gate for gate in recording.gates(settings) if gate.kind == "distinct"), None)
+    gate = next((gate for gate in gates if gate.kind == "distinct"), None)
     if gate is not None:
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150"}
+        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150", **_served(gate, 150)}
         yield Case("RagmonGateInsufficient", f"{gate.name} has seen one build", series, "130m")
 
 
-def _alarms(settings: Settings) -> Iterator[Case]:
-    pipeline = next(iter(settings.pipelines))
+def _served(gate: Gate, length: int) -> Mapping[str, str]:
+    """The threshold that ragmon serves: the rules are of the pipelines that have one."""
+    return {scraped(series_names.GATE_THRESHOLD, **recording.named(gate)): f"{exact(gate.threshold)}x{length}"}
+
+
+def _alarms(pipeline: str) -> Iterator[Case]:
     for alert, gate, severity, alert_severity in (
         ("RagmonGateAlarm", "a_gate", "page", "page"),
         ("RagmonGateAlarm", "a_gate", "ticket", "ticket"),
@@ -159,7 +113,10 @@ def _burns(gate: Gate) -> Iterator[Case]:
     few = (max(1, gate.min_samples - 5)) / 60
     yield Case("RagmonGateSlowBurn", f"{gate.name}, all fail, but they are few", _failing(gate, 1.0, few, 60), "60m")
     failed = _failing(gate, severe, _enough(gate, severe, burn.page) or _PER_MINUTE, 60)
-    ended = {series: f"{values} {_end(values):g}x240" for series, values in failed.items()}
+    ended = {
+        series: f"{values} {_end(values):g}x240" if values.startswith("0+") else f"{exact(gate.threshold)}x300"
+        for series, values in failed.items()
+    }
     yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longest])
 
 
@@ -182,10 +139,11 @@ def _end(values: str) -> float:
 def _failing(gate: Gate, share: float, per_minute: float, minutes: int) -> Mapping[str, str]:
     """Counters of two replicas with half of the requests each."""
     score = 1 - share if gate.at_least else share
-    series = {}
+    series = dict(_served(gate, minutes))
+    which = [equals("pipeline", gate.pipeline)]
     for target in (TARGET, OTHER):
-        series[_matching(recording.score(gate), target)] = f"0+{per_minute * score / 2:.6g}x{minutes}"
-        series[_matching(recording.scored(gate), target)] = f"0+{per_minute / 2:.6g}x{minutes}"
+        series[_matching(recording.score(gate, which), target)] = f"0+{per_minute * score / 2:.6g}x{minutes}"
+        series[_matching(recording.scored(gate, which), target)] = f"0+{per_minute / 2:.6g}x{minutes}"
     return series
 
 
@@ -227,9 +185,10 @@ def _at_risk(gate: Gate) -> Iterator[Case]:
 def _insufficient(gate: Gate) -> Iterator[Case]:
     fires = [{**recording.named(gate), "severity": "info"}]
     for n, labels in ((gate.min_samples - 1, fires), (gate.min_samples, [])):
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{n}x150"}
+        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{n}x150", **_served(gate, 150)}
         yield Case("RagmonGateInsufficient", f"{gate.name} has {n} requests", series, "130m", labels)
-    early = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{gate.min_samples - 1}x150"}
+    few = f"{gate.min_samples - 1}x150"
+    early = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): few, **_served(gate, 150)}
     yield Case("RagmonGateInsufficient", f"{gate.name} has had few for half an hour only", early, "30m")
 
 
@@ -238,18 +197,17 @@ _HERE: Final = {"stage": "ingest"}
 _INSTANCE: Final = {"instance": TARGET["instance"]}
 
 
-def monitor_cases(settings: Settings) -> list[Case]:
+def monitor_cases(scopes: Sequence[RuleScope]) -> list[Case]:
     """Cases in which ragmon is down, loses records or runs another configuration than the rules."""
-    pipeline = next(iter(settings.pipelines))
     return [
         *_down(),
-        *_no_data(pipeline),
+        *_no_data(scopes),
         *_stale(),
         *_books(),
         *_dropped(),
         *_flags(),
         *_names(),
-        *_rules(settings),
+        *_rules(scopes),
         Case("RagmonWatchdog", "always", {}, "1m", [{"severity": "none"}]),
     ]
 
@@ -269,15 +227,23 @@ def _down() -> Iterator[Case]:
     yield Case("RagmonReplicaDown", "it was restarted", {scraped("up"): "1x5 0x6 1x20"}, "15m")
 
 
-def _no_data(pipeline: str) -> Iterator[Case]:
-    labels = {"pipeline": label(pipeline)}
-    calls = scraped(f"{series_names.LATENCY}_count", **labels, source=constants.LIVE)
-    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**labels), labels)
-    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**labels), labels)
-    yield Case(
-        "RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=labels
-    )
-    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=labels)
+def _no_data(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    expected = configured_names(scopes)[:1]
+    for pipeline in (*expected, *([NEW] if any(scope.unnamed for scope in scopes) else [])):
+        labels = {"pipeline": label(pipeline)}
+        calls = scraped(f"{series_names.LATENCY}_count", **labels, source=constants.LIVE)
+        fires = _ticket(**labels)
+        yield Case("RagmonNoData", f"{pipeline}: nobody asks", {**_UP, calls: "7x200"}, "120m", fires, labels)
+        ever = fires if pipeline in expected else []
+        yield Case("RagmonNoData", f"{pipeline}: nobody ever asked", _UP, "120m", ever, labels)
+        some = {**_UP, calls: "0x40 1x40 2x40 3x80"}
+        yield Case("RagmonNoData", f"{pipeline}: now and then somebody asks", some, "150m", among=labels)
+        down = {calls: "7x200"}
+        yield Case("RagmonNoData", f"{pipeline}: ragmon is down, another alert", down, "120m", among=labels)
+    if NEW not in expected:
+        others = scraped(f"{series_names.LATENCY}_count", pipeline=constants.OTHER, source=constants.LIVE)
+        among = {"pipeline": constants.OTHER}
+        yield Case("RagmonNoData", "no more names without a place", {**_UP, others: "7x200"}, "120m", among=among)
 
 
 def _stale() -> Iterator[Case]:
@@ -332,21 +298,23 @@ def _names() -> Iterator[Case]:
     yield Case("RagmonNamesOverflow", "it is over for an hour", {overflow: "0+10x20 200x120"}, "110m")
 
 
-def _rules(settings: Settings) -> Iterator[Case]:
-    gates = counted.gates(settings)
+def _rules(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    pipelines = [(scope, (*scope.names, *([NEW] if scope.unnamed else []))) for scope in scopes]
+    gates = [gate for scope, names in pipelines for name in names for gate in _gates_of(scope, name)]
     if not gates:
         return
     served = {
-        scraped(series_names.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
+        scraped(series_names.GATE_THRESHOLD, **recording.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
     }
     yield Case("RagmonRulesStale", "every threshold is the configured one", {**_UP, **served}, "30m")
     first, gate = next(iter(served)), gates[0]
-    fires = _ticket(**counted.named(gate))
+    fires = _ticket(**recording.named(gate))
     changed = {**_UP, **served, first: f"{gate.threshold + 0.01:g}x40"}
     yield Case("RagmonRulesStale", f"{gate.name} has another threshold", changed, "30m", fires)
-    missing = {**_UP, **{series: values for series, values in served.items() if series != first}}
-    removed_ticket = _ticket(**counted.named(gate), direction=gate.direction)
-    yield Case("RagmonRulesStale", f"{gate.name} is not served", missing, "30m", removed_ticket)
+    if gate.pipeline != NEW or len(scopes[0].gates) > 1:  # without any gate a pipeline that nobody named is none
+        missing = {**_UP, **{series: values for series, values in served.items() if series != first}}
+        removed_ticket = _ticket(**recording.named(gate), direction=gate.direction)
+        yield Case("RagmonRulesStale", f"{gate.name} is not served", missing, "30m", removed_ticket)
     added_series = scraped(series_names.GATE_THRESHOLD, pipeline=label(gate.pipeline), gate="a_new_gate")
     added_ticket = _ticket(pipeline=label(gate.pipeline), gate="a_new_gate")
     added = {**_UP, **served, added_series: "0.5x40"}
@@ -355,13 +323,14 @@ def _rules(settings: Settings) -> Iterator[Case]:
     yield Case("RagmonRulesStale", "other rules have other pipelines", {**_UP, **served, **other_pipeline}, "30m")
 
 
-def traffic_cases(settings: Settings) -> list[Case]:
-    """Cases for the first pipeline; all others have the same alerts."""
-    pipeline = next(iter(settings.pipelines.values()))
-    cases = [*_errors(pipeline.name), *_empty(pipeline.name), *_unassessed(settings), *_gold(settings)]
-    bound = pipeline.metrics.answered_within
-    if bound is not None and bound < series_names.LATENCY_BOUNDS[-1]:
-        cases += _slow(pipeline.name, float(bound))
+def traffic_cases(scopes: Sequence[RuleScope]) -> list[Case]:
+    """Cases for a pipeline of each tested scope; all others have the same alerts."""
+    cases = [*_unassessed(scopes), *_gold(scopes)]
+    for scope in _tested(scopes):
+        pipeline, bound = subject(scope), scope.settings.metrics.answered_within
+        cases += [*_errors(pipeline), *_empty(pipeline)]
+        if bound is not None and bound < series_names.LATENCY_BOUNDS[-1]:
+            cases += _slow(pipeline, float(bound))
     return cases
 
 
@@ -406,8 +375,8 @@ def _empty(pipeline: str) -> Iterator[Case]:
         yield Case("RagmonEmptyRetrieval", name, series, "20m", fires)
 
 
-def _unassessed(settings: Settings) -> Iterator[Case]:
-    gate = next(iter(recording.share_gates(settings)), None)
+def _unassessed(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    gate = next((gate for scope in scopes for gate in scope.share_gates), None)
     if gate is None:
         return
     scored = scraped_scored(gate.metric)
@@ -432,20 +401,24 @@ def scraped_scored(metric: str) -> str:
     return scraped(name, **k)
 
 
-def _gold(settings: Settings) -> Iterator[Case]:
-    gate = next((gate for gate in recording.share_gates(settings) if gate.source == constants.PROBE), None)
-    if gate is None:
+def _gold(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    scope = next((scope for scope in scopes if traffic_alerts.probed_gates(scope)), None)
+    if scope is None:
         return
-    minutes = int(traffic_alerts.span(settings, gate)[:-1])
-    target_labels = ",".join(f'{key}="{value}"' for key, value in TARGET.items())
-    counter = recording.scored(gate).replace('gold!=""', 'gold="any"')[:-1] + f",{target_labels}}}"
-    fires = _pipeline_ticket(gate.pipeline, gold=label(gate.gold or ""))
-    among = {"pipeline": label(gate.pipeline), "gold": label(gate.gold or "")}
+    gate, pipeline = traffic_alerts.probed_gates(scope)[0], subject(scope)
+    minutes = int(scope.span[:-1])
+    counter = _matching(recording.scored(gate, [equals("pipeline", pipeline)]), TARGET)
+    gold = label(gate.gold or "")
+    among = {"pipeline": label(pipeline), "gold": gold}
     length = 3 * minutes
     stopped = {**_UP, scraped("up"): f"1x{length}", counter: f"0+5x30 150x{length}"}
+    fires = _pipeline_ticket(pipeline, gold=gold)
     yield Case("RagmonGoldStale", "probes stopped", stopped, f"{2 * minutes + 60}m", fires, among)
     no_counter = {scraped("up"): f"1x{length}"}
-    yield Case("RagmonGoldStale", "nobody ever probed", no_counter, f"{minutes + 30}m", fires, among)
+    unasked = [{"pipeline": label(name), "gold": gold, "severity": "ticket"} for name in scope.names]
+    if scope.settings.has_probe and not unasked:
+        unasked = [{"gold": gold, "severity": "ticket"}]
+    yield Case("RagmonGoldStale", "nobody ever probed", no_counter, f"{minutes + 30}m", unasked, {"gold": gold})
     ongoing = {scraped("up"): f"1x{length}", counter: f"0+5x{length}"}
     yield Case("RagmonGoldStale", "probes go on", ongoing, f"{2 * minutes + 60}m", among=among)
     first_round = {scraped("up"): f"1x{length}", counter: f"_x5 360x{length}"}
@@ -454,10 +427,12 @@ def _gold(settings: Settings) -> Iterator[Case]:
     )
 
 
-def every_case(settings: Settings) -> list[Case]:
+def every_case(settings: Settings, *, configured_only: bool = False) -> list[Case]:
     """The unit tests of every alert of a configuration.
 
     Args:
         settings: The configuration.
+        configured_only: Without rules for pipelines that the configuration does not name.
     """
-    return [*gate_cases(settings), *traffic_cases(settings), *monitor_cases(settings)]
+    scopes = rule_scopes(settings, configured_only=configured_only)
+    return [*gate_cases(scopes), *traffic_cases(scopes), *monitor_cases(scopes)]

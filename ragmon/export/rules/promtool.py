@@ -1,0 +1,79 @@
+"""A test of the rules as data, and the file that `promtool test rules` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ragmon.export.promql import selector
+from ragmon.export.rules.file import HEADER, RuleGroup, dump
+
+RULES: Final = "ragmon.rules.yml"
+"""The rule file, beside its tests."""
+TARGET: Final = {"instance": "ragmon:9464", "job": "ragmon"}
+"""The labels Prometheus adds to scraped series."""
+OTHER: Final = {"instance": "ragmon-2:9464", "job": "ragmon"}
+"""The same labels for a second replica."""
+_EVERY: Final = "1m"
+_EVALUATED: Final = "2m"
+"""Half as often as samples: evaluating rules over hours takes most of the time."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: input series, and which alerts must fire.
+
+    Args:
+        alert: The alert under test.
+        name: What happens in the test.
+        series: Values minute by minute, in promtool's short form, by series.
+        at: The time of the check.
+        fires: The labels of every alert of this name that must fire; empty if it must not fire.
+        among: Labels of the alerts to check; other alerts of this name are ignored.
+    """
+
+    alert: str
+    name: str
+    series: Mapping[str, str]
+    at: str
+    fires: Sequence[Mapping[str, str]] = field(default=())
+    among: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """The case as promtool reads it."""
+        firing = {"alertname": self.alert, "alertstate": "firing"}
+        alerts = [selector("ALERTS", dict(sorted({**firing, **labels}.items()))) for labels in self.fires]
+        expected = [{"labels": labels, "value": 1} for labels in alerts]
+        check: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
+        if expected:
+            check["exp_samples"] = expected
+        verb = "fires" if expected else "is silent"
+        return {
+            "interval": _EVERY,
+            "name": f"{self.alert} {verb}: {self.name}",
+            "input_series": [{"series": series, "values": values} for series, values in self.series.items()],
+            "promql_expr_test": [check],
+        }
+
+
+def scraped(name: str, target: Mapping[str, str] = TARGET, /, **labels: str) -> str:
+    """A series with the labels it has after a scrape."""
+    return selector(name, {**labels, **target})
+
+
+def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:
+    """The text of a file for `promtool test rules`.
+
+    Args:
+        cases: The tests.
+        groups: The rules under test, evaluated in this order, so that results do not depend on chance.
+    """
+    return HEADER.format(what="tests") + dump(
+        {
+            "rule_files": [RULES],
+            "evaluation_interval": _EVALUATED,
+            "group_eval_order": [group.name for group in groups],
+            "tests": [case.plain() for case in cases],
+        }
+    )
