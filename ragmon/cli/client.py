@@ -128,15 +128,16 @@ class ServerStatus(msgspec.Struct):
 
 
 def parse_server_url(text: str) -> Url:
-    """Parse the URL of a server.
+    """Parse the URL of a server; an address without a scheme is one of http.
 
     Raises:
         RagmonError: It is not a usable URL.
 
-    >>> parse_server_url("https://ragmon.example/monitor/").authority
-    'ragmon.example:443'
+    >>> parse_server_url("https://ragmon.example/monitor/").authority, str(parse_server_url("localhost:9464"))
+    ('ragmon.example:443', 'http://localhost:9464')
     """
-    return parse_url(text, "the server's URL", hint=_EXAMPLE, base=True)
+    address = text if "//" in text else f"http://{text.strip()}"
+    return parse_url(address, "the server's URL", hint=_EXAMPLE, base=True)
 
 
 def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> HttpResponse:

@@ -376,3 +376,11 @@ class TestOfAMonitor:
     def test_there_must_be_something_to_compare(self):
         done = ragmon("compare", "--by", "build", "--baseline", "a", "--candidate", "b")
         assert done.error == ("Missing argument 'TRACES...', or a monitor: --url URL", "ragmon compare --help")
+
+
+def test_a_missing_by_names_its_choices_on_one_line():
+    done = ragmon("compare", "traces.jsonl", "--baseline", "a", "--candidate", "b")
+    assert (done.code, done.error) == (
+        3,
+        ("Missing option '--by'. Choose from: build, index_hash", "ragmon compare --help"),
+    )

@@ -154,6 +154,8 @@ def test_what_is_no_answer_is_refused(status, body, error):
         (["x", "--url", "http://[::1"], "the server's URL is no address: 'http://[::1'"),
         (["x", "--url", "http://me:secret@127.0.0.1"], "the server's URL names a user"),
         (["x", "--url", f"http://{'a' * 70}.example"], f"the server's URL is no address: 'http://{'a' * 60}"),
+        (["x", "--url", "127.0.0.1:99999"], "the server's URL is no address: 'http://127.0.0.1:99999'"),
+        (["x", "--url", "me:secret@127.0.0.1"], "the server's URL names a user"),
         (["x", "--since", "soon"], "'soon' is no stretch of time"),
         (["x", "--since", "-1h"], "'-1h' is no stretch of time"),
     ],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.core.errors import ConfigError
+from ragmon.config.tables import ConfigDocument, GateTable, table_at
+from ragmon.config.types import Table
+from ragmon.core.errors import ConfigError, nearest
 
 
 @pytest.fixture
@@ -222,3 +224,35 @@ def test_a_secret_is_not_repeated_in_a_problem(problems, text):
     found = problems(text)
     assert found
     assert not any("hunter2" in f"{problem} {problem.hint}" for problem in found)
+
+
+def every_table(model=ConfigDocument):
+    """The models of all tables of a configuration."""
+    yield model
+    for key in model.model_fields:
+        for path in ((key,), (key, "a-name")):
+            inner = table_at(path, model)
+            if inner is not None and inner is not model:
+                yield from every_table(inner)
+
+
+def mistyped(key):
+    """The key without one of its letters, with one doubled, and with one too many."""
+    for at in range(len(key)):
+        yield from (key[:at] + key[at + 1 :], key[:at] + key[at] + key[at:], f"{key[:at]}x{key[at:]}")
+
+
+def test_a_key_with_a_letter_missing_or_too_many_is_recognised():
+    tables = {*every_table(), GateTable}
+    assert {"SamplingTable", "CaptureTable", "GateTable", "ProbeTable"} <= {table.__name__ for table in tables}
+    assert all(issubclass(table, Table) for table in tables)
+    lost = [
+        (table.__name__, wrong)
+        for table in tables
+        for key in table.model_fields
+        for wrong in mistyped(key)
+        if wrong
+        and wrong not in table.model_fields
+        and key not in nearest(wrong, table.model_fields).strip("?").split()
+    ]
+    assert lost == []

@@ -233,13 +233,17 @@ def test_a_gate_has_one_verdict_and_no_number_it_does_not_know(monitor):
     assert any(outcome.value is None for outcome in monitor.outcomes()), "some gates have no data here"
 
 
-def test_before_the_first_record_nothing_is_said_of_quality(clock):
+def test_before_the_first_record_nothing_is_said_of_quality(configured, clock):
     """No data is no sample: neither 0, nor NaN, nor a counter that would make PromQL divide 0 by 0."""
-    found = read(expose(Monitor(defaults(), clock=clock)))
+    found = read(expose(Monitor(configured('[pipeline]\nname = "support"\n'), clock=clock)))
     assert {name for name, *_ in found if name.startswith("rag_")} == set()
     assert "ragmon_last_scored_timestamp_seconds" not in {name for name, *_ in found}
-    assert found["ragmon_gate_samples", ("gate", "coverage"), ("pipeline", "default")] == 0
+    assert found["ragmon_gate_samples", ("gate", "coverage"), ("pipeline", "support")] == 0
     assert not [key for key in found if key[0] in ("ragmon_gate_value", "ragmon_gate_lower", "ragmon_gate_upper")]
+
+
+def test_before_the_first_record_there_is_no_pipeline_that_nothing_names(clock):
+    assert 'pipeline="' not in expose(Monitor(defaults(), clock=clock))
 
 
 def test_an_empty_denominator_is_absent_everywhere(monitor, clock):

@@ -151,7 +151,7 @@ def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
     clock = FakeClock(START)
     with Monitor(load(tmp_path / "ragmon.toml", environ={}), clock=clock) as monitor:
         feed(monitor, clock)
-        done = ragmon("ack", "citation_scope", "--reason", "x", "--url", f"http://{monitor.address}", cwd=tmp_path)
+        done = ragmon("ack", "citation_scope", "--reason", "x", "--url", monitor.address, cwd=tmp_path)
     assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n")
 
 
