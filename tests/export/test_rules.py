@@ -16,8 +16,10 @@ from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
 from ragmon.export.rules import every_case, render, render_tests, rule_groups
-from ragmon.export.rules.recording import burn_of
 from ragmon.export.rules.promtool import Case
+from ragmon.export.rules.recording import burn_of
+from ragmon.export.rules.scopes import rule_scopes
+from ragmon.export.rules.unit_tests import NEW
 from tests.support.command_line import ragmon
 
 ROOT = Path(__file__).parents[2]
@@ -284,7 +286,7 @@ def test_a_refused_gate_is_named_on_the_command_line(tmp_path):
     config.write_text("[gates.coverage]\nat_least = 0.05\n")
     done = ragmon("generate", "rules", "--config", config)
     error, hint = done.error
-    assert "gate default/coverage: page_below is 0" in error
+    assert "gate coverage: page_below is 0" in error
     assert "page_below = 0.025" in hint
 
 
@@ -297,10 +299,10 @@ def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     assert not target.exists()
     assert ragmon(*ask).code == 0
     assert ragmon(*ask, "--check").code == 0
-    target.write_text(target.read_text().replace("vector(0.8)", "vector(0.5)"))
+    target.write_text(target.read_text().replace("group + 0.8\n", "group + 0.5\n"))
     changed = ragmon(*ask, "--check")
     assert (changed.code, changed.out) == (1, f"{target}: not what would be written\n")
-    assert "vector(0.5)" in target.read_text()
+    assert "group + 0.5\n" in target.read_text()
 
 
 @pytest.mark.slow
@@ -384,3 +386,39 @@ def test_tests_of_gates_that_ask_for_many_requests_or_page_close_to_their_thresh
     assert "fires: " in file.read_text(encoding="utf-8")
     done = promtool(real, "test", "rules", file)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pipelines_with_the_top_level_gates_share_rules_and_one_with_its_own_has_a_set(configured):
+    """Whatever their names: a list of names would lack the pipelines that come later."""
+    own = configured(
+        '[gates.compliance]\nat_least = 0.9\n[pipelines.a]\n[pipelines."b.c".gates.coverage]\nat_least = 0.7\n'
+    )
+    top, alone = rule_scopes(own)
+    assert (top.names, top.matchers, top.unnamed) == (("a",), ('pipeline!~"b\\\\.c"',), True)
+    assert (alone.names, alone.matchers, alone.unnamed) == (("b.c",), ('pipeline="b.c"',), False)
+    assert [gate.name for gate in alone.gates] == ["compliance", "coverage"]
+    (everything,) = rule_scopes(configured("[pipeline]\nname = 'shop'\n"))
+    assert (everything.names, everything.matchers) == (("shop",), ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["", "[pipelines.a]\n[pipelines.b.gates.compliance]\nat_least = 0.9\n"])
+def test_rules_for_pipelines_that_nothing_names_pass_promtool(real, configured, tmp_path, text):
+    """The tests have a pipeline that no configuration names; burns take minutes, and are tested with others."""
+    settings = configured(text)
+    rules, _ = written(settings, tmp_path)
+    assert promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules).returncode == 0
+    cases = [case for case in every_case(settings) if case.alert != "RagmonGateSlowBurn"]
+    assert any(NEW in series for case in cases for series in case.series)
+    done = said_of(real, settings, tmp_path, cases)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_for_configured_pipelines_alone_leave_another_ragmons_alone(configured):
+    settings = configured("[pipelines.a]\n[pipelines.b.gates.compliance]\nat_least = 0.9\n")
+    groups = rule_groups(settings, configured_only=True)
+    recorded = [rule.expr for group in groups for rule in group.rules if not rule.alert and "_score_total" in rule.expr]
+    own = [expr for expr in recorded if "rag_compliance_score_total{" in expr]
+    assert own and all('pipeline=~"a"' in expr or 'pipeline="b"' in expr for expr in own)
+    with pytest.raises(RagmonError, match="names no pipeline"):
+        rule_groups(configured(""), configured_only=True)

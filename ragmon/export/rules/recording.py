@@ -198,7 +198,7 @@ def threshold_recordings(scopes: Sequence[RuleScope]) -> list[Rule]:
     for scope in scopes:
         pipelines = selector(PIPELINES, None, *scope.matchers)
         for gate in scope.gates:
-            name = {"gate": label(gate.name)}
+            name = {**scope.labels, "gate": label(gate.name)}
             rules.append(Rule(THRESHOLD, _constant(pipelines, gate.threshold), name | {"direction": gate.direction}))
             if gate.kind != "distinct":  # its samples are builds
                 rules.append(Rule(MIN_SAMPLES, _constant(pipelines, gate.min_samples), name))
@@ -245,7 +245,7 @@ def failure_sums(scopes: Sequence[RuleScope]) -> list[Rule]:
     """Failures and scored requests of each gate, summed over replicas; no data, not zero, where nothing was scored."""
     rules = []
     for scope, gate in _share_gates(scopes):
-        name = {"gate": label(gate.name)}
+        name = {**scope.labels, "gate": label(gate.name)}
         for window in WINDOWS:
             good = increase(score(gate, scope.matchers), window, "pipeline")
             total = increase(scored(gate, scope.matchers), window, "pipeline")
@@ -258,7 +258,7 @@ def recent_values(scopes: Sequence[RuleScope]) -> list[Rule]:
     """Each gate's metric in the last minutes, which a page shows."""
     rules = []
     for scope, gate in _share_gates(scopes):
-        name = {"gate": label(gate.name)}
+        name = {**scope.labels, "gate": label(gate.name)}
         rules.append(Rule(RECENT_SCORE, increase(score(gate, scope.matchers), LATELY, "pipeline"), name))
         rules.append(Rule(RECENT_SCORED, increase(scored(gate, scope.matchers), LATELY, "pipeline"), name))
     samples = f"({RECENT_SCORED} > 0)"

@@ -14,6 +14,7 @@ from typing import Final
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
+from ragmon.core.series_names import label
 from ragmon.export.promql import equals, one_of
 
 ROUND: Final = 3600.0
@@ -31,6 +32,7 @@ class RuleScope:
         names: The configured ones among them; these are expected before their first record.
         matchers: Select their series; empty for all pipelines.
         unnamed: Whether pipelines that no configuration names are among them.
+        shared: Whether they are the pipelines with the gates of the top level; else it is one with its own.
     """
 
     settings: PipelineSettings
@@ -39,6 +41,12 @@ class RuleScope:
     names: tuple[str, ...]
     matchers: tuple[str, ...]
     unnamed: bool
+    shared: bool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that tell the rules of a pipeline with gates of its own from those by pattern."""
+        return {} if self.shared else {"pipeline": label(self.settings.name)}
 
     @property
     def share_gates(self) -> tuple[Gate, ...]:
@@ -65,7 +73,8 @@ def rule_scopes(settings: Settings, *, configured_only: bool = False) -> list[Ru
     matchers = (one_of("pipeline", others, others=True),) if others else ()
     if configured_only:
         matchers = (one_of("pipeline", shared),)
-    top = RuleScope(settings.unconfigured, common[0], common[1], shared, matchers, unnamed=not configured_only)
+    gates, span, _ = common
+    top = RuleScope(settings.unconfigured, gates, span, shared, matchers, unnamed=not configured_only, shared=True)
     scopes = [top] if shared or not configured_only else []
     return scopes + [_own_scope(settings.pipelines[name], settings) for name in others]
 
@@ -73,7 +82,9 @@ def rule_scopes(settings: Settings, *, configured_only: bool = False) -> list[Ru
 def _own_scope(pipeline: PipelineSettings, settings: Settings) -> RuleScope:
     gates, span, _ = _content(pipeline, settings)
     gates = tuple(replace(gate, pipeline=pipeline.name) for gate in gates)
-    return RuleScope(pipeline, gates, span, (pipeline.name,), (equals("pipeline", pipeline.name),), unnamed=False)
+    return RuleScope(
+        pipeline, gates, span, (pipeline.name,), (equals("pipeline", pipeline.name),), unnamed=False, shared=False
+    )
 
 
 def _content(pipeline: PipelineSettings, settings: Settings) -> tuple[tuple[Gate, ...], str, float | None]:

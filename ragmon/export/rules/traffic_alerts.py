@@ -87,7 +87,7 @@ def _unasked(scope: RuleScope, gate: Gate, writer: Writer) -> Rule:
         f"`sum by (probe, result) (increase({series_names.PROBES}[{span}]))` says what became of those that were due.",
         gated=True,
     )
-    labels = {"severity": TICKET, "gold": label(gate.gold or "")}
+    labels = {**scope.labels, "severity": TICKET, "gold": label(gate.gold or "")}
     return Rule("RagmonGoldStale", expr, labels, texts, pending=span, alert=True)
 
 
@@ -136,44 +136,43 @@ def traffic_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """Alerts on slow calls, errors and empty retrievals, per pipeline."""
     rules = []
     for scope in scopes:
-        labels = selector("", None, *scope.matchers)
-        rules += _slow(scope.settings, labels, writer)
-        rules.append(_failing(scope.settings, labels, writer))
-        rules.append(_empty(scope.settings, labels, writer))
+        which = selector("", None, *scope.matchers)
+        rules += [*_slow(scope, which, writer), _failing(scope, which, writer), _empty(scope, which, writer)]
     return rules
 
 
-def _slow(pipeline: PipelineSettings, labels: str, writer: Writer) -> list[Rule]:
+def _slow(scope: RuleScope, which: str, writer: Writer) -> list[Rule]:
     """An alert on a p95 above the limit of answered_within.
 
     A quantile between two bucket bounds is interpolated, so the p95 must exceed the next bound above the limit. Above
     the last bucket bound nothing can be detected.
     """
-    limit = pipeline.metrics.answered_within
+    limit = scope.settings.metrics.answered_within
     if limit is None or limit >= series_names.LATENCY_BOUNDS[-1]:
         return []
     bound = next(bound for bound in series_names.LATENCY_BOUNDS if bound >= limit)
     summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(limit):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
-    return [_ticket("RagmonLatencyP95", f"{_P95}{labels} > {exact(bound)}", texts, "10m")]
+    return [_ticket("RagmonLatencyP95", scope, f"{_P95}{which} > {exact(bound)}", texts, "10m")]
 
 
-def _failing(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
-    limit = _limit(pipeline, "error_rate")
-    expr = _beyond(_FAILED, _REQUESTS, labels, limit)
-    return _share_alert("RagmonErrors", expr, f"calls fail, above {100 * limit:.3g}%", writer)
+def _failing(scope: RuleScope, which: str, writer: Writer) -> Rule:
+    limit = _limit(scope.settings, "error_rate")
+    expr = _beyond(_FAILED, _REQUESTS, which, limit)
+    return _share_alert("RagmonErrors", scope, expr, f"calls fail, above {100 * limit:.3g}%", writer)
 
 
-def _empty(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
-    limit = _limit(pipeline, "empty_retrieval_rate")
-    expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, labels, limit)
-    return _share_alert("RagmonEmptyRetrieval", expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer)
+def _empty(scope: RuleScope, which: str, writer: Writer) -> Rule:
+    limit = _limit(scope.settings, "empty_retrieval_rate")
+    problem = f"retrievals find nothing, above {100 * limit:.3g}%"
+    expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, which, limit)
+    return _share_alert("RagmonEmptyRetrieval", scope, expr, problem, writer)
 
 
-def _share_alert(name: str, expr: str, problem: str, writer: Writer) -> Rule:
+def _share_alert(name: str, scope: RuleScope, expr: str, problem: str, writer: Writer) -> Rule:
     summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {problem}"
     texts = writer.of(name, summary, f"Proven over {_SPAN} (lower 99.9 % bound). {BUILDS}", gated=True)
-    return _ticket(name, expr, texts, "2m")
+    return _ticket(name, scope, expr, texts, "2m")
 
 
 def _beyond(share: str, total: str, labels: str, limit: float) -> str:
@@ -190,5 +189,6 @@ def _limit(pipeline: PipelineSettings, metric: str) -> float:
     return next(thresholds, USUAL)
 
 
-def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
-    return Rule(name, expr, {"severity": TICKET}, texts, pending=pending, keep_firing_for="10m", alert=True)
+def _ticket(name: str, scope: RuleScope, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
+    labels = {**scope.labels, "severity": TICKET}
+    return Rule(name, expr, labels, texts, pending=pending, keep_firing_for="10m", alert=True)
