@@ -419,6 +419,7 @@ def test_rules_for_configured_pipelines_alone_leave_another_ragmons_alone(config
     groups = rule_groups(settings, configured_only=True)
     recorded = [rule.expr for group in groups for rule in group.rules if not rule.alert and "_score_total" in rule.expr]
     own = [expr for expr in recorded if "rag_compliance_score_total{" in expr]
-    assert own and all('pipeline=~"a"' in expr or 'pipeline="b"' in expr for expr in own)
+    assert own
+    assert all('pipeline=~"a"' in expr or 'pipeline="b"' in expr for expr in own)
     with pytest.raises(RagmonError, match="names no pipeline"):
         rule_groups(configured(""), configured_only=True)
