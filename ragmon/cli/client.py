@@ -110,6 +110,7 @@ class ServerStatus(msgspec.Struct):
         captured: What was captured of each pipeline and source.
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
         tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
+        uncovered: Pipelines that have records and no gate.
     """
 
     version: str
@@ -125,6 +126,7 @@ class ServerStatus(msgspec.Struct):
     captured: list[CaptureReport] = []
     unknown_conventions: dict[str, int] = {}
     tools_without_documents: dict[str, int] = {}
+    uncovered: list[str] = []
 
 
 def parse_server_url(text: str) -> Url:

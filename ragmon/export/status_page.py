@@ -132,11 +132,16 @@ def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iter
         yield StatusFinding(f"{template.format(lost)}: {by_reason}")
 
 
+def uncovered(current: MonitorSnapshot) -> list[str]:
+    """The pipelines that have records and no gate."""
+    with_records = {series.pipeline for series in current.snapshot.series}
+    return sorted(with_records - {outcome.gate.pipeline for outcome in current.outcomes})
+
+
 def _uncovered_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     """Pipelines with records that no gate of their own covers."""
-    with_records = {series.pipeline for series in current.snapshot.series}
     hint = "[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]"
-    for pipeline in sorted(with_records - {outcome.gate.pipeline for outcome in current.outcomes}):
+    for pipeline in uncovered(current):
         yield StatusFinding(f"records of {shorten(pipeline)}, and no gates or rules for it", hint=hint)
     names = current.overflow.get(constants.PIPELINE_NAMES, 0)
     if names:
@@ -241,6 +246,7 @@ def status(
         "config": {"path": None if settings.path is None else str(settings.path), "broken": server.broken},
         "alarms": [alarm(state) for state in firing(reading.alarms)],
         "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
+        "uncovered": uncovered(reading),
         "gold": gold(reading.snapshot, list(settings.windows)),
         "captured": captured(reading.capture, settings.pipelines),
         "books": {stage: books(item) for stage, item in reading.stages.items()},

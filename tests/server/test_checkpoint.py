@@ -40,7 +40,7 @@ def version_1(checkpoints):
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """With the thresholds of the ragmon that wrote the checkpoint: `default` had a budget of its own, the others one."""
+    """With the thresholds of the ragmon that wrote the checkpoint, which divided the budgets otherwise."""
     budgets = "".join(
         f"[pipelines.{name}.alarms]\nfalse_pages_per_30d = {0.25 * parts}\nlooks_per_day = {1.0 * parts}\n"
         for name, parts in (("support", 8), ("sales", 8), ("default", 16))

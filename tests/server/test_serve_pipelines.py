@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ragmon.cli.doctor.chain import chain_checks
 from ragmon.config.load import load
 from ragmon.export.rules import render, rule_groups
 from tests.support.command_line import ragmon
@@ -24,7 +25,7 @@ from tests.support.serving import (
     serving,
     whole,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 GATES = "[gates.compliance]\nat_least = 0.98\n[gates.error_rate]\nat_most = 0.05\n"
 
@@ -188,6 +189,9 @@ def test_a_pipeline_that_no_gate_covers_is_named_on_the_page_and_once_in_the_log
         running.get("/metrics")
         running.get("/")
         assert running.status()["gates"][0]["pipeline"] == "billing"
+        asking = load(configuration(tmp_path, f'[export]\nendpoint = "{running.otlp}"\n'), environ={})
+        (bad,) = [check for check in chain_checks(asking, running.admin, TIMEOUT) if not check.ok]
+        assert (bad.name, bad.finding) == ("gates", warning)
     assert caplog.text.count(warning) == 1
 
 

@@ -35,7 +35,7 @@ from ragmon.cli.doctor.local import Check
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable
 from ragmon.core.http_client import HttpClient
 from ragmon.core.net import Url, parse_url
@@ -275,6 +275,9 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     yield from captured_checks(before.captured)
     yield from convention_checks(before.unknown_conventions)
     yield from tool_checks(before.tools_without_documents)
+    for name in before.uncovered:
+        finding = f"records of {shorten(name)}, and no gates or rules for it"
+        yield Check("gates", ok=False, finding=finding, hint="[gates] at the top level, or [pipelines.NAME.gates]")
     after = _wait_until_scored(admin, before, record, wait)
     yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):
