@@ -413,6 +413,7 @@ class AlarmTerms:
         given: The baselines of a release run; None: everything is learned.
         cluster: The fields whose value groups several requests into one observation.
         indexes: The alarms on the number of indexes under one build.
+        citations_required: Whether every answer must cite; otherwise what is about citations waits for the first one.
     """
 
     rules: Sequence[AlarmRule]
@@ -420,6 +421,7 @@ class AlarmTerms:
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER
     indexes: Sequence[IndexTerms] = (IndexTerms(),)
+    citations_required: bool = False
 
 
 def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:

@@ -120,7 +120,7 @@ class PipelineAlarms:
     ) -> None:
         saved = state or PipelineState()
         self.pipeline = pipeline
-        self._table, self._cited = table, saved.cited
+        self._table, self._cited = table, saved.cited or terms.citations_required
         self.place = place
         self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
         self.drift = Drift(terms, saved.drift)
@@ -166,7 +166,7 @@ class PipelineAlarms:
             The transitions, in the order of the rules.
         """
         transitions = self._restart(self.selector.turn(step), step.minute)
-        self._cited = self._cited or step.cites()
+        self._cited = self._cited or step.cites
         observations = self._observe(step)
         for alarm in self.alarms.values():
             current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
@@ -182,7 +182,7 @@ class PipelineAlarms:
     def absorb(self, step: Step) -> None:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
-        self._cited = self._cited or step.cites()
+        self._cited = self._cited or step.cites
         observations = self._observe(step)
         self.latency.absorb(self._latencies_of(step, None))
         for name, baseline in self.baselines.items():

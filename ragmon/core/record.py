@@ -179,6 +179,11 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     model: str | None = None
     user: str | None = None
 
+    @property
+    def cites(self) -> bool:
+        """Whether the answer cites something."""
+        return self.answer_json is not None and bool(self.answer_json.citations)
+
 
 class Totals(msgspec.Struct, kw_only=True):
     """A producer's cumulative counts for one pipeline, source and stratum: all calls, sampled or not.

@@ -31,6 +31,9 @@ from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 DEPTH: Final = 1000
 """Ranks are kept this deep; a longer list leaves whole-list metrics unassessed (trec_eval's usual run depth)."""
 
+VERSION: Final = 2
+"""The version of the facts; counts of another version are made anew from the records that are kept."""
+
 Key = tuple[int, int, int, int, int, int, tuple[int, ...]]
 """The plain tuple of facts, the key under which requests are counted."""
 
@@ -50,8 +53,6 @@ BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32
 CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 # What was not captured: the list of citations; the details of a call that was kept for its outcome alone.
 CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
-# The answer cites something, or its template asks it to.
-CITING = 1 << 36
 
 
 class Facts(NamedTuple):
@@ -321,7 +322,7 @@ class FactReader:
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
         flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
-        flags |= CITING if citations else self._uncited_flags(record, citations)
+        flags |= 0 if citations else self._uncited_flags(record, citations)
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured_flags(record, grounded)
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
@@ -355,7 +356,7 @@ class FactReader:
 
     def _uncited_flags(self, record: Record, citations: list[str] | None) -> int:
         """The flags of an answer that cites nothing: whether that is known, and whether its details are."""
-        flags = CITING if self.citations_required else CITATIONS_MISSING if citations is None else 0
+        flags = CITATIONS_MISSING if citations is None and not self.citations_required else 0
         return flags | DETAILS_MISSING if record.partial and record.ended is None else flags
 
     def _measured_flags(self, record: Record, grounded: bool | None) -> int:

@@ -86,6 +86,7 @@ def _alarm_terms(
         given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
         cluster=pipeline.metrics.cluster,
         indexes=index_terms(pipeline.gates),
+        citations_required=bool(pipeline.metrics.citations_required),
     )
 
 

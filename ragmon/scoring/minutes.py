@@ -14,7 +14,7 @@ from ragmon.core.constants import ALSO_LIVE_SOURCES
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
-from ragmon.metrics.facts import CITING, Key
+from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import with_keys, with_text_keys
 from ragmon.stats import buckets
 
@@ -49,6 +49,7 @@ class StepState(msgspec.Struct):
     latency: dict[str, dict[str, list[float]]]
     shapes: list[tuple[tuple[str, str], dict[int, int]]]
     indexes: list[tuple[str, str]]
+    cites: bool = False
 
 
 class MinutesState(msgspec.Struct):
@@ -71,6 +72,7 @@ class Step:
         shapes: By source and property, the number of values in each log bucket.
         values: Values that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
+        cites: Whether an answer cites something.
     """
 
     minute: int
@@ -80,6 +82,7 @@ class Step:
     shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
+    cites: bool = False
 
     def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
@@ -111,10 +114,6 @@ class Step:
         self.flush()
         return self.shapes.get((source, name), _NONE)
 
-    def cites(self) -> bool:
-        """Whether an answer cites something."""
-        return any(key[0] & CITING for clusters in self.facts.values() for facts in clusters.values() for key in facts)
-
     def flush(self) -> None:
         """Put values into their buckets, so that a busy minute is not kept and saved value by value."""
         for key, values in self.values.items():
@@ -134,6 +133,7 @@ class Step:
             latency=self.latency,
             shapes=list(self.shapes.items()),
             indexes=sorted(self.indexes),
+            cites=self.cites,
         )
 
     @classmethod
@@ -149,6 +149,7 @@ class Step:
             state.latency,
             {key: Counter(counts) for key, counts in state.shapes},
             indexes=set(state.indexes),
+            cites=state.cites,
         )
 
 
@@ -244,6 +245,7 @@ class MinuteBatches:
         if source not in ALSO_LIVE_SOURCES:  # matched and labelled records were already counted as live traffic
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
+        step.cites = step.cites or record.cites
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(CountedRecord(source, gold, version), cluster, key, measured)
         for where in slices:

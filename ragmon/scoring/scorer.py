@@ -20,7 +20,7 @@ from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
-from ragmon.metrics.facts import CITING, SHIPPED, FactReader, Key
+from ragmon.metrics.facts import SHIPPED, FactReader, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries
 from ragmon.scoring.counts import CELLS
@@ -322,7 +322,7 @@ class Scorer:
         if not self._add(stream, source, "", record, item, key, measured):
             return False
         if key[0] & SHIPPED and source not in constants.ALSO_LIVE_SOURCES:
-            self.state.count_answers(stream.pipeline, 1, key[0] & CITING != 0)
+            self.state.count_answers(stream.pipeline, 1, record.cites or stream.rules.facts.citations_required)
         slices = stream.rules.slices
         request_slices = _slices_of(record, item, slices) if slices else []
         for request_slice in request_slices:

@@ -289,9 +289,18 @@ _Data = dict[str, Any]
 
 class _CheckpointVersion(msgspec.Struct):
     v: int
+    facts: int = 1
 
 
 _decode_version: Final = msgspec.json.Decoder(_CheckpointVersion).decode
+
+
+def facts_version(data: bytes) -> int:
+    """The version of the facts that a checkpoint counts; 0 where it cannot be read."""
+    try:
+        return _decode_version(data).facts
+    except msgspec.MsgspecError:
+        return 0
 
 
 def upgrade_checkpoint(data: bytes) -> bytes:

@@ -10,10 +10,12 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
+from ragmon.metrics.facts import VERSION
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
+from ragmon.server.journal.schema import facts_version
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
@@ -21,6 +23,8 @@ from ragmon.server.pipeline.state import ServerState
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
     """The server state after every row of a journal, starting from the newest checkpoint.
+
+    If that counts other facts than today's, all rows that are kept are counted anew.
 
     Args:
         settings: The configuration.
@@ -31,7 +35,10 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
         JournalError: The journal cannot be read.
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
-    server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
+    newest = journal.checkpoint()
+    if newest is not None and facts_version(newest.data) != VERSION:
+        newest = None
+    server_state = _from_checkpoint(empty_state, [newest, journal.base()])
     for row in journal.rows(after=server_state.seq):
         _apply(server_state, row, journal)
     return server_state

@@ -23,7 +23,7 @@ from ragmon.core.policy import Policy
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
-from ragmon.metrics.facts import Key
+from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.labels import LabelObserver
@@ -258,6 +258,7 @@ class SavedServerState(msgspec.Struct):
         seq: The last journal row that was counted.
         producers: The latest totals of every producer.
         v: The version.
+        facts: The version of the facts that were counted.
     """
 
     v: int
@@ -265,6 +266,7 @@ class SavedServerState(msgspec.Struct):
     counts: BatchCounts
     seq: int
     producers: list[tuple[ProducerSeries, LastTotals]]
+    facts: int = 1
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -431,7 +433,8 @@ class ServerState:
 
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
-        return _encode(SavedServerState(CHECKPOINT, self.engine.dump(), self.counts, self.seq, list(self.producers)))
+        parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
+        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
