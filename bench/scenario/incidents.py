@@ -24,13 +24,7 @@ EXPECT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "citation_break": ("citation_hit_rate", "compliance", "answer_precision", "citation_scope", "coverage"),
         "citation_scope": ("citation_hit_rate", "compliance", "citation_scope", "coverage"),
         "empty_retrieval": ("empty_retrieval_rate", *_RETRIEVED, "citation_hit_rate", "coverage"),
-        "refusal_paraphrase": (
-            "under_refusal_rate",
-            "compliance",
-            "answer_precision",
-            "refusal_rate",
-            "refusal_like_rate",
-        ),
+        "refusal_paraphrase": ("compliance", "refusal_like_rate"),
         "latency": ("latency", "answered_within"),
         "errors": ("error_rate",),
     }

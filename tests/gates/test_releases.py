@@ -22,7 +22,7 @@ from ragmon.stats import betting, paired
 from ragmon.testing import make_gold, make_record
 from tests.support.random_records import worlds
 
-RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"
+RIGHT, WRONG, REFUSED = "an answer", "a guess", "not in context"
 GOLD = make_gold(*((f"q{i:03}", i < 600) for i in range(800)))
 """600 answerable questions, 200 that are not."""
 FEW = make_gold(*((f"q{i:03}", i < 40) for i in range(50)))

@@ -20,7 +20,7 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
 
-RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"
+RIGHT, WRONG, REFUSED = "an answer", "a guess", "not in context"
 ITEMS = 20
 GOLD = make_gold(*((f"q{i:02}", True) for i in range(ITEMS)))
 PRECISION = Gate("precision", "answer_precision", 0.5, "at_least")
