@@ -13,6 +13,7 @@ import ragmon
 from ragmon.capture import call as draws
 from ragmon.capture.call import SamplingDecision
 from ragmon.capture.convert import to_record
+from ragmon.core.refusal import RefusalRule
 from ragmon.testing import capture_traces
 from tests.support.capturing import BrokenError, capturing
 
@@ -41,6 +42,36 @@ def test_calls_that_lost_the_draw_are_kept_for_how_they_ended():
         asked("raise", "not in context", "an answer")
     assert [(call.stratum, call.decision.audit) for call in kept] == [("error", False), ("refusal", False)]
     assert sum(found.totals().values()) == 3
+
+
+WORDS = "Leider konnte ich dazu in den Dokumenten nichts finden."
+
+
+@ragmon.trace
+def spoken(question):
+    yield from (f"{word} " for word in question.split())
+
+
+@pytest.mark.parametrize("ask", [answer, lambda question: list(spoken(question))], ids=["dict", "stream"])
+def test_a_refusal_in_plain_words_is_kept_as_one_where_words_count(ask):
+    for refuses, strata in ((RefusalRule().refuses, ["refusal"]), (None, [])):
+        with capturing(0.0, keep={"refusal": 1.0}, refuses=refuses) as (found, kept):
+            ask(WORDS)
+            ask("Das Museum ist montags nicht geschlossen.")
+        assert [call.stratum for call in kept] == strata
+        assert sum(found.totals().values()) == 2
+
+
+def test_the_caller_waits_for_no_search_of_a_long_answer_or_where_no_refusal_is_kept():
+    def search(text):
+        raise AssertionError(text)
+
+    with capturing(0.0, keep={"refusal": 1.0}, refuses=search) as (found, _):
+        asked("word " * 100)
+        assert sum(found.totals().values()) == 1
+    with capturing(0.0, keep={"slow": 1.0}, slow_above=9.0, refuses=search) as (found, _):
+        asked(WORDS)
+        assert sum(found.totals().values()) == 1
 
 
 def test_a_slow_call_is_kept_where_slow_calls_are():

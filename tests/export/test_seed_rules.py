@@ -42,7 +42,7 @@ def test_empty_claim_or_null_answer(both, answer):
     [("  NOT IN CONTEXT ", 0.0, 0.0), ("not in context.", 0.0, 1.0), ("ｎｏｔ in context", 0.0, 1.0)],
 )
 def test_refusal_token(both, claim, own, published):
-    """Published: exact after strip and case; a period makes it a hallucination. Own: plain words, in wide letters too."""
+    """Published: exact after strip and case; a period makes it a hallucination. Own: words count, wide ones too."""
     traces = [trace("u1", claim, ())]
     assert values(both.own([unanswerable()], traces), "under_refusal_rate") == own
     assert both.eval_page([unanswerable()], traces)["under_refusal"] == published
