@@ -276,7 +276,7 @@ def test_the_admin_port_can_be_named(tmp_path):
 @pytest.mark.parametrize("admin", ["write port", "no address"])
 def test_what_is_no_admin_port_is_named(tmp_path, admin):
     with serving(tmp_path) as running:
-        url = running.otlp if admin == "write port" else "localhost"
+        url = running.otlp if admin == "write port" else "http://"
         name, told, _ = broken(doctor(tmp_path, running.otlp, running.admin, "--admin-url", url))
     assert name == "server"
     assert ("not the admin port" if admin == "write port" else "no address") in told

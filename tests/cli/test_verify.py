@@ -474,12 +474,12 @@ def test_what_is_no_server_is_refused(page):
 @pytest.mark.slow
 def test_somebody_must_answer_where_a_url_is_given():
     port = free_port()
-    message, hint = ragmon("verify", "--url", f"http://127.0.0.1:{port}").error
+    message, hint = ragmon("verify", "--url", f"127.0.0.1:{port}").error
     assert f"nobody answers on 127.0.0.1:{port}" in message
     assert "running" in hint
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:9464", "ftp://here", "http://", "http://h:port", "http://[::1"])
+@pytest.mark.parametrize("url", ["127.0.0.1:port", "ftp://here", "http://", "http://h:port", "http://[::1"])
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(RagmonError, match="no address"):
         of_server(url)
