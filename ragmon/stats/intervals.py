@@ -160,7 +160,7 @@ def clustered_or_missing(clusters: Iterable[tuple[int, float, int]], z: float = 
     Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
 
     >>> [round(x, 3) for x in clustered_or_missing([(1, 1.0, 0)] * 18 + [(0, 0.0, 1)] * 2)[:2]]
-    [0.699, 1.0]
+    [0.693, 1.0]
     """
     known = list(clusters)
     lower, upper, n_eff = clustered(((n, total) for n, total, _ in known), z)

@@ -77,28 +77,53 @@ def version_2(settings, entries):
     return fed(ServerState(settings), entries[:SAVED_AFTER]).dump()
 
 
+DEFINED = {"digest", "alarms", "transitions"}
+"""What depends on the definitions of the metrics, which have changed since version 1."""
+
+
 @pytest.mark.slow
 def test_it_goes_on_from_version_1_as_the_ragmon_that_wrote_it_went_on(settings, version_1, entries, expected):
-    assert json.loads(json.dumps(account(fed(restored(settings, version_1), entries[SAVED_AFTER:])))) == expected
+    found = json.loads(json.dumps(account(fed(restored(settings, version_1), entries[SAVED_AFTER:]))))
+    assert {key for key in expected if found[key] != expected[key]} <= DEFINED
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_its_own_as_if_nothing_had_happened(settings, version_2, entries, expected):
-    assert json.loads(json.dumps(account(fed(restored(settings, version_2), entries[SAVED_AFTER:])))) == expected
+def test_it_goes_on_from_its_own_as_if_nothing_had_happened(settings, version_2, entries):
+    uninterrupted = account(fed(ServerState(settings), entries))
+    assert account(fed(restored(settings, version_2), entries[SAVED_AFTER:])) == uninterrupted
 
 
 @pytest.mark.slow
 def test_version_1_that_is_written_again_is_what_is_written_today(settings, version_1, version_2):
-    """Only where whole numbers stood for sums and sources were sorted it is spelled otherwise."""
+    """All but the facts and what follows from them; only where sources were sorted it is spelled otherwise."""
     mine = msgspec.json.decode(restored(settings, version_1).dump())
     today = msgspec.json.decode(version_2)
-    for pipelines in (mine["engine"]["limiter"]["pipelines"], today["engine"]["limiter"]["pipelines"]):
-        for pipeline in pipelines.values():
-            pipeline["sources"].sort()
     assert mine["engine"]["scorer"]["windows"].pop("captured") == []  # version 1 counted nothing of that
     assert today["engine"]["scorer"]["windows"].pop("captured")
+    for state in (mine, today):
+        for pipeline in state["engine"]["limiter"]["pipelines"].values():
+            pipeline["sources"].sort()
+        state["engine"]["alarms"] = sorted(state["engine"]["alarms"]["pipelines"])
+        windows = state["engine"]["scorer"]["windows"]
+        windows["series"] = sorted(key for key, _ in windows["series"])
+        del windows["answers"], state["engine"]["transitions"]
     assert mine == today
     assert mine["v"] == 2
+
+
+def test_counts_of_other_facts_are_made_anew_from_the_rows(tmp_path):
+    with ManualWriter(tmp_path) as hand:
+        hand.send(whole([asked(n, ts=hand.time.now) for n in range(2)]))
+        hand.save()
+        with database(tmp_path) as connection, connection:
+            (saved_data,) = connection.execute("SELECT data FROM checkpoints").fetchone()
+            state = msgspec.json.decode(zlib.decompress(saved_data))
+            assert state.pop("facts") > 1
+            state["engine"]["scorer"]["scored"] = 77
+            data = zlib.compress(msgspec.json.encode(state))
+            connection.execute("UPDATE checkpoints SET data = ?", (data,))
+        hand.again()
+        assert (hand.server_state.engine.scorer.scored, hand.agrees()) == (2, True)
 
 
 @pytest.mark.slow

@@ -295,12 +295,13 @@ class _CheckpointVersion(msgspec.Struct):
 _decode_version: Final = msgspec.json.Decoder(_CheckpointVersion).decode
 
 
-def facts_version(data: bytes) -> int:
-    """The version of the facts that a checkpoint counts; 0 where it cannot be read."""
+def counts_facts(data: bytes, version: int) -> bool:
+    """Whether a checkpoint counts facts of this version, as far as can be told before it is read."""
     try:
-        return _decode_version(data).facts
+        header = _decode_version(data)
     except msgspec.MsgspecError:
-        return 0
+        return True
+    return header.facts == version or header.v > CHECKPOINT
 
 
 def upgrade_checkpoint(data: bytes) -> bytes:

@@ -15,7 +15,7 @@ from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
-from ragmon.server.journal.schema import facts_version
+from ragmon.server.journal.schema import counts_facts
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
@@ -36,7 +36,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
     newest = journal.checkpoint()
-    if newest is not None and facts_version(newest.data) != VERSION:
+    if newest is not None and not counts_facts(newest.data, VERSION):
         newest = None
     server_state = _from_checkpoint(empty_state, [newest, journal.base()])
     for row in journal.rows(after=server_state.seq):
