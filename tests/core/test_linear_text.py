@@ -180,6 +180,7 @@ FUNCTIONS = {
     texts.claim_phrases: texts.claim_phrases,
     texts.normalise_question: texts.normalise_question,
     texts.normalise_context: texts.normalise_context,
+    values.value_at: lambda text: values.value_at({"a": text}, ("a", "b")),
     citations.split_citations: citations.split_citations,
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     grounding.words: grounding.words,

@@ -712,7 +712,7 @@ def test_langfuses_path_is_one_for_traces(consumer, opened):
     assert status(port, path, b"spans", Authorization=basic("pk-lf-any", "sesame")) == 200
     found, headers, body = post(port, path, b"spans", Authorization=basic("pk-lf-any", "sk-lf-another"))
     assert (found, headers["Content-Type"]) == (401, PROTOBUF)
-    assert "Basic with that as password" in Status.FromString(body).message
+    assert "that as the password of Basic" in Status.FromString(body).message
     assert consumer.taken == [("traces", b"spans", Encoding.PROTOBUF)]
 
 
