@@ -14,6 +14,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core import series_names
+from ragmon.core.record import Latency
 from ragmon.metrics import families
 from ragmon.testing import make_record
 from tests.support.alertmanagers import alertmanager_in
@@ -117,7 +118,8 @@ def chain(tmp_path_factory, real):
     shutil.copy(ROOT / "ragmon" / "demo" / "gold.jsonl", folder)
     promtool = Path(real("promtool")).parent
     with process(folder) as server:
-        live = [asked(n, pipeline="harbour", build="b1", error="Timeout" if n < 10 else None) for n in range(200)]
+        timed = {"pipeline": "harbour", "build": "b1", "latency_ms": Latency(total=900.0)}
+        live = [asked(n, **timed, error="Timeout" if n < 10 else None) for n in range(200)]
         told = {"pipeline": "harbour", "source": "probe", "v": 1}
         gold = [make_record(f"d{n:03}", ts=time(), trace_id=f"{9000 + n:032x}", **told) for n in range(1, 21)]
         send_body(server, whole([*live, *gold]))
