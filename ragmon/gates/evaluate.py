@@ -13,6 +13,7 @@ from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
+from ragmon.gates.remedies import BY_REASON
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
@@ -58,17 +59,6 @@ MAX_MISSING: Final = 0.02
 """Largest share of a gold set that may be missing from a run that is judged on the set."""
 MIN_MATURITY: Final = 0.80
 """Share of the expected labels that must have arrived before gates are judged by them."""
-REMEDIES: Final = {
-    constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
-    constants.NO_CITATIONS: "return a list of citations, or call ragmon.record(citations=...)",
-    constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
-    constants.NO_LATENCY: "record latency_ms.total",
-    constants.GOLD_VERSION: "give application and server the same gold file",
-    constants.BEYOND_DEPTH: "gate the metric at a rank: @10",
-    constants.TEXT_CUT: "record shorter texts",
-}
-"""What makes requests assessable that are not, by reason."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:
@@ -240,7 +230,7 @@ def _not_applicable(evidence: Evidence, answers: int) -> Outcome:
     """The outcome of a gate on citations for a pipeline that never cited anything."""
     noun = "answer" if answers == 1 else "answers"
     reason = f"not applicable yet: no citation ever seen in {answers} {noun}"
-    outcome = evidence.outcome("insufficient", f"{reason} ({REMEDIES[constants.NO_CITATIONS]})")
+    outcome = evidence.outcome("insufficient", f"{reason} ({BY_REASON[constants.NO_CITATIONS]})")
     return replace(outcome, value=None, applicable=False)
 
 
@@ -254,8 +244,8 @@ def not_assessable(stat: Stat) -> str:
 
 def _remedy(stat: Stat) -> str:
     """What would make most of the unassessed requests assessable; "" where nothing would."""
-    known = [(n, reason) for reason, n in stat.unassessed.items() if reason in REMEDIES]
-    return f" ({REMEDIES[max(known)[1]]})" if known else ""
+    known = [(n, reason) for reason, n in stat.unassessed.items() if reason in BY_REASON]
+    return f" ({BY_REASON[max(known)[1]]})" if known else ""
 
 
 def _needed_to_pass(gate: Gate) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ragmon.core import semconv
+from ragmon.core import constants, semconv
 from ragmon.core.escaping import printable
 
 NOT_DECORATED: Final = "spans"
@@ -37,6 +37,18 @@ class Gap(NamedTuple):
     gold_examples: tuple[str, ...] = ()
     other_ids: tuple[str, float] | None = None
 
+
+BY_REASON: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
+    constants.NO_CITATIONS: "return a list of citations, or call ragmon.record(citations=...)",
+    constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_LATENCY: "record latency_ms.total",
+    constants.GOLD_VERSION: "give application and server the same gold file",
+    constants.BEYOND_DEPTH: "gate the metric at a rank: @10",
+    constants.TEXT_CUT: "record shorter texts",
+}
+"""What makes requests assessable that are not, by the reason why they are not."""
 
 _SENTENCES: Final[Mapping[str, str]] = {
     "question": "no question in {missing} of {of} records",

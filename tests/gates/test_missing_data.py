@@ -20,7 +20,8 @@ from ragmon.alarms.observations import observe, observe_step
 from ragmon.alarms.plan import PAGE_STEPS
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Policy
-from ragmon.gates.evaluate import REMEDIES, evaluate
+from ragmon.gates.evaluate import evaluate
+from ragmon.gates.remedies import BY_REASON
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
@@ -77,8 +78,8 @@ def test_a_call_that_failed_is_unassessed_for_its_error_and_one_kept_for_its_out
 
 
 def test_every_reason_that_may_depend_on_the_outcome_says_what_would_mend_it():
-    assert constants.IGNORABLE | REMEDIES.keys() == set(constants.REASONS)
-    assert not constants.IGNORABLE & REMEDIES.keys()
+    assert constants.IGNORABLE | BY_REASON.keys() == set(constants.REASONS)
+    assert not constants.IGNORABLE & BY_REASON.keys()
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
