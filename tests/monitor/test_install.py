@@ -293,7 +293,7 @@ PROGRAM = """
 import os, ragmon
 @ragmon.trace(sample=1.0)
 def answer(question):
-    return {"answer": question, "citations": []}
+    return {"answer": question, "citations": ["d1"], "retrieved": ["d1"]}
 ragmon.install("ragmon.toml", sink=None)
 for number in range(100):
     answer(str(number))
