@@ -357,7 +357,9 @@ class FactReader:
     def _uncited_flags(self, record: Record, citations: list[str] | None) -> int:
         """The flags of an answer that cites nothing: whether that is known, and whether its details are."""
         flags = CITATIONS_MISSING if citations is None and not self.citations_required else 0
-        return flags | DETAILS_MISSING if record.partial and record.ended is None else flags
+        sampling = record.sampling
+        kept_for_outcome = sampling is not None and not sampling.audit and record.partial and record.ended is None
+        return flags | DETAILS_MISSING if kept_for_outcome else flags
 
     def _measured_flags(self, record: Record, grounded: bool | None) -> int:
         """The flags of groundedness and of the latency bound."""

@@ -23,7 +23,7 @@ import ragmon
 
 @ragmon.trace(sample=1.0)
 def answer(question):
-    return {"answer": question, "citations": []}
+    return {"answer": question, "citations": ["d1"], "retrieved": ["d1"]}
 
 def ask(count):
     for number in range(count):
@@ -142,7 +142,7 @@ def test_a_child_reports_only_its_own_calls(start, tmp_path):
 @ragmon.trace(sample=1.0)
 def forks(question):
     child = os.fork()
-    return {"answer": str(child)}
+    return {"answer": str(child), "citations": ["d1"], "retrieved": ["d1"]}
 
 ask(200)
 forks("q")

@@ -161,7 +161,7 @@ class TestOutput:
 def users(tmp_path):
     """`ragmon compare --by index_hash` of i1 and i2 on user traffic; of i2 every tenth session has no citations."""
     config = tmp_path / "ragmon.toml"
-    config.write_text("[gates]\ncompliance.at_least = 0.98\n")
+    config.write_text("[metrics]\ncitations_required = true\n[gates]\ncompliance.at_least = 0.98\n")
 
     def go(sessions, each, *options, named=True):
         records = []

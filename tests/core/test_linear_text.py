@@ -50,6 +50,7 @@ MADE_WHERE_NEEDED = {
     "demo.answerer",  # a number, as in the patterns of the module
     "export.rules.unit_tests",  # reads its own rules
     "gold.schema",  # names of members
+    "tabular.cells",  # separators of the user
 }
 """Modules that make or use a pattern inside a function, and why that is as good as tried."""
 

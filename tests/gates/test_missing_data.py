@@ -19,10 +19,12 @@ from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import observe, observe_step
 from ragmon.alarms.plan import PAGE_STEPS
 from ragmon.core import constants
+from ragmon.core.errors import Unassessed
 from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Sampling
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.remedies import BY_REASON
-from ragmon.metrics.facts import FactReader
+from ragmon.metrics.facts import FactReader, Facts
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import ItemSums
@@ -70,11 +72,16 @@ def test_where_the_template_asks_for_a_list_an_answer_without_one_cites_nothing(
 
 
 def test_a_call_that_failed_is_unassessed_for_its_error_and_one_kept_for_its_outcome_for_its_sampling():
-    failed = make_record(source="live", error="timeout", retrieved=None)
-    partial = msgspec.structs.replace(make_record(source="live", retrieved=None), partial=True, answer_json=None)
-    metrics = scored([failed, partial]).snapshot().find("default", "live").metrics
-    assert metrics["empty_retrieval_rate"].unassessed == {"error": 1, "partial": 1}
-    assert metrics["empty_retrieval_rate"].unknown == 0
+    """A partial record of an instrumentation that recorded no answer was not drawn by ragmon: it has its own reason."""
+    record = make_record(source="live", retrieved=None)
+    drawn = Sampling(audit=False, stratum="refusal", p_audit=0.05, p=1.0)
+    failed = msgspec.structs.replace(record, error="timeout")
+    partial = msgspec.structs.replace(record, partial=True, answer_json=None)
+    kept = msgspec.structs.replace(partial, sampling=drawn)
+    for found, reason in ((failed, "error"), (partial, "no_ids"), (kept, "partial")):
+        with pytest.raises(Unassessed) as raised:
+            _ = Facts._make(FactReader().read(found, None)).empty
+        assert raised.value.reason == reason
 
 
 def test_every_reason_that_may_depend_on_the_outcome_says_what_would_mend_it():

@@ -148,7 +148,7 @@ def test_questions_of_the_gold_set_that_users_asked_are_judged_as_they_come(judg
     live = [{**trace, "source": "live"} for trace in traces(wrong=ALL_WRONG, build="1.1")]
     done = judge(live, "--since-build", "1.1", "--format", "json")
     sources = {found["gate"]: found["source"] for found in done.json["gates"]}
-    assert (sources["answer_precision"], sources["compliance"]) == ("match", "live")
+    assert (sources["answer_precision"], sources["coverage"]) == ("match", "live")
     assert verdicts(done)["answer_precision"] == "fail"
 
 

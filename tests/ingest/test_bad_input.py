@@ -216,7 +216,7 @@ def gold_file(tmp_path):
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, gold_file):
     """`ragmon replay … | head`: exit code 0 and not a word on stderr; a gate keeps its verdict."""
-    path = write(tmp_path / "t.jsonl", *(good(n, answer_json={"claim": "x", "citations": []}) for n in range(20)))
+    path = write(tmp_path / "t.jsonl", *(good(n, answer_json={"claim": "x", "citations": ["d9"]}) for n in range(20)))
     for command, code in (("replay", 0), ("gate", 1)):
         process = ragmon(command, path, "--gold", gold_file)
         process.stdout.close()

@@ -16,7 +16,9 @@ from tests.support.alarming import GOOD, NOON, REFUSAL, Traffic, live, mixed, wr
 from tests.support.command_line import ragmon
 
 KEYS = ["ts", "alert", "metric", "severity", "state"]
-LEARN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n'
+LEARN = (
+    '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n[metrics]\ncitations_required = true\n'
+)
 
 
 def hour(*, bad=range(45, 60), minutes=75, seed=1, **fault):

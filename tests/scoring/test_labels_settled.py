@@ -10,12 +10,14 @@ import pytest
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
+from ragmon.core.refusal import RefusalRule
 from ragmon.gates.evaluate import MIN_MATURITY
 from ragmon.ingest.decode import decode
+from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.pipeline.recovery import replay
@@ -261,7 +263,8 @@ def test_people_who_judged_real_answers_are_heard_in_any_order():
             for record in records
         ]
         wrong = [Label(trace_id=one.trace_id, rater="people", correct=not one.correct, ts=one.ts - 1) for one in labels]
-        settled, scorer = FinalLabels(), Scorer()
+        rules = ReductionRules(FactReader(RefusalRule(matcher_counts=False)))
+        settled, scorer = FinalLabels(), Scorer(rules=rules)
         for label in disturbed([*labels, *wrong], rng):
             settled.add(label)
         settled.meet(records)

@@ -82,8 +82,8 @@ def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
 @pytest.mark.slow
 def test_an_alarm_that_is_silent_starts_from_nothing(broken):
     monitor, _ = broken
-    done = ragmon("ack", "support/compliance", "--reason", "a drill", "--url", f"http://{monitor.address}")
-    assert (done.code, done.out) == (0, "support/compliance: was silent; it starts from nothing\n")
+    done = ragmon("ack", "support/error_rate", "--reason", "a drill", "--url", f"http://{monitor.address}")
+    assert (done.code, done.out) == (0, "support/error_rate: was silent; it starts from nothing\n")
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_what_is_no_tag_is_refused(tmp_path, tag):
 def test_one_thing_is_forgotten_at_a_time(tmp_path, options):
     message, hint = command(tmp_path, *options).error
     assert message == "what is to be forgotten?"
-    assert hint == "--trace ID or --tag NAME=VALUE, one of them"
+    assert hint == "--trace ID, --tag NAME=VALUE or --user NAME, one of them"
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from tests.support.serving import (
 HOUR = 3600.0
 MINUTES = 16
 TRAFFIC = Traffic(3, live=12, gold=0, pipeline="support", v=1)
-RECORDS = [list(TRAFFIC.minute(int(BEGIN // 60) + n, listless=0.6 if 5 <= n < 11 else 0.0)) for n in range(MINUTES)]
+RECORDS = [list(TRAFFIC.minute(int(BEGIN // 60) + n, foreign=0.6 if 5 <= n < 11 else 0.0)) for n in range(MINUTES)]
 """A quarter of an hour in which for six minutes most answers are no answers."""
 
 

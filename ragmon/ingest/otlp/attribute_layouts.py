@@ -71,6 +71,7 @@ _READ_KEYS: Final = frozenset(
         semconv.TRACELOOP_KIND,
         semconv.TRACELOOP_WORKFLOW,
         semconv.ENTITY_NAME,
+        semconv.FUNCTION_NAME,
         semconv.ENTITY_INPUT,
         semconv.ENTITY_OUTPUT,
         semconv.TASK_STATUS,

@@ -274,12 +274,21 @@ def to_record(
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    record = _foreign_record(trace, retrieved, pipeline or fields.workflow(trace) or service, build)
+    kept, reason, out_of_range = _bounded(record)
+    missing = _missing(record, trace, retrieved.final)
+    tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
+    return Mapped(kept, reason, {**missing, **out_of_range}, tools=tools)
+
+
+def _foreign_record(trace: Trace, retrieved: Retrieved, pipeline: str | None, build: str | None) -> Record:
+    """The record that the spans of other instrumentations tell."""
     error_type, ids = fields.error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
         ts=fields.end_time(trace),
-        pipeline=pipeline or fields.workflow(trace) or service or constants.DEFAULT_PIPELINE,
+        pipeline=pipeline or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
         qid=fields.qid(trace),
         q=question(trace),
@@ -299,10 +308,7 @@ def to_record(
     )
     # An answer that was not recorded is unknown; an empty answer is recorded as one.
     record.partial = record.answer_json is None and record.error is None
-    kept, reason, out_of_range = _bounded(record)
-    missing = _missing(record, trace, retrieved.final)
-    tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
-    return Mapped(kept, reason, {**missing, **out_of_range}, tools=tools)
+    return record
 
 
 def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
