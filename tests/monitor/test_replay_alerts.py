@@ -18,6 +18,7 @@ from tests.support.command_line import ragmon
 KEYS = ["ts", "alert", "metric", "severity", "state"]
 LEARN = (
     '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n[metrics]\ncitations_required = true\n'
+    '[gates]\npreset = "default"\ncompliance.at_least = 0.98\n'
 )
 
 

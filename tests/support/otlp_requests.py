@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmon.core.text import clean
 from ragmon.ingest.spans import Event
 
-UNWANTED = {"thread.id": 7, "code.function.name": "f"}
+UNWANTED = {"thread.id": 7, "code.line.number": 3}
 
 
 def export(spans, *, scope=None, **resource):
