@@ -209,6 +209,13 @@ NOT_READ: Final = (
 )
 
 
+def _most_frequent(counts: Mapping[str, int]) -> str:
+    """The most frequent names with their counts, and how many others there are."""
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    shown = ", ".join(f"{printable(name)} ({counts[name]})" for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
 def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
     """Name the instrumentations whose spans tell of models or retrieval in words that are not read.
 
@@ -216,10 +223,8 @@ def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
         unknown: The number of requests by instrumentation.
     """
     if unknown:
-        most_first = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))
-        names = ", ".join(f"{printable(scope)} ({n})" for scope, n in most_first[:SHOWN])
-        remainder = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
-        yield Check(CONVENTIONS, ok=True, finding=f"no record is made of requests by {names}{remainder}", hint=NOT_READ)
+        finding = f"no record is made of requests by {_most_frequent(unknown)}"
+        yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOT_READ)
 
 
 TOOLS: Final = "tools"
@@ -232,11 +237,9 @@ def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
         tools: The number of requests by tool.
     """
     if tools:
-        most_first = sorted(tools.items(), key=lambda item: (-item[1], item[0]))
-        names = ", ".join(f"{printable(name)} ({n})" for name, n in most_first[:SHOWN])
-        remainder = f" and {len(tools) - SHOWN} more" if len(tools) > SHOWN else ""
-        hint = f'a tool that retrieves? [capture] retrievers = ["{printable(most_first[0][0])}"]'
-        finding = f"no_retrieval: requests called {names}{remainder}, and none returned a list of documents"
+        first = min(tools, key=lambda name: (-tools[name], name))
+        hint = f'a tool that retrieves? [capture] retrievers = ["{printable(first)}"]'
+        finding = f"no_retrieval: requests called {_most_frequent(tools)}, and none returned a list of documents"
         yield Check(TOOLS, ok=True, finding=finding, hint=hint)
 
 
