@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help install setup servers demo stack generate reference test test-all attack check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate reference test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -53,6 +53,11 @@ test: setup servers           ## every package and every real server, without wh
 
 test-all: setup servers       ## every test, the files shared out among WORKERS: what CI runs
 	$(PYTEST) $(ARGS)
+
+# A run with more than ten failures, or one that ended before it wrote them down, gets no second try.
+test-failed: setup            ## the tests that failed in the last run, once more, one after another
+	$(PY) -c 'import json; assert len(json.load(open(".pytest_cache/v/cache/lastfailed"))) <= 10, "too many failed"'
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest --last-failed -v $(ARGS)
 
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)

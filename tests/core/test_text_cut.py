@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-import time
 import unicodedata
 
 import pytest
@@ -30,6 +29,7 @@ from ragmon.metrics.grounding import groundedness
 from ragmon.monitor.install import Installation
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
+from tests.support.effort import effort, least_ratio
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import made
 
@@ -184,40 +184,29 @@ def test_ordinary_text_folds_as_it_did(text):
         assert fold(text) == unicodedata.normalize("NFKC", text).casefold()
 
 
+SENTENCES = {
+    "German": "Die Röntgenstraße führt über die Brücke nach Süden; heute nicht. ",
+    "English": "The answer “is” that the ferry leaves at nine o’clock… see below. ",
+    "Hindi": "यह एक सामान्य हिन्दी वाक्य है जो परीक्षण के लिए लिखा गया है। ",
+    "Thai": "นี่คือประโยคภาษาไทยธรรมดาที่เขียนขึ้นเพื่อการทดสอบ",
+    "Chinese": "这是一个普通的中文句子，用于测试文本规范化的速度。",
+    "Arabic": "هَذِهِ جُمْلَةٌ عَرَبِيَّةٌ مُشَكَّلَةٌ لِلِاخْتِبَارِ وَالتَّجْرِبَةِ ",
+}
+
+
 @pytest.mark.slow
-def test_ordinary_text_takes_no_longer_to_fold_than_to_normalise():
+@pytest.mark.parametrize("sentence", SENTENCES.values(), ids=SENTENCES)
+def test_ordinary_text_takes_no_longer_to_fold_than_to_normalise(sentence):
     """At most half as long again, whatever the script."""
-
-    def best(call, text):
-        def once():
-            begun = time.process_time()
-            for _ in range(20):
-                call(text)
-            return time.process_time() - begun
-
-        return min(once() for _ in range(7))
-
-    sentences = (
-        "Die Röntgenstraße führt über die Brücke nach Süden; heute nicht. ",
-        "The answer “is” that the ferry leaves at nine o’clock… see below. ",
-        "यह एक सामान्य हिन्दी वाक्य है जो परीक्षण के लिए लिखा गया है। ",
-        "นี่คือประโยคภาษาไทยธรรมดาที่เขียนขึ้นเพื่อการทดสอบ",
-        "这是一个普通的中文句子，用于测试文本规范化的速度。",
-        "هَذِهِ جُمْلَةٌ عَرَبِيَّةٌ مُشَكَّلَةٌ لِلِاخْتِبَارِ وَالتَّجْرِبَةِ ",
+    text = sentence * (8000 // len(sentence))
+    ratio = least_ratio(
+        lambda: [fold(text) for _ in range(20)],
+        lambda: [unicodedata.normalize("NFKC", text).casefold() for _ in range(20)],
     )
-    for sentence in sentences:
-        text = sentence * (8000 // len(sentence))
-        plain = best(lambda text: unicodedata.normalize("NFKC", text).casefold(), text)
-        assert best(fold, text) <= 1.5 * plain + 1e-4, sentence
+    assert ratio <= 1.5
 
 
 # --- what froze whole processes ---------------------------------------------------------------------------------------
-
-
-def cpu(call):
-    begun = time.process_time()
-    result = call()
-    return time.process_time() - begun, result
 
 
 def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
@@ -234,28 +223,26 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
         assert Scorer().observe(record)
         return record
 
-    seconds, record = cpu(read)
+    units, record = effort(read)
     assert record.answer_json.claim.startswith("citations: [")
     assert record.answer_json.citations is None
-    assert seconds < 0.5
+    assert units < 20
 
 
 @pytest.fixture
 def logged(configured, tmp_path):
-    """Calls a traced function under a configuration that exports to a file; CPU seconds, and the lines of the file."""
+    """Calls a traced function under a configuration that exports to a file; its effort, and the lines of the file."""
 
     def run(answer, question, capture):
         installation = Installation(
             configured(f'[capture]\n{capture}\n[export]\njsonl = "trace.jsonl"'), Collected(), keep_all=True
         )
         installation.start()
-        begun = time.process_time()
-        ragmon.trace(lambda question: {"answer": answer, "documents": [{"id": "d1", "text": answer}]})(question)
-        assert installation.shutdown()
-        seconds = time.process_time() - begun
+        traced = ragmon.trace(lambda question: {"answer": answer, "documents": [{"id": "d1", "text": answer}]})
+        units, _ = effort(lambda: (traced(question), installation.shutdown()))
         assert installation.counters().dropped == {}
         lines = map(json.loads, (tmp_path / "trace.jsonl").read_text("utf-8").splitlines())
-        return seconds, [line for line in lines if line.get("kind") != "totals"]
+        return units, [line for line in lines if line.get("kind") != "totals"]
 
     return run
 
@@ -268,18 +255,18 @@ def logged(configured, tmp_path):
 )
 def test_the_worker_in_the_application_reads_a_long_answer_in_a_moment(answer, capture, logged):
     """117 KiB of answer, and the same as a context; all threads of the application stood still for ten seconds."""
-    seconds, lines = logged(answer, "What?", capture)
+    units, lines = logged(answer, "What?", capture)
     assert len(lines) == 1
-    assert seconds < 1.0
+    assert units < 40
 
 
 def test_a_question_of_marks_is_looked_up_in_the_gold_in_a_moment(logged, tmp_path):
     """125 KiB from a form field, no model needed."""
     (tmp_path / "gold.jsonl").write_text('{"qid": "q", "question": "Wo ist das Café?", "answerable": true}\n', "utf-8")
-    seconds, lines = logged("There.", MARKS, 'gold = "gold.jsonl"')
+    units, lines = logged("There.", MARKS, 'gold = "gold.jsonl"')
     assert len(lines) == 1
-    assert seconds < 1.0
-    assert cpu(lambda: Scorer(make_gold(PHRASES)).observe(make_record(q=MARKS)))[0] < 0.5
+    assert units < 40
+    assert effort(lambda: Scorer(make_gold(PHRASES)).observe(make_record(q=MARKS)))[0] < 20
 
 
 def test_a_key_that_never_ends_takes_no_memory_by_the_hundredfold():

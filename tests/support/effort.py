@@ -21,6 +21,14 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return process_time() - began
 
 
+def least_ratio(work: Callable[[], object], reference: Callable[[], object], rounds: int = 7) -> float:
+    """The CPU time of `work` in that of `reference`, each measured right after the other, in the best of some rounds.
+
+    Another process on the machine makes single rounds worse; work that takes too long makes every round so.
+    """
+    return min(cpu_seconds(work) / max(cpu_seconds(reference), 1e-6) for _ in range(rounds))
+
+
 def effort(work: Callable[[], Result]) -> tuple[float, Result]:
     """The CPU time of `work` in units, and what it returns.
 
