@@ -336,6 +336,8 @@ class Trace:
         """Give the calls of tools their roles: retrievers by their names, then by the shape of what they returned."""
         tools = [span for span in self._by_id.values() if self._may_be_tool(span)]
         called = [span for span in tools if is_tool(span.attributes)]
+        if not called and not self.retrieving.names:
+            return
         by_shape = [span for span in called if self.retrieving.has_shape(span.attributes, self.literals)]
         # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
         generating = self._around_calls() if by_shape else ()
