@@ -34,6 +34,7 @@ from ragmon.alarms.detector import Alarm, Change, DetectionState
 from ragmon.alarms.drift import Drift, DriftSignal, DriftState
 from ragmon.alarms.observations import (
     NOTHING,
+    Conventions,
     Observations,
     ObservationSelector,
     SelectorState,
@@ -76,7 +77,7 @@ class PipelineState(msgspec.Struct):
         frozen_version: The version of the frozen baseline; "" where there is none.
         selector: What was chosen to be judged.
         drift: The drift alarms.
-        cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
+        cited, in_gold: What it has shown (`Conventions`).
         place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
     """
 
@@ -87,6 +88,7 @@ class PipelineState(msgspec.Struct):
     selector: SelectorState = msgspec.field(default_factory=SelectorState)
     drift: DriftState = msgspec.field(default_factory=DriftState)
     cited: bool = False
+    in_gold: bool | None = None
     place: int = 0
 
 
@@ -120,7 +122,7 @@ class PipelineAlarms:
     ) -> None:
         saved = state or PipelineState()
         self.pipeline = pipeline
-        self._table, self._cited = table, saved.cited or terms.citations_required
+        self._table, self._conventions = table, Conventions(saved.cited, saved.in_gold, terms.citations_required)
         self.place = place
         self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
         self.drift = Drift(terms, saved.drift)
@@ -166,7 +168,7 @@ class PipelineAlarms:
             The transitions, in the order of the rules.
         """
         transitions = self._restart(self.selector.turn(step), step.minute)
-        self._cited = self._cited or step.cites
+        self._conventions.see(step)
         observations = self._observe(step)
         for alarm in self.alarms.values():
             current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
@@ -182,7 +184,7 @@ class PipelineAlarms:
     def absorb(self, step: Step) -> None:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
-        self._cited = self._cited or step.cites
+        self._conventions.see(step)
         observations = self._observe(step)
         self.latency.absorb(self._latencies_of(step, None))
         for name, baseline in self.baselines.items():
@@ -197,20 +199,16 @@ class PipelineAlarms:
             key = observation_key(rule)
             if key in observations:
                 continue
-            if not self._applies(rule):
-                observations[key] = NOTHING
-            elif rule.metric == constants.LATENCY:
+            if rule.metric == constants.LATENCY:
                 slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
                 observations[key] = StepObservations(slow, slow, slow)
+            elif not self._conventions.apply_to(self._table.metrics[rule.metric]):
+                observations[key] = NOTHING
             elif rule.kind == "paired":
                 observations[key] = self.selector.paired(step, rule, freeze=freeze)
             else:
                 observations[key] = self.selector.of(step, rule)
         return observations
-
-    def _applies(self, rule: AlarmRule) -> bool:
-        """Whether the pipeline has shown what a rule is about."""
-        return self._cited or rule.metric == constants.LATENCY or not self._table.metrics[rule.metric].cites
 
     def _latencies_of(self, step: Step, source: str | None) -> list[list[float]]:
         """The latencies of the step's requests from a source, by cluster; None is the source of user traffic."""
@@ -333,7 +331,8 @@ class PipelineAlarms:
             frozen_version=self._frozen_version,
             selector=self.selector.state,
             drift=self.drift.dump(),
-            cited=self._cited,
+            cited=self._conventions.cited,
+            in_gold=self._conventions.in_gold,
             place=self.place,
         )
 

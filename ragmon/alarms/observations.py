@@ -12,6 +12,7 @@ import msgspec
 
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
+from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import CountedRecord, Step
 from ragmon.scoring.score_table import ScoreTable
@@ -49,6 +50,31 @@ class Observations(NamedTuple):
 
 
 NONE = Observations()
+
+
+class Conventions:
+    """What a pipeline has shown: whether its answers cite, and whether its ids are those of gold.
+
+    Args:
+        cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
+        in_gold: Whether a retrieved id has occurred in gold; as long as none did, nothing that compares ids is judged
+            or learned. None: there were none to compare.
+        required: Both are required: what is missing is a fault.
+    """
+
+    def __init__(self, cited: bool, in_gold: bool | None, required: bool) -> None:
+        self.cited = cited or required
+        self.in_gold = True if required else in_gold
+
+    def see(self, step: Step) -> None:
+        """Remember what the records of a step show."""
+        self.cited = self.cited or step.cites
+        if step.in_gold is not None:
+            self.in_gold = self.in_gold or step.in_gold
+
+    def apply_to(self, metric: Metric) -> bool:
+        """Whether the pipeline has shown what a metric is about."""
+        return (self.cited or not metric.cites) and (self.in_gold is not False or not metric.compares_ids)
 
 
 def observe(clusters: Iterable[tuple[int, int]]) -> Observations:

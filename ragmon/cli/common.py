@@ -24,7 +24,7 @@ from ragmon.core.record import Label
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
-from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.monitor.build import ScorerFactory, file_options, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
@@ -169,6 +169,7 @@ def score(
     Raises:
         InputError: A file cannot be opened, none of its lines can be read, or a line of a label file is no label.
     """
+    tables = file_options(settings, tables)
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
     follow = _record_processor(settings, gold, follow)

@@ -204,6 +204,7 @@ class Settings:
             false_pages_per_30d=self.alarms.false_pages_per_30d,
             looks_per_day=self.alarms.looks_per_day,
             configured=tuple(self.pipelines),
+            published=frozenset(settings.name for settings in pipelines if settings.metrics.citations_required),
         )
 
     def build_metrics(self) -> dict[str, Metric]:

@@ -92,6 +92,7 @@ class Policy:
         false_pages_per_30d: The false-alarm budget of pages.
         looks_per_day: The false-alarm budget of everything less urgent.
         configured: The pipelines that the configuration names; all others share one part of the budgets.
+        published: The pipelines that follow a published template: what they lack of it is a fault, and judged.
     """
 
     gates: tuple[Gate, ...] = ()
@@ -102,6 +103,7 @@ class Policy:
     false_pages_per_30d: float = 1.0
     looks_per_day: float = 4.0
     configured: tuple[str, ...] = ()
+    published: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

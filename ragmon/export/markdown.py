@@ -11,7 +11,7 @@ from typing import Final
 
 from ragmon.alarms.plan import describe
 from ragmon.core import constants
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, printable_line
 from ragmon.core.policy import Outcome
 from ragmon.export.report import QuestionReport, Report, latency
 from ragmon.export.tables import GAP, escape, markdown_table, text_table
@@ -312,8 +312,14 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
 
 
 def _about_run(report: Report) -> list[str]:
-    """The notes, and the changes against a baseline."""
+    """The notes, what records lack so that gates cannot be judged, and the changes against a baseline."""
     lines = [printable(f"note: {note}") for note in report.notes]
+    lines += [
+        printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
+        for each in report.captured
+        for gap in each.gaps
+        if gap.blocked
+    ]
     for drop in report.drops:
         lines += _moved(drop)
     return lines

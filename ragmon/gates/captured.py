@@ -17,11 +17,9 @@ from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric
 from ragmon.scoring import captured as bits
-from ragmon.scoring.captured import CapturedBucket, CapturedSeries, shortened
+from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
 from ragmon.scoring.windows import State
 
-FIRST: Final = 20
-"""Records from which a gap is named; a compared id is one of so many records with a gold item, too."""
 ENOUGH: Final = 50
 """Records that a live report is of, at least, where there are so many."""
 FEW: Final = 0.05

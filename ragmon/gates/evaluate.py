@@ -6,6 +6,7 @@ A number on a gold set has two intervals, one for each estimand: this gold set, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
-from ragmon.gates.remedies import BY_REASON
+from ragmon.gates.remedies import remedy_of_reason
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
@@ -144,8 +145,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
     evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
-    if gate.metric in snapshot.citing_metrics and gate.pipeline in snapshot.uncited:
-        return _not_applicable(evidence, snapshot.uncited[gate.pipeline])
+    if lacks := _never_shown(evidence, snapshot, policy):
+        return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
     if evidence.series is None or value is None:
         return without_data(evidence)
@@ -215,8 +216,8 @@ def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
 
 def without_data(evidence: Evidence) -> Outcome:
     """The outcome for an empty denominator, with the reason."""
-    if evidence.stat.unassessed:
-        reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence.stat)}"
+    if unassessed := evidence.stat.unassessed:
+        reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence, unassessed)}"
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
@@ -226,26 +227,33 @@ def _unassessed(stat: Stat) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
 
 
-def _not_applicable(evidence: Evidence, answers: int) -> Outcome:
-    """The outcome of a gate on citations for a pipeline that never cited anything."""
-    noun = "answer" if answers == 1 else "answers"
-    reason = f"not applicable yet: no citation ever seen in {answers} {noun}"
-    outcome = evidence.outcome("insufficient", f"{reason} ({BY_REASON[constants.NO_CITATIONS]})")
-    return replace(outcome, value=None, applicable=False)
+def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
+    """Why a gate does not apply to its pipeline, which never showed what the gate is about; "" where it applies."""
+    gate, pipeline = evidence.gate, evidence.gate.pipeline
+    if gate.metric in snapshot.citing_metrics and pipeline in snapshot.uncited:
+        answers = snapshot.uncited[pipeline]
+        noun = "answer" if answers == 1 else "answers"
+        remedy = remedy_of_reason(constants.NO_CITATIONS, evidence.source)
+        return f"not applicable yet: no citation ever seen in {answers} {noun} ({remedy})"
+    if gate.metric in snapshot.comparing_metrics and pipeline in snapshot.strange_ids.keys() - policy.published:
+        reason = f"not applicable yet: none of {snapshot.strange_ids[pipeline]} retrieved ids occurs in gold"
+        return f"{reason} (`[capture] id_from` names the field that holds the ids of gold)"
+    return ""
 
 
-def not_assessable(stat: Stat) -> str:
+def not_assessable(evidence: Evidence) -> str:
     """How many requests have no score for a reason that may depend on it, the reasons, and the remedy."""
-    reasons = ", ".join(
-        sorted(reason for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE)
-    )
-    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(stat)}"
+    stat = evidence.stat
+    unknown = {reason: n for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE}
+    reasons = ", ".join(sorted(unknown))
+    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}"
 
 
-def _remedy(stat: Stat) -> str:
+def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
     """What would make most of the unassessed requests assessable; "" where nothing would."""
-    known = [(n, reason) for reason, n in stat.unassessed.items() if reason in BY_REASON]
-    return f" ({BY_REASON[max(known)[1]]})" if known else ""
+    remedies = {reason: remedy_of_reason(reason, evidence.source) for reason in unassessed}
+    known = [(n, reason) for reason, n in unassessed.items() if remedies[reason]]
+    return f" ({remedies[max(known)[1]]})" if known else ""
 
 
 def _needed_to_pass(gate: Gate) -> int:
@@ -269,6 +277,8 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
         reason = (
             f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MAX_MISSING:.0%} may miss)"
         )
+        if any(each.gold == series.gold and each.pipeline != gate.pipeline for each in snapshot.series):
+            reason += "; other pipelines have traces of this set: `[gold.NAME] pipeline` says whose questions they are"
         return evidence.outcome("insufficient", reason, interval=interval)
     return _judge_whole_set(evidence, series, interval)
 
@@ -279,9 +289,10 @@ def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[fl
     worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
     if stat.unknown:
-        reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(stat)}"
+        reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
-            reason = f"{not_assessable(stat)}; {_percent(worst)} if they all broke the gate, {_percent(best)} if none"
+            bounds = f"{_percent(worst)} if they all broke the gate, {_percent(best)} if none"
+            reason = f"{not_assessable(evidence)}; {bounds}"
             return evidence.outcome("insufficient", reason, interval=interval)
     elif stat.unassessed:
         reason += f", not assessed: {_unassessed(stat)}"
@@ -330,12 +341,12 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
     if evidence.stat.unknown and _decides(gate, evidence, n_eff):
-        return outcome("insufficient", f"{not_assessable(evidence.stat)}{worth}")
+        return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
     if evidence.stat.unknown:
-        reason += f"; {not_assessable(evidence.stat)}"
+        reason += f"; {not_assessable(evidence)}"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = stats.needed_to_decide(value, gate.threshold)

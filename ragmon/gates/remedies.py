@@ -50,6 +50,20 @@ BY_REASON: Final[Mapping[str, str]] = {
 }
 """What makes requests assessable that are not, by the reason why they are not."""
 
+_BY_REASON_IN_FILES: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
+    constants.NO_CITATIONS: "`citations` in the file, or --map citations=NAME, or marks such as [1] in the answer",
+    constants.NO_TEXT: "`question`, `answer` and `contexts` in the file, as texts",
+    constants.NO_ANSWER: "`answer` in the file, or --map answer=NAME",
+    constants.NO_LATENCY: "`latency_ms` in the file, or --map latency_ms=NAME",
+}
+"""The same for records of a file that name no source: nobody decorates a file."""
+_BY_REASON_IN_GOLD: Final[Mapping[str, str]] = {
+    constants.NO_GOLD_CLAIM: "`gold_claim_substr` in gold: short phrases that a right answer contains",
+    constants.NO_GOLD_CITATIONS: "`gold_citations` in gold: the ids of the documents that hold the answer",
+}
+"""What gold items lack that could be compared."""
+
 _SENTENCES: Final[Mapping[str, str]] = {
     "question": "no question in {missing} of {of} records",
     "answer": "no answer in {missing} of {of} records",
@@ -96,14 +110,14 @@ _OF_SPANS: Final[Mapping[str, str]] = {
     "latency": "spans with a start and an end",
 }
 _OF_FILES: Final[Mapping[str, str]] = {
-    "question": "`q` in the lines of the file",
-    "answer": "`answer_json.claim` in the lines of the file",
-    "ids": "`retrieved_ids` in the lines of the file",
-    "contexts": "`contexts` in the lines of the file",
-    "citations": "`answer_json.citations` in the lines of the file; an empty list says that nothing is cited",
-    "session": "`session` in the lines of the file",
-    "build": "`build` in the lines of the file",
-    "latency": "`latency_ms` in the lines of the file",
+    "question": "`question` in the file, or --map question=NAME",
+    "answer": "`answer` in the file, or --map answer=NAME",
+    "ids": "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
+    "contexts": "`contexts` in the file, or --map contexts=NAME",
+    "citations": "`citations` in the file, or --map citations=NAME, or marks such as [1]; an empty list cites nothing",
+    "session": "`session` in the file, or --map session=NAME",
+    "build": "`build` in the file, or --map build=NAME",
+    "latency": "`latency_ms` in the file, or --map latency_ms=NAME",
 }
 _ANYWHERE: Final[Mapping[str, str]] = {
     "gold": "`[probe.NAME]` asks the gold questions; `paraphrases` of gold items, or `[gold.NAME] embed`, match others",
@@ -149,3 +163,17 @@ def remedy(gap: Gap) -> str:
     if gap.origin == FILE:
         return _OF_FILES[gap.field]
     return _OF_SPANS.get(gap.field) or _SWITCHES.get(gap.origin, _ANY_SWITCH)
+
+
+def remedy_of_reason(reason: str, source: str) -> str | None:
+    """What makes requests assessable that are not for a reason; None where nothing would.
+
+    Args:
+        reason: The reason.
+        source: The source of the requests.
+
+    >>> remedy_of_reason("no_ids", "replay")
+    '`retrieved_ids` in the file, or --map retrieved_ids=NAME'
+    """
+    in_files = _BY_REASON_IN_FILES if source == constants.REPLAY else {}
+    return in_files.get(reason) or BY_REASON.get(reason) or _BY_REASON_IN_GOLD.get(reason)

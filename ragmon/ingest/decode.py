@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import constants
+from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
-from ragmon.core.citations import split_citations
+from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.errors import InputError, shorten
+from ragmon.core.paths import look_up
 from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
 from ragmon.ingest.fields import (
     OUT_OF_RANGE,
@@ -92,6 +93,9 @@ def adapt(value: AnyShape) -> Record:
     ids = value.retrieved_ids if value.retrieved_ids is not None else documents
     question = value.q if value.q is not None else value.question
     answer, facts = _answer(value)
+    retrieved_ids = as_ids(ids, "retrieved_ids")
+    if isinstance(value.answer, str):  # a text, which may cite as the answers of decorated calls and of spans do
+        answer = with_marks(answer, retrieved_ids)
     record = Record(
         v=_version(value.v),
         trace_id=as_text(value.trace_id, "trace_id"),
@@ -100,7 +104,7 @@ def adapt(value: AnyShape) -> Record:
         source=_source(value),
         qid=as_id(value.qid, "qid") if value.qid is not None else as_id(value.q_id, "q_id"),
         q=as_text(question, "the question"),
-        retrieved_ids=as_ids(ids, "retrieved_ids"),
+        retrieved_ids=retrieved_ids,
         candidate_ids=as_ids(value.candidate_ids, "candidate_ids"),
         scores=_scores(value.scores, documents),
         contexts=_contexts(value.contexts, documents),
@@ -325,6 +329,7 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
+            _read_documents(fields, options)
             _add_usual_names(fields, line, options)
             return _bounded(adapt(fields), unknown)
         if fields.kind == "totals":
@@ -336,6 +341,21 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
+
+
+def _read_documents(fields: AnyShape, options: TableOptions) -> None:
+    """Give documents that are objects the id that stands where `id_from` says; remember their other ids for hints."""
+    for name in ("retrieved_ids", "chunks"):
+        entries = getattr(fields, name)
+        if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
+            continue
+        documents = [as_object(entry) for entry in entries]
+        if options.id_from is not None:
+            documents = [{**entry, "id": look_up(entry, options.id_from)} for entry in documents]
+            setattr(fields, name, documents)
+        for entry in documents:
+            if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
+                capture_hints.documents.note(entry["id"], entry, entry.get("metadata"))
 
 
 def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:

@@ -334,7 +334,7 @@ def _line_records(
         intake.lines = reader.number
         return
     if first and is_export(first[0]):
-        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake)
+        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, options)
         intake.lines = reader.number
         return
     if first and (part is None or part[0] == 0):
@@ -410,9 +410,11 @@ def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableO
         yield line
 
 
-def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
+def _otlp_records(
+    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: TableOptions
+) -> Iterator[Record]:
     """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = FileTraceBuffer(), 0
+    assembly, number = FileTraceBuffer(id_from=options.id_from, retrievers=options.retrievers), 0
 
     def refuse(rejected: Rejected) -> None:
         if rejected.lost_spans:

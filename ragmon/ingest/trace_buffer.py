@@ -22,11 +22,12 @@ they can know:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sized
+from collections.abc import Collection, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
+from ragmon.core.paths import Path
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
 
@@ -174,14 +175,18 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
 
     Args:
         limits: When a trace is due, in nanoseconds, and how many spans are held.
+        id_from, retrievers: As for `ragmon.ingest.spans.to_record`.
 
     Attributes:
         left_out: The number of spans that belong to no record, because their traces have too many.
     """
 
-    def __init__(self, limits: TraceLimits | None = None) -> None:
+    def __init__(
+        self, limits: TraceLimits | None = None, *, id_from: Path | None = None, retrievers: Sequence[str] = ()
+    ) -> None:
         super().__init__(limits or FILE_LIMITS)
         self.left_out = 0
+        self._id_from, self._retrievers = id_from, retrievers
         self._newest = 0
 
     def add(self, span: Span, resource: dict[str, Any]) -> Iterator[Mapped]:
@@ -208,11 +213,13 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         trace = self.take(trace_id)
         self.size -= len(trace.spans)
         service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
-        for request in per_request(trace.spans):
+        for request in per_request(trace.spans, self._retrievers, self._id_from):
             mapped = to_record(
                 request,
                 service=service if isinstance(service, str) else None,
                 build=build if isinstance(build, str) else None,
+                id_from=self._id_from,
+                retrievers=self._retrievers,
             )
             yield mapped if trace.complete else incomplete(mapped)
 

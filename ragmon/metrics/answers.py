@@ -19,6 +19,7 @@ class AnswerPrecision(Metric):
     name = "answer_precision"
     binary = True
     cites = True
+    compares_ids = True
     needs_gold = True
     default_gate = ("at_least", 0.80)
 
@@ -52,6 +53,7 @@ class CitationHitRate(Metric):
     name = "citation_hit_rate"
     binary = True
     cites = True
+    compares_ids = True
     needs_gold = True
     default_gate = ("at_least", 0.75)
 

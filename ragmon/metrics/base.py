@@ -50,6 +50,7 @@ class Metric:
         area: What it is about: the answers, the retrieval, or the traffic.
         labelled: It is known only for answers that people have labelled.
         cites: It is about what answers cite, and says nothing of a pipeline whose answers never cite anything.
+        compares_ids: It compares retrieved ids with gold's, and says nothing of a pipeline whose ids are not in gold.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
     """
 
@@ -62,6 +63,7 @@ class Metric:
     area: ClassVar[Area] = "answers"
     labelled: ClassVar[bool] = False
     cites: ClassVar[bool] = False
+    compares_ids: ClassVar[bool] = False
     default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
 
     def __init__(self, k: int | None = None) -> None:

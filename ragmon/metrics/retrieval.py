@@ -16,6 +16,7 @@ class _Retrieval(Metric, ABC):
     """A metric over answerable gold items that name their documents."""
 
     needs_gold = True
+    compares_ids = True
     area = "retrieval"
 
     def score(self, facts: Facts) -> float | None:

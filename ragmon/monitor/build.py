@@ -37,6 +37,7 @@ from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
 from ragmon.scoring.windows import State
+from ragmon.tabular.columns import USUAL, TableOptions
 
 CACHE_SIZE: Final = 1024
 """Pipelines whose alarm terms are cached."""
@@ -402,6 +403,21 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
         retrievers=pipeline.capture.retrievers,
         probe_key=probe_key(pipeline.capture),
     )
+
+
+def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
+    """How files are read: as the command line says, and with the settings of `[capture]` on documents.
+
+    Args:
+        settings: The configuration.
+        tables: What the command line says.
+
+    Raises:
+        RagmonError: `capture.id_from` is no path.
+    """
+    capture = settings.of(settings.pipeline).capture
+    id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
+    return replace(tables, id_from=id_from, retrievers=capture.retrievers)
 
 
 def span_settings(settings: Settings) -> SpanSettings:

@@ -199,11 +199,12 @@ class ReleaseSplitter:
         key: Key,
         measured: Mapping[str, int],
         slices: Sequence[str],
+        in_gold: bool | None,
     ) -> None:
         """Cluster a request of one of the releases; called by the scorer (`ScoreObserver`)."""
         clusters = self._clusters.get(getattr(record, self._by) or "")
         if clusters is not None:
-            clusters.collect(pipeline, arrival, source, record, item, key, measured, slices)
+            clusters.collect(pipeline, arrival, source, record, item, key, measured, slices, in_gold)
 
     def release(self, name: str) -> Release:
         """The counts of a release.

@@ -52,6 +52,8 @@ and counts as an answer."""
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
+FIRST: Final = 20
+"""Records from which a gap is named; a compared id is one of so many records with a gold item, too."""
 MINUTE: Final = 60
 """Seconds of a bucket."""
 MINUTES: Final = 60
@@ -181,7 +183,7 @@ class CapturedSeries:
         self.minutes = minutes or {}
         self._use(self.past, inf, -inf)
 
-    def see(  # noqa: C901, PLR0912 - one test a field; a function for each would double the cost
+    def see(  # noqa: C901 - one test a field; a function for each would double the cost
         self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int
     ) -> None:
         """Count a record.
@@ -215,10 +217,8 @@ class CapturedSeries:
             mask = _explained(mask, record)
         if item is None:
             mask |= NO_GOLD
-        elif key[3]:
-            mask |= IN_GOLD
-        elif key[2] and flags & HAS_GOLD_IDS:
-            mask |= self._compare(record.retrieved_ids or (), items.ids)
+        elif (in_gold := ids_in_gold(record, key, items)) is not None:
+            mask |= IN_GOLD if in_gold else self._note_strange(record.retrieved_ids or (), items.ids)
         if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
             self._note_hidden(record)
         counts = self._counts
@@ -254,10 +254,8 @@ class CapturedSeries:
         if name is not None:
             add_counts(self._current.hidden_by, {name: 1})
 
-    def _compare(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> int:
-        """Whether one of the retrieved ids occurs anywhere in gold; of others the documents are looked at."""
-        if not gold_ids.isdisjoint(ids):
-            return IN_GOLD
+    def _note_strange(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> int:
+        """Count ids of which none occurs in gold, and look for others in their documents."""
         bucket = self._current
         bucket.ids += len(ids)
         bucket.add_example(min(ids))
@@ -302,6 +300,19 @@ class CapturedSeries:
             total.merge(self.past)
         return total, start
 
+    @property
+    def compared(self) -> bool:
+        """Whether a record had ids to compare with gold."""
+        return any(mask & (IN_GOLD | NOT_IN_GOLD) for b in (self.past, *self.minutes.values()) for mask in b.masks)
+
+    def strange_ids(self) -> int:
+        """How many ids were retrieved for gold questions, if none ever occurred in gold; 0 as long as they are few."""
+        buckets = (self.past, *self.minutes.values())
+        if any(mask & IN_GOLD for bucket in buckets for mask in bucket.masks):
+            return 0
+        enough = sum(bucket.compared for bucket in buckets) >= FIRST
+        return sum(bucket.ids for bucket in buckets) if enough else 0
+
     def whole(self) -> CapturedBucket:
         """The sum of everything that was ever counted."""
         total = CapturedBucket()
@@ -338,6 +349,14 @@ class CapturedTable:
         for key, series in other:
             self.at(*key).merge(series)
 
+    def strange_ids(self) -> dict[str, int]:
+        """The pipelines none of whose retrieved ids ever occurred in gold, with the number of these ids."""
+        found: dict[str, list[int]] = {}
+        for (pipeline, _), series in self._series.items():
+            if series.compared:
+                found.setdefault(pipeline, []).append(series.strange_ids())
+        return {pipeline: sum(ids) for pipeline, ids in found.items() if all(ids)}
+
     def give_up(self, pipeline: str) -> None:
         """Delete the counts of a pipeline."""
         self._series = {key: series for key, series in self._series.items() if key[0] != pipeline}
@@ -348,6 +367,21 @@ class CapturedTable:
             SavedSeries(*key, series.past.dump(), {minute: bucket.dump() for minute, bucket in series.minutes.items()})
             for key, series in self
         ]
+
+
+def ids_in_gold(record: Record, key: Key, items: Items) -> bool | None:
+    """Whether one of the retrieved ids occurs anywhere in gold; None where there are none to compare.
+
+    Args:
+        record: The record.
+        key: Its facts, with its gold item.
+        items: The gold items that records of its pipeline and source may match.
+    """
+    if key[3]:
+        return True
+    if key[2] and key[0] & HAS_GOLD_IDS:
+        return not items.ids.isdisjoint(record.retrieved_ids or ())
+    return None
 
 
 def shortened(name: str) -> str:

@@ -50,6 +50,7 @@ class StepState(msgspec.Struct):
     shapes: list[tuple[tuple[str, str], dict[int, int]]]
     indexes: list[tuple[str, str]]
     cites: bool = False
+    in_gold: bool | None = None
 
 
 class MinutesState(msgspec.Struct):
@@ -73,6 +74,7 @@ class Step:
         values: Values that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
         cites: Whether an answer cites something.
+        in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
     """
 
     minute: int
@@ -83,6 +85,7 @@ class Step:
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
     cites: bool = False
+    in_gold: bool | None = None
 
     def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
@@ -134,6 +137,7 @@ class Step:
             shapes=list(self.shapes.items()),
             indexes=sorted(self.indexes),
             cites=self.cites,
+            in_gold=self.in_gold,
         )
 
     @classmethod
@@ -150,6 +154,7 @@ class Step:
             {key: Counter(counts) for key, counts in state.shapes},
             indexes=set(state.indexes),
             cites=state.cites,
+            in_gold=state.in_gold,
         )
 
 
@@ -227,6 +232,7 @@ class MinuteBatches:
         key: Key,
         measured: Mapping[str, int],
         slices: Iterable[str],
+        in_gold: bool | None = None,
     ) -> None:
         """Add a record to the step of its minute, if the uniform sampler kept it at a known rate.
 
@@ -239,6 +245,7 @@ class MinuteBatches:
             key: Its facts.
             measured: What was measured on its text, in micro-units.
             slices: The slices it belongs to.
+            in_gold: Whether its retrieved ids occur in gold; None where there are none to compare.
         """
         if record.sampling is not None and not record.sampling.drawn:
             return
@@ -246,6 +253,8 @@ class MinuteBatches:
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         step.cites = step.cites or record.cites
+        if in_gold is not None:
+            step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(CountedRecord(source, gold, version), cluster, key, measured)
         for where in slices:

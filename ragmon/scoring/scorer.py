@@ -22,7 +22,7 @@ from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import SHIPPED, FactReader, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.scoring.captured import NO_BUILD, CapturedSeries
+from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.counts import CELLS
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
@@ -97,6 +97,7 @@ class ScoreObserver(Protocol):
         key: Key,
         measured: Mapping[str, int],
         slices: Sequence[str],
+        in_gold: bool | None,
     ) -> None:
         """Follow a request, once for each source it is counted under.
 
@@ -109,6 +110,7 @@ class ScoreObserver(Protocol):
             key: Its facts.
             measured: Its measured scores in micro-units, of metrics that apply to it.
             slices: The slices it belongs to.
+            in_gold: Whether its retrieved ids occur in gold; None where there are none to compare.
         """
 
 
@@ -334,8 +336,11 @@ class Scorer:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
                 applying = self.table.applying(key, measured)
+                in_gold = None if item is None else ids_in_gold(record, key, stream.items)
                 for observer in self._observers:
-                    observer.collect(stream.pipeline, arrival, source, record, item, key, applying, request_slices)
+                    observer.collect(
+                        stream.pipeline, arrival, source, record, item, key, applying, request_slices, in_gold
+                    )
         return True
 
     def _add(  # everything that a request adds to a series

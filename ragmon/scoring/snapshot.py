@@ -103,6 +103,8 @@ class Snapshot:
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
         uncited: The number of answers of each pipeline that never cited anything.
         citing_metrics: The metrics that say nothing of such a pipeline.
+        strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
+        comparing_metrics: The metrics that say nothing of such a pipeline.
     """
 
     now: float
@@ -115,6 +117,8 @@ class Snapshot:
     gone: tuple[SeriesStats, ...] = ()
     uncited: Mapping[str, int] = field(default_factory=dict)
     citing_metrics: frozenset[str] = frozenset()
+    strange_ids: Mapping[str, int] = field(default_factory=dict)
+    comparing_metrics: frozenset[str] = frozenset()
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -238,6 +242,8 @@ def take_snapshot(
         gone=tuple(gone),
         uncited={pipeline: answers for pipeline, (answers, citing) in state.answers.items() if not citing},
         citing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.cites),
+        strange_ids=state.captured.strange_ids(),
+        comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
     )
 
 

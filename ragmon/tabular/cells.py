@@ -17,7 +17,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from ragmon.core import capture_hints
 from ragmon.core.errors import shorten
+from ragmon.core.paths import Path, look_up
 
 _SEPARATORS: Final = ("|", "\n", ";")
 _COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
@@ -149,8 +151,13 @@ def as_id(value: Any) -> str | None:
     return (as_text(value) or "").strip() or None
 
 
-def as_ids(value: Any, separator: str | None) -> list[Any] | None:
+def as_ids(value: Any, separator: str | None, id_from: Path | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
+
+    Args:
+        value: The cell.
+        separator: What separates ids in a text that is no array; None tries the usual separators.
+        id_from: The location of a document's id; None tries the usual places.
 
     Raises:
         CellError: An entry is no id.
@@ -160,7 +167,7 @@ def as_ids(value: Any, separator: str | None) -> list[Any] | None:
     """
     entries = as_list(value, separator, _cut_ids)
     if entries and all(isinstance(entry, dict) for entry in entries):
-        return [_document(entry) for entry in entries]
+        return [_document(entry, id_from) for entry in entries]
     ids = [as_id(entry) for entry in entries]
     if None in ids:
         raise CellError(f"has an empty entry: {shorten(value)}")
@@ -261,14 +268,18 @@ def _strings(text: str) -> list[str] | None:
         return None
 
 
-def _document(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
     """A retrieved document; its id may be in its metadata."""
     metadata = entry.get("metadata")
-    own = _first_of(entry, _ID_KEYS)
-    document_id = own if own is not None or not isinstance(metadata, dict) else _first_of(metadata, _ID_KEYS)
+    found = _first_of(entry, _ID_KEYS) if id_from is None else look_up(entry, id_from)
+    if found is None and id_from is None and isinstance(metadata, dict):
+        found = _first_of(metadata, _ID_KEYS)
+    document_id = as_id(found)
     if document_id is None:
         raise CellError(f"has a document without id: {shorten(entry)}")
-    document = {"id": as_id(document_id), "text": _first_of(entry, _TEXT_KEYS), "score": entry.get("score")}
+    if capture_hints.documents.room > 0:
+        capture_hints.documents.note(document_id, entry, metadata)
+    document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS), "score": entry.get("score")}
     return {name: value for name, value in document.items() if not is_absent(value)}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core.errors import InputError, UnknownNameError, shorten
 from ragmon.core.escaping import printable
+from ragmon.core.paths import Path
 
 TAG: Final = "tags."
 """The prefix of a field that is a tag: `tags.lang`."""
@@ -33,19 +34,23 @@ _DEEP_EVAL: Final = frozenset({"actual_output", "expected_output", "retrieval_co
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is read.
+    """How a table, and what is in its cells, is read.
 
     Args:
         columns: The column of each field, where the names are not the usual ones; "" leaves a field unread.
         encoding: The encoding of CSV and TSV; None is UTF-8, with or without byte order mark.
         list_separator: What separates the entries of a list in one cell; None: see `ragmon.tabular.cells`.
         sheet: The sheet of a workbook; None is the first one.
+        id_from: The location of a document's id; None tries the usual places.
+        retrievers: The names of tools and functions that retrieve, in files of spans.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     encoding: str | None = None
     list_separator: str | None = None
     sheet: str | None = None
+    id_from: Path | None = None
+    retrievers: Sequence[str] = ()
 
 
 USUAL: Final = TableOptions()

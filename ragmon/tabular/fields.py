@@ -39,8 +39,6 @@ _SINGLE: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 """How the cell of a field with one value is read."""
 _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
-    "retrieved_ids": cells.as_ids,
-    "candidate_ids": cells.as_ids,
     "citations": cells.as_ids,
     "gold_ids": cells.as_ids,
     "negatives": cells.as_ids,
@@ -51,6 +49,8 @@ _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
     "paraphrases": cells.as_phrases,
 }
 """How the cell of a field with several values is read."""
+_OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
+"""Lists of ids, or of the documents themselves."""
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905
 )
@@ -82,6 +82,8 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
     if is_absent(cell):
         return None
     try:
+        if name in _OF_DOCUMENTS:
+            return cells.as_ids(cell, options.list_separator, options.id_from)
         if name in _LISTS:
             return _LISTS[name](cell, options.list_separator)
         return _SINGLE[name](cell) if name in _SINGLE else cells.as_text(cell)

@@ -13,12 +13,13 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.export.markdown import render
-from ragmon.gates.captured import FIRST, GoldOf, capture_reports
+from ragmon.gates.captured import GoldOf, capture_reports
 from ragmon.gates.needs import FIELDS, needs
 from ragmon.gates.remedies import Gap, remedy, sentence
 from ragmon.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.monitor.replay import replay
+from ragmon.scoring.captured import FIRST
 from ragmon.scoring.scorer import Scorer
 from tests.support.random_records import NOON
 
@@ -200,7 +201,7 @@ def test_a_gap_of_a_file_names_the_field_of_its_lines():
     records = [Record(answer_json=Answer("yes", ["a"]), qid=f"g{number}") for number in range(30)]
     found = replay(records, GOLD, Policy(default()))
     (captured,) = found.captured
-    assert captured.worst.remedy == "`retrieved_ids` in the lines of the file"
+    assert captured.worst.remedy == "`retrieved_ids` in the file, or --map retrieved_ids=NAME"
     assert "no ids of retrieved documents in 30 of 30 records" in render(found)
     assert found.data()["captured"][0]["fields"]["ids"] == {"present": 0, "of": 30, "withheld": 0}
 

@@ -98,7 +98,7 @@ def test_right_answers_without_ids_do_not_make_a_gold_run_fail():
     found = judge(PRECISION, run, golds=(dataclasses.replace(SET, items=200),), whole_run=True)
     assert found.verdict == "insufficient"
     assert found.reason.startswith("180 of 200 not assessable: no_ids (")
-    assert "id_from" in found.reason
+    assert "--map retrieved_ids=NAME" in found.reason
     assert "0.0 % if they all broke the gate, 90.0 % if none" in found.reason
 
 

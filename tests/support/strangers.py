@@ -22,6 +22,7 @@ from ragmon.cli.replay import replay
 from ragmon.config.load import load
 from ragmon.core.record import Record, encode
 from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.monitor.build import file_options
 from ragmon.monitor.embedded import Monitor
 from ragmon.tabular.columns import TableOptions
 from ragmon.testing import FakeClock
@@ -181,7 +182,7 @@ def a_day(
     """What alarms and windows say of a day of a log: fields of `Judged`."""
     toml, path, alerts = folder / "day.toml", folder / "day.jsonl", folder / "alerts.jsonl"
     toml.write_text(config + (f"\n[gold.gold]\npath = {json.dumps(str(gold))}\n" if gold else ""), encoding="utf-8")
-    records = list(spread(_records(logs, flags), requests))
+    records = list(spread(_records(toml, logs, flags), requests))
     path.write_bytes(b"".join(map(encode, records)))
     done = ragmon("replay", path, "--config", toml, "--format", "text", "--alerts-out", alerts, cwd=folder)
     assert done.code == 0, done
@@ -200,10 +201,11 @@ def a_day(
     }
 
 
-def _records(logs: Sequence[Path], flags: Sequence[str]) -> list[Record]:
+def _records(toml: Path, logs: Sequence[Path], flags: Sequence[str]) -> list[Record]:
     """The records of a log, as the command reads it with these flags."""
     given = replay.make_context("replay", [*map(str, logs), *flags]).params
     options = TableOptions(*(given[name] for name in ("mapping", "encoding", "list_separator", "sheet")))
+    options = file_options(load(toml, environ={}), options)
     lines = read_files([str(log) for log in logs], ReadSummary(), options=options)
     return [line for line in lines if isinstance(line, Record)]
 

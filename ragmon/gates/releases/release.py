@@ -100,6 +100,7 @@ class Clusters(MinuteBatches):
         key: Key,
         measured: Mapping[str, int],
         slices: Iterable[str],
+        in_gold: bool | None = None,
     ) -> None:
         """Count a request in its cluster, if it was drawn uniformly at a known rate.
 
@@ -112,6 +113,7 @@ class Clusters(MinuteBatches):
             key: Its facts.
             measured: Its measured scores, in micro-units.
             slices: The slices it belongs to.
+            in_gold: Not used: releases are compared with each other.
         """
         if record.sampling is not None and not record.sampling.drawn:
             return

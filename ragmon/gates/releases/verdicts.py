@@ -102,7 +102,7 @@ def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, hig
         side, points = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
         reason = f"{n} {unit} prove neither; the value {side} the gate by {points:.1f} points"
         if evidence.stat.unknown:
-            reason += f"; {not_assessable(evidence.stat)}"
+            reason += f"; {not_assessable(evidence)}"
     interval = _confidence(low, high)
     outcome = evidence.outcome(verdict or "insufficient", reason, interval=interval, needed=needed, n_eff=n)
     return replace(outcome, value=value)

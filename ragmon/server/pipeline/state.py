@@ -86,6 +86,7 @@ class FailureDetector:
         key: Key,
         measured: Mapping[str, int],
         slices: Sequence[str],
+        in_gold: bool | None,
     ) -> None:
         """Check a counted request; one that is counted as live traffic and as a gold match is reported once."""
         failing_scores = self._cache.get((pipeline, source, key))

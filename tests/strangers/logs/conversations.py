@@ -1,0 +1,37 @@
+"""A chat with sessions and follow-up questions: no gold, no ids, greetings and thanks between the questions."""
+
+import json
+
+from tests.support.strangers import Truth
+
+LOG = "chats.jsonl"
+TURNS = [
+    ("Hi!", "Hello, how can I help you?"),
+    ("Do you deliver on Sundays?", "We deliver from Monday to Saturday, so not on Sundays."),
+    ("And on holidays?", "No, on public holidays we do not deliver either."),
+    ("What did my neighbour order?", "I'm sorry, I don't have access to that information."),
+    ("Thanks", "You're welcome!"),
+]
+
+
+def write(folder):
+    """20 conversations of 5 turns, each turn with the history before it as people log it."""
+    with (folder / LOG).open("w", encoding="utf-8") as log:
+        for number in range(20):
+            history = []
+            for turn, (said, reply) in enumerate(TURNS):
+                line = {"session_id": f"chat-{number}", "user_message": said, "response": reply, "history": history}
+                line |= {"timestamp": f"2025-11-20T{8 + turn:02d}:{number:02d}:00+01:00", "duration_ms": 700 + turn}
+                log.write(json.dumps(line) + "\n")
+                history = [*history, {"role": "user", "content": said}, {"role": "assistant", "content": reply}]
+
+
+TRUTH = Truth(
+    read=100,
+    metrics={"refusal_rate": 0.2, "error_rate": 0.0, "citation_scope": None, "groundedness": None},
+    n={"refusal_rate": 100},
+    passes=["error_rate"],
+    undecided=["answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "citation_scope"],
+    words=["no citation ever seen", "no_ids"],
+    gaps=["no ids of retrieved documents in 100 of 100 records"],
+)
