@@ -53,7 +53,7 @@ class Judged:
 
     Attributes:
         code: The exit code of `ragmon replay`.
-        verdict: The overall verdict; None where the log was refused.
+        verdict: The overall verdict; None where the log was refused, or only a day was judged.
         gates: The verdict of each gate.
         reasons: Why, by gate.
         metrics: The metrics, each in the series that assessed most requests.
@@ -136,8 +136,21 @@ def judge(
     words = shown.out + shown.err
     if done.code or not done.out:
         return Judged(done.code, None, {}, {}, {}, 0, {}, words)
-    lived = a_day(folder, logs, gold, config, flags, day) if day else {}
+    lived = _a_day(folder, logs, gold, config, flags, day) if day else {}
     return Judged(**_reported(done, words), **lived)
+
+
+def judge_day(
+    folder: Path,
+    log: Path,
+    *,
+    gold: Path | None = None,
+    config: str = "",
+    flags: Sequence[str] = (),
+    day: int = REQUESTS,
+) -> Judged:
+    """What alarms and windows say of a day of a log, and nothing else; the arguments are those of `judge`."""
+    return Judged(0, None, {}, {}, {}, 0, {}, "", **_a_day(folder, [log], gold, config, flags, day))
 
 
 def _reported(done: Done, words: str) -> dict[str, Any]:
@@ -176,7 +189,7 @@ def _namer(pipelines: Collection[str]):
 # --- a day ------------------------------------------------------------------------------------------------------------
 
 
-def a_day(
+def _a_day(
     folder: Path, logs: Sequence[Path], gold: Path | None, config: str, flags: Sequence[str], requests: int
 ) -> dict[str, Any]:
     """What alarms and windows say of a day of a log: fields of `Judged`."""
@@ -257,7 +270,10 @@ def _failing_hours(toml: Path, records: Sequence[Record], name) -> dict[str, int
 
 def assert_true(judged: Judged, truth: Truth) -> None:
     """Everything that is said is true, and what is true is said; all that is wrong is listed at once."""
-    wrong = list(_refusal(judged, truth) if truth.refused or judged.code else _differences(judged, truth))
+    if truth.refused or judged.code:
+        wrong = list(_refusal(judged, truth))
+    else:
+        wrong = [*(_differences(judged, truth) if judged.verdict is not None else ()), *_of_day(judged, truth)]
     if wrong:
         pytest.fail("\n- ".join(["what ragmon says is not what is true:", *wrong, f"on the terminal:\n{judged.words}"]))
 
@@ -284,7 +300,6 @@ def _differences(judged: Judged, truth: Truth):
             yield f"{metric} is of {n} requests, not {found}"
     yield from _unsaid("on the terminal", truth.words, judged.words)
     yield from _unsaid("in the capture report", truth.gaps, "\n".join(judged.gaps) or "nothing")
-    yield from _of_day(judged, truth)
 
 
 def _verdicts(truth: Truth):
