@@ -344,14 +344,20 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
 
 
 def _read_documents(fields: AnyShape, options: TableOptions) -> None:
-    """Give documents that are objects the id that stands where `id_from` says; remember their other ids for hints."""
+    """Give documents that are objects the id that stands where `id_from` says, and remember their other ids for hints.
+
+    A document that has nothing there keeps its own id: without one the whole line would be rejected.
+    """
     for name in ("retrieved_ids", "chunks"):
         entries = getattr(fields, name)
         if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
             continue
         documents = [as_object(entry) for entry in entries]
         if options.id_from is not None:
-            documents = [{**entry, "id": look_up(entry, options.id_from)} for entry in documents]
+            found = [look_up(entry, options.id_from) for entry in documents]
+            documents = [
+                entry if own is None else {**entry, "id": own} for entry, own in zip(documents, found, strict=True)
+            ]
             setattr(fields, name, documents)
         for entry in documents:
             if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):

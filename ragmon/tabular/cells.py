@@ -271,10 +271,12 @@ def _strings(text: str) -> list[str] | None:
 def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
     """A retrieved document; its id may be in its metadata."""
     metadata = entry.get("metadata")
-    found = _first_of(entry, _ID_KEYS) if id_from is None else look_up(entry, id_from)
-    if found is None and id_from is None and isinstance(metadata, dict):
+    found = None if id_from is None else look_up(entry, id_from)
+    if is_absent(found):
+        found = _first_of(entry, _ID_KEYS)
+    if found is None and isinstance(metadata, dict):
         found = _first_of(metadata, _ID_KEYS)
-    document_id = as_id(found)
+    document_id = None if found is None else as_id(found)
     if document_id is None:
         raise CellError(f"has a document without id: {shorten(entry)}")
     if capture_hints.documents.room > 0:

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from ragmon.alarms.observations import NOTHING, ObservationSelector
+from ragmon.alarms.observations import NOTHING, Conventions, ObservationSelector
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
+from ragmon.metrics.base import parse
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from tests.support.alarming import FAULTS, GOLD, GOOD, NOON, REFUSAL, Traffic, World, said, shown
@@ -268,3 +269,42 @@ def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
     selector.turn(step)
     assert selector.paired(step, paired("answer_precision"), freeze=True) == NOTHING
     assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NOTHING
+
+
+# --- what a pipeline has shown ----------------------------------------------------------------------------------------
+
+STRANGE = said("that is right", ["e1f72df8"], retrieved=["e1f72df8"])
+ELSEWHERE = said("that is right", ["d1"], retrieved=["d2"])
+
+
+def in_gold(*answers):
+    """What a minute of gold questions shows of the ids."""
+    return step_of([Record(source="probe", qid=f"a{n}", **answer) for n, answer in enumerate(answers)]).in_gold
+
+
+def test_a_step_says_whether_an_id_of_its_gold_questions_is_in_gold():
+    assert in_gold(STRANGE, STRANGE) is False
+    assert in_gold(STRANGE, GOOD) is True
+    assert in_gold(ELSEWHERE) is False
+    assert in_gold(said("that is right", [], retrieved=[])) is None
+    assert step_of([Record(source="live", q="?", **STRANGE)]).in_gold is None
+
+
+@pytest.mark.parametrize("metric", ["hit_rate", "recall@5", "answer_precision", "citation_hit_rate"])
+def test_what_compares_ids_waits_until_one_of_them_is_in_gold(metric):
+    """And is judged from then on, whatever comes: an index that was exchanged is a fault."""
+    strange, good = (step_of([Record(source="probe", qid="a1", **answer)]) for answer in (STRANGE, GOOD))
+    shown_so_far = Conventions(cited=True, in_gold=None, required=False)
+    applied = [shown_so_far.apply_to(parse(metric))]
+    for step in (strange, good, strange):
+        shown_so_far.see(step)
+        applied.append(shown_so_far.apply_to(parse(metric)))
+    assert applied == [True, False, True, True]
+    required = Conventions(cited=False, in_gold=None, required=True)
+    required.see(strange)
+    assert required.apply_to(parse(metric))
+
+
+def test_a_saved_step_keeps_what_it_shows():
+    step = step_of([Record(source="probe", qid="a1", **STRANGE)])
+    assert type(step).load(saved(step.dump())).in_gold is False

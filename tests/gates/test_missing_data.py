@@ -20,10 +20,14 @@ from ragmon.alarms.observations import observe, observe_step
 from ragmon.alarms.plan import PAGE_STEPS
 from ragmon.core import constants
 from ragmon.core.errors import Unassessed
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Sampling
 from ragmon.gates.evaluate import evaluate
+from ragmon.gates.needs import GOLD_IDS, needs
 from ragmon.gates.remedies import BY_REASON
+from ragmon.gold import GoldSet
+from ragmon.metrics.base import build
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
@@ -162,6 +166,78 @@ def test_what_was_shown_survives_merging_and_saving():
     other = scored([])
     other.restore(scored([make_record(source="live", citations=[])] * 3).dump())
     assert other.snapshot().uncited == {"default": 3}
+
+
+# --- ids that are not gold's ------------------------------------------------------------------------------------------
+
+IDS_GOLD = GoldSet(
+    "gold",
+    tuple(GoldItem(f"a{n}", f"What is {n}?", answerable=True, citations=[f"page#{n}"]) for n in range(60)),
+)
+HIT_RATE = Gate("hit_rate", "hit_rate", 0.80, "at_least", window="all")
+
+
+def found_ids(*ids, n=60, **fields):
+    """Answers to gold questions, each from the same documents."""
+    return [make_record(f"a{number}", retrieved=ids, source="probe", **fields) for number in range(n)]
+
+
+def hit_rate(records, *, published=frozenset(), whole_run=False):
+    """The outcome of a gate on the hit rate."""
+    scorer = Scorer(IDS_GOLD)
+    for record in records:
+        scorer.observe(record)
+    policy = Policy((HIT_RATE,), published=published)
+    return evaluate(scorer.snapshot(gated=["hit_rate"]), policy, whole_run=whole_run)[0]
+
+
+@pytest.mark.parametrize("whole_run", [True, False])
+def test_a_gate_that_compares_ids_is_not_applicable_where_no_id_ever_occurs_in_gold(whole_run):
+    found = hit_rate(found_ids("e1f72df8", "0c4ab3d1"), whole_run=whole_run)
+    assert (found.verdict, found.applicable, found.value) == ("insufficient", False, None)
+    assert found.reason.startswith("not applicable yet: none of 120 retrieved ids occurs in gold (`[capture] id_from`")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*found_ids("e1f72df8", n=59), *found_ids("page#3", n=1)],
+        found_ids("e1f72df8", n=19),
+        found_ids(),
+    ],
+    ids=["one is gold's, of another question", "too few to say", "nothing was found"],
+)
+def test_and_fails_where_ids_can_be_compared_or_are_few_or_none(records):
+    found = hit_rate(records, whole_run=len(records) == 60)
+    assert (found.applicable, found.value) == (True, 0.0)
+    assert found.verdict == ("fail" if len(records) == 60 else "insufficient")
+
+
+def test_and_always_where_a_published_template_is_followed():
+    found = hit_rate(found_ids("e1f72df8"), published=frozenset({"default"}), whole_run=True)
+    assert (found.verdict, found.applicable) == ("fail", True)
+
+
+def test_every_metric_that_compares_ids_says_so():
+    metrics = {key: metric for key, metric in build((5,)).items() if type(metric).__module__.startswith("ragmon.")}
+    reading = {key for key, metric in metrics.items() if GOLD_IDS in needs(metric)}
+    candidates = {"candidate_recall", "candidate_recall@5"}  # ids before reranking are written as those after it
+    assert {key for key, metric in metrics.items() if metric.compares_ids} == reading | candidates
+
+
+def test_whether_ids_were_ever_gold_s_survives_merging_and_saving():
+    def observed(records):
+        scorer = Scorer(IDS_GOLD)
+        for record in records:
+            scorer.observe(record)
+        return scorer
+
+    strange = observed(found_ids("e1f72df8"))
+    other = Scorer(IDS_GOLD)
+    other.restore(strange.dump())
+    assert other.snapshot().strange_ids == strange.snapshot().strange_ids == {"default": 60}
+    other.state.merge(observed(found_ids("page#1", n=1)).state)
+    assert other.snapshot().strange_ids == {}
 
 
 # --- strata and alarms ------------------------------------------------------------------------------------------------

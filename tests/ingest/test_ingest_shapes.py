@@ -11,8 +11,12 @@ from ragmon.core.record import Answer, Latency, Record, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scoring.scorer import Scorer
+from ragmon.tabular.columns import USUAL, TableOptions
+from tests.support.otlp_requests import as_json, export
+from tests.support.recorded_spans import made
 from tests.support.trace_files import take
 
 
@@ -280,3 +284,46 @@ def test_a_day_of_the_scenario_logs_is_read_without_a_loss(shared):
     assert all(record.latency_ms.total >= record.latency_ms.retrieve for record in records)
     scorer = Scorer(GoldSet.load(folder / "gold.jsonl"))
     assert all(scorer.observe(record) for record in records[:2000])
+
+
+# --- what answers and documents say by themselves ---------------------------------------------------------------------
+
+ASKED = {"question": "Who?", "retrieved_ids": ["d1", "d2"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "citations"),
+    [
+        ({"answer": "Rollo did [2]."}, ["d2"]),
+        ({"answer": "Rollo did【1】。"}, ["d1"]),
+        ({"response": "Rollo did [d2]."}, ["d2"]),
+        ({"answer": "Rollo did [2].", "citations": []}, []),
+        ({"answer": "Rollo did."}, None),
+        ({"answer": "Rollo did [2].", "retrieved_ids": None}, None),
+        ({"answer_json": {"claim": "Rollo did [2]."}}, None),
+    ],
+)
+def test_marks_in_a_plain_answer_are_its_citations_where_it_has_no_list(fields, citations):
+    """The trace contract has a place for citations: there a missing list stays missing."""
+    assert read(**{**ASKED, **fields}).answer_json.citations == citations
+
+
+DOCUMENT = {"id": "e1f72df8", "text": "Rollo.", "score": 0.5, "metadata": {"page": "normans#1"}}
+BY_PAGE = TableOptions(id_from=("metadata", "page"))
+
+
+@pytest.mark.parametrize("name", ["retrieved_ids", "chunks", "documents", "sources"])
+def test_the_id_of_a_document_stands_where_id_from_says(name):
+    line = json.dumps({"question": "Who?", "answer": "Rollo.", name: [DOCUMENT]}).encode()
+    assert decode(line).retrieved_ids == ["e1f72df8"]
+    assert decode(line, None, BY_PAGE).retrieved_ids == ["normans#1"]
+
+
+def test_a_file_of_spans_is_read_with_id_from_and_retrievers(tmp_path):
+    root = made({"openinference.span.kind": "AGENT", "input.value": "Who?", "output.value": "Rollo."})
+    result = {"openinference.span.kind": "TOOL", "tool.name": "look", "output.value": json.dumps([DOCUMENT])}
+    path = tmp_path / "spans.json"
+    path.write_bytes(as_json(export([made(result, parent=root, end=0.5), root])))
+    options = TableOptions(id_from=("metadata", "page"), retrievers=("look",))
+    (usual,), (record,) = (list(read_files([str(path)], ReadSummary(), options=each)) for each in (USUAL, options))
+    assert (usual.retrieved_ids, record.retrieved_ids) == (["e1f72df8"], ["normans#1"])
