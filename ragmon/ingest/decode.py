@@ -15,7 +15,7 @@ from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
 from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.errors import InputError, shorten
-from ragmon.core.paths import look_up
+from ragmon.core.paths import Path, look_up
 from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
 from ragmon.ingest.fields import (
     OUT_OF_RANGE,
@@ -344,24 +344,23 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
 
 
 def _read_documents(fields: AnyShape, options: TableOptions) -> None:
-    """Give documents that are objects the id that stands where `id_from` says, and remember their other ids for hints.
-
-    A document that has nothing there keeps its own id: without one the whole line would be rejected.
-    """
+    """Give documents that are objects the id that `id_from` names, and remember their other ids for hints."""
     for name in ("retrieved_ids", "chunks"):
         entries = getattr(fields, name)
         if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
             continue
-        documents = [as_object(entry) for entry in entries]
         if options.id_from is not None:
-            found = [look_up(entry, options.id_from) for entry in documents]
-            documents = [
-                entry if own is None else {**entry, "id": own} for entry, own in zip(documents, found, strict=True)
-            ]
-            setattr(fields, name, documents)
-        for entry in documents:
+            entries = [_with_id(entry, options.id_from) for entry in entries]
+            setattr(fields, name, entries)
+        for entry in map(as_object, entries):
             if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
                 capture_hints.documents.note(entry["id"], entry, entry.get("metadata"))
+
+
+def _with_id(entry: Any, id_from: Path) -> Any:
+    """A document with the id that stands where `id_from` says; one that has nothing there keeps its own."""
+    found = look_up(entry, id_from) if isinstance(entry, dict) else None
+    return entry if found is None else {**entry, "id": found}
 
 
 def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:

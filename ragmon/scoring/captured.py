@@ -300,18 +300,17 @@ class CapturedSeries:
             total.merge(self.past)
         return total, start
 
-    @property
-    def compared(self) -> bool:
-        """Whether a record had ids to compare with gold."""
-        return any(mask & (IN_GOLD | NOT_IN_GOLD) for b in (self.past, *self.minutes.values()) for mask in b.masks)
-
-    def strange_ids(self) -> int:
-        """How many ids were retrieved for gold questions, if none ever occurred in gold; 0 as long as they are few."""
-        buckets = (self.past, *self.minutes.values())
-        if any(mask & IN_GOLD for bucket in buckets for mask in bucket.masks):
-            return 0
-        enough = sum(bucket.compared for bucket in buckets) >= FIRST
-        return sum(bucket.ids for bucket in buckets) if enough else 0
+    def compared(self) -> tuple[int, int, int]:
+        """Of everything that was ever counted: records whose ids occur in gold, records whose do not, and their ids."""
+        in_gold = strange = ids = 0
+        for bucket in (self.past, *self.minutes.values()):  # of every pipeline at every scrape
+            ids += bucket.ids
+            for mask, n in bucket.masks.items():
+                if mask & IN_GOLD:
+                    in_gold += n
+                elif mask & NOT_IN_GOLD:
+                    strange += n
+        return in_gold, strange, ids
 
     def whole(self) -> CapturedBucket:
         """The sum of everything that was ever counted."""
@@ -350,12 +349,18 @@ class CapturedTable:
             self.at(*key).merge(series)
 
     def strange_ids(self) -> dict[str, int]:
-        """The pipelines none of whose retrieved ids ever occurred in gold, with the number of these ids."""
-        found: dict[str, list[int]] = {}
+        """The pipelines none of whose retrieved ids ever occurred in gold, with the number of these ids.
+
+        They are named from so many records on that it is no chance.
+        """
+        found: dict[str, tuple[int, int, int]] = {}
         for (pipeline, _), series in self._series.items():
-            if series.compared:
-                found.setdefault(pipeline, []).append(series.strange_ids())
-        return {pipeline: sum(ids) for pipeline, ids in found.items() if all(ids)}
+            a, b, c = found.get(pipeline, (0, 0, 0))
+            in_gold, strange, ids = series.compared()
+            found[pipeline] = a + in_gold, b + strange, c + ids
+        return {
+            pipeline: ids for pipeline, (in_gold, strange, ids) in found.items() if not in_gold and strange >= FIRST
+        }
 
     def give_up(self, pipeline: str) -> None:
         """Delete the counts of a pipeline."""

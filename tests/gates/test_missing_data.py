@@ -198,6 +198,11 @@ def test_a_gate_that_compares_ids_is_not_applicable_where_no_id_ever_occurs_in_g
     assert found.reason.startswith("not applicable yet: none of 120 retrieved ids occurs in gold (`[capture] id_from`")
 
 
+def test_a_second_source_with_few_of_them_changes_nothing():
+    few = [make_record("a1", retrieved=["e1f72df8"], source="match") for _ in range(3)]
+    assert hit_rate([*found_ids("e1f72df8"), *few]).applicable is False
+
+
 @pytest.mark.parametrize(
     "records",
     [
