@@ -18,6 +18,7 @@ LONGEST = (
     "monitor/test_release_splitting.py",
     "cli/test_doctor_chain.py",
     "cli/test_verify.py",
+    "strangers/test_logs.py",
     "gold/test_gold_embedding.py",
 )
 """Longest first; the order of all others is that of their names."""
