@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import exp, inf, log, log1p
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -120,8 +120,30 @@ def evidence(mean: float, threshold: float) -> float:
     return min(1.0, max(0.0, log_wealth / log(threshold)))
 
 
-RESOLVE: Final = 100.0
-"""Wealth at which a recovery is proved; at 20, half of all weak faults would be resolved while they last."""
+class RecoveryProof(NamedTuple):
+    """How much evidence of recovery ends an alarm.
+
+    The wealth of a mean that has not recovered passes a threshold A at most once in A steps. A threshold that grows
+    with the incident, `first + growth * t` after t steps, is passed ln(1 + t * growth / first) / growth times at most.
+
+    Attributes:
+        first: The wealth asked for in the first step of an incident.
+        growth: How much more each further step asks for.
+        drop: Maximum drop below the level that a recovery is measured from.
+    """
+
+    first: float
+    growth: float
+    drop: float
+
+
+PAGE_PROOF: Final = RecoveryProof(900.0, 3.0, 0.175)
+"""Passed by chance 1.7 times at most in a fault of 30 days, where a fixed 900 is passed up to 48 times. A drop that
+chance made larger is cut: half of it would be no recovery."""
+LOOK_PROOF: Final = RecoveryProof(100.0, 0.5, 1.0)
+"""A look wakes nobody; it ends sooner, so that it is ready for the next change."""
+SAME_INCIDENT: Final = 720
+"""Minutes after its end in which an alarm that fires again goes on with its incident."""
 
 Change = Literal["firing", "resolved"]
 
@@ -134,12 +156,16 @@ class DetectionState(msgspec.Struct):
         recovery: The evidence of recovery, while the alarm fires.
         recovered_level: The mean above which the metric has recovered.
         firing: The minute since which the alarm fires; None while it is silent.
+        steps: The steps in which it fired, over one incident.
+        resolved: The minute in which it was resolved last; None if it never was.
     """
 
     detector: Detector = msgspec.field(default_factory=Detector)
     recovery: Detector = msgspec.field(default_factory=Detector)
     recovered_level: float = 0.0
     firing: int | None = None
+    steps: int = 0
+    resolved: int | None = None
 
 
 class Alarm:
@@ -150,11 +176,12 @@ class Alarm:
         state: What it has seen, where it continues.
     """
 
-    __slots__ = ("rule", "state")
+    __slots__ = ("_proof", "rule", "state")
 
     def __init__(self, rule: AlarmRule, state: DetectionState | None = None) -> None:
         self.rule = rule
         self.state = state or DetectionState()
+        self._proof = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
 
     @property
     def firing(self) -> int | None:
@@ -174,21 +201,30 @@ class Alarm:
         """
         state = self.state
         if state.firing is not None:
-            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < RESOLVE:
+            state.steps += 1
+            proof = self._proof.first + self._proof.growth * state.steps
+            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < proof:
                 return None
-            self.clear()
+            self._silence()
+            state.resolved = minute
             return "resolved"
         # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
         if level <= 0 or state.detector.update(seen, level) < self.rule.threshold:
             return None
+        if state.resolved is None or minute - state.resolved > SAME_INCIDENT:
+            state.steps = 0
         state.firing = minute
         # Recovered means: above the middle between the level and the mean that best explains the fall.
-        state.recovered_level = level * (1.0 - state.detector.drop / 2.0)
+        state.recovered_level = level * (1.0 - min(state.detector.drop, self._proof.drop) / 2.0)
         state.detector.clear()
         return "firing"
 
     def clear(self) -> None:
-        """Silence the alarm and reset its detectors."""
+        """Silence the alarm, reset its detectors and forget its incident."""
+        self._silence()
+        self.state.steps, self.state.resolved = 0, None
+
+    def _silence(self) -> None:
         self.state.firing = None
         self.state.detector.clear()
         self.state.recovery.clear()

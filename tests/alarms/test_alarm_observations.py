@@ -185,7 +185,7 @@ def test_a_gate_looks_at_the_source_the_gold_set_and_the_slice_it_names(configur
     )
 
     def minutes(**bad):
-        for _ in range(30):
+        for _ in range(60):
             answers = {name: [WRONG if name in bad else GOOD] * 5 for name in ("first", "matched", "others", "german")}
             records = asked(world, *answers["first"]) + asked(world, *answers["matched"], source="live")
             records += asked(world, *answers["german"], tags={"lang": "de"})

@@ -7,13 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragmon.alarms import AlarmRule
-from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, DetectionState, Detector, evidence
+from ragmon.alarms.detector import HIGHEST, Alarm, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.stats import MICRO, micro
 from tests.support.examples import cases
@@ -270,16 +269,19 @@ def changes(alarm, minutes, level=LEVEL):
 
 def defined(minutes):
     """What an alarm says of every minute, from the definition alone."""
-    found, since, back = [], 0, None
+    found, since, back, fired = [], 0, None, 0
     for minute in range(len(minutes)):
         held = minutes[since : minute + 1]
         change = None
         if back is None:
             won = games([(LEVEL, scores) for scores in held])
             if mean(won) >= WATCH.threshold:
-                change, since, back = "firing", minute + 1, LEVEL * (1 - FALLS[won.index(max(won))] / 2)
-        elif mean(games([(1 - back, [1 - x for x in scores]) for scores in held])) >= RESOLVE:
-            change, since, back = "resolved", minute + 1, None
+                change, since, back = "firing", minute + 1, LEVEL * (1 - min(FALLS[won.index(max(won))], 0.175) / 2)
+        else:
+            fired += 1
+            proof = 900 + 3 * fired
+            if mean(games([(1 - back, [1 - x for x in scores]) for scores in held])) >= proof:
+                change, since, back = "resolved", minute + 1, None
         found.append(change)
     return found
 
@@ -309,16 +311,36 @@ def test_it_does_not_fire_again_while_it_fires():
     assert alarm.evidence == 1.0
 
 
-def test_it_resolves_when_the_mirrored_wealth_is_a_hundred():
+def test_it_resolves_when_the_mirrored_wealth_is_900_and_3_for_every_step_of_the_incident():
     alarm, mirrored = Alarm(WATCH), Detector()
     while alarm.firing is None:
         alarm.step(0, seen(BAD), LEVEL)
-    back = LEVEL * (1 - FALLS[-1] / 2)  # a total failure is best explained by the largest fall
-    proof = 0.0
-    while proof < 100:
-        proof = mirrored.update(seen([1.0]).turned, 1 - back)
-        assert alarm.step(1, seen([1.0]), LEVEL) == ("resolved" if proof >= 100 else None)
+    back = LEVEL * (1 - 0.175 / 2)  # a total failure is no reason to call half of it a recovery
+    proof, steps = 0.0, 0
+    while proof < 900 + 3 * steps:
+        proof, steps = mirrored.update(seen([1.0]).turned, 1 - back), steps + 1
+        assert alarm.step(steps, seen([1.0]), LEVEL) == ("resolved" if proof >= 900 + 3 * steps else None)
     assert alarm.firing is None
+
+
+@pytest.mark.parametrize(("later", "goes_on"), [(720, True), (721, False)])
+def test_an_alarm_that_fires_again_within_half_a_day_goes_on_with_its_incident(later, goes_on):
+    """What asks for more proof of recovery is how long the incident lasts, not how long since it fired last."""
+    alarm = Alarm(WATCH)
+    changes(alarm, [BAD] * 100 + [GOOD] * 100)
+    resolved, steps = alarm.state.resolved, alarm.state.steps
+    assert alarm.firing is None
+    assert steps > 80
+    while alarm.firing is None:
+        alarm.step(resolved + later, seen(BAD), LEVEL)
+    assert alarm.state.steps == (steps if goes_on else 0)
+
+
+def test_an_acknowledged_alarm_begins_a_new_incident():
+    alarm = Alarm(WATCH)
+    changes(alarm, [BAD] * 100 + [GOOD] * 100)
+    alarm.clear()
+    assert (alarm.state.steps, alarm.state.resolved) == (0, None)
 
 
 def test_a_fault_that_goes_on_is_not_called_over():
@@ -351,7 +373,8 @@ def test_it_starts_from_nothing_when_it_resolves():
     changes(alarm, [BAD] * 10)
     while alarm.firing is not None:
         alarm.step(10, seen(GOOD), LEVEL)
-    assert alarm.state == msgspec.structs.replace(DetectionState(), recovered_level=alarm.state.recovered_level)
+    assert alarm.firing is None
+    assert (alarm.state.detector, alarm.state.recovery) == (Detector(), Detector())
 
 
 @pytest.mark.slow
