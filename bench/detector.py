@@ -15,8 +15,8 @@ from bench.data import gold_set
 from bench.groundedness import texts
 from ragmon.alarms import AlarmEngine
 from ragmon.alarms.detector import Detector
-from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.observations import Observations
+from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode

@@ -1,8 +1,10 @@
 """Alarms: e-detectors with a stated budget of false alarms."""
 
 from ragmon.alarms.baselines import AlarmTerms, index_terms
-from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
+from ragmon.alarms.engine import AlarmEngine
+from ragmon.alarms.pipeline import AlarmTransition, as_alert_line
 from ragmon.alarms.plan import AlarmRule, Detectability, budget_divisor, plan
+from ragmon.alarms.states import AlarmState
 
 __all__ = [
     "AlarmEngine",

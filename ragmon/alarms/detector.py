@@ -21,6 +21,7 @@ import msgspec
 
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.plan import AlarmRule
+from ragmon.alarms.proof import Proof, Stretch, follow, proven
 from ragmon.stats.detection import DROPS
 
 HIGHEST: Final = 0.9999
@@ -158,6 +159,8 @@ class DetectionState(msgspec.Struct):
         firing: The minute since which the alarm fires; None while it is silent.
         steps: The steps in which it fired, over one incident.
         resolved: The minute in which it was resolved last; None if it never was.
+        stretches: What the evidence of a fault rests on, by the number of the bet.
+        proof: What the alarm fired for; None while it is silent.
     """
 
     detector: Detector = msgspec.field(default_factory=Detector)
@@ -166,6 +169,8 @@ class DetectionState(msgspec.Struct):
     firing: int | None = None
     steps: int = 0
     resolved: int | None = None
+    stretches: dict[int, Stretch] = {}
+    proof: Proof | None = None
 
 
 class Alarm:
@@ -176,12 +181,12 @@ class Alarm:
         state: What it has seen, where it continues.
     """
 
-    __slots__ = ("_proof", "rule", "state")
+    __slots__ = ("_recovery", "rule", "state")
 
     def __init__(self, rule: AlarmRule, state: DetectionState | None = None) -> None:
         self.rule = rule
         self.state = state or DetectionState()
-        self._proof = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
+        self._recovery = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
 
     @property
     def firing(self) -> int | None:
@@ -202,20 +207,24 @@ class Alarm:
         state = self.state
         if state.firing is not None:
             state.steps += 1
-            proof = self._proof.first + self._proof.growth * state.steps
-            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < proof:
+            needed = self._recovery.first + self._recovery.growth * state.steps
+            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < needed:
                 return None
             self._silence()
             state.resolved = minute
             return "resolved"
         # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
-        if level <= 0 or state.detector.update(seen, level) < self.rule.threshold:
+        if level <= 0:
+            return None
+        follow(state.stretches, minute, seen, _log_growth(seen, level))
+        if state.detector.update(seen, level) < self.rule.threshold:
             return None
         if state.resolved is None or minute - state.resolved > SAME_INCIDENT:
             state.steps = 0
-        state.firing = minute
+        state.firing, state.proof = minute, proven(state.stretches, minute, level)
+        state.stretches.clear()
         # Recovered means: above the middle between the level and the mean that best explains the fall.
-        state.recovered_level = level * (1.0 - min(state.detector.drop, self._proof.drop) / 2.0)
+        state.recovered_level = level * (1.0 - min(state.detector.drop, self._recovery.drop) / 2.0)
         state.detector.clear()
         return "firing"
 
@@ -225,7 +234,8 @@ class Alarm:
         self.state.steps, self.state.resolved = 0, None
 
     def _silence(self) -> None:
-        self.state.firing = None
+        self.state.firing = self.state.proof = None
+        self.state.stretches.clear()
         self.state.detector.clear()
         self.state.recovery.clear()
 

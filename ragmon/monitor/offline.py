@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH, freeze
-from ragmon.alarms.engine import PipelineAlarms
+from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.escaping import printable_json
 from ragmon.core.gold_item import GoldItem
