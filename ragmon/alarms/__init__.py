@@ -1,5 +1,6 @@
 """Alarms: e-detectors with a stated budget of false alarms."""
 
+from ragmon.alarms.acknowledged import AcknowledgedAlarm
 from ragmon.alarms.baselines import AlarmTerms, index_terms
 from ragmon.alarms.engine import AlarmEngine
 from ragmon.alarms.pipeline import AlarmTransition, as_alert_line
@@ -7,6 +8,7 @@ from ragmon.alarms.plan import AlarmRule, Detectability, budget_divisor, plan
 from ragmon.alarms.states import AlarmState
 
 __all__ = [
+    "AcknowledgedAlarm",
     "AlarmEngine",
     "AlarmRule",
     "AlarmState",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from getpass import getuser
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -24,19 +25,31 @@ from ragmon.monitor.http.requests import ACKS_PATH
 @click.command()
 @click.argument("alarm", metavar="[PIPELINE/]ALARM")
 @click.option("--reason", required=True, metavar="TEXT", help="What was found; it stands beside the acknowledgement.")
+@click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
 @click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
 @config_option
-def ack(alarm: str, reason: str, url: str | None, config: str | None) -> int:
+def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | None) -> int:
     """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts.
+
+    The page and /api/status show who acknowledged it, when and why, for a week.
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
     settings = load(config)
     alert, pipeline = split(alarm, settings.pipeline)
-    response = _acknowledge(url, {"gate": alert, "pipeline": pipeline, "reason": reason}, settings)
+    body = {"gate": alert, "pipeline": pipeline, "reason": reason, "by": _login() if by is None else by}
+    response = _acknowledge(url, body, settings)
     effect = "silenced, and armed again" if response.get("fired") else "was silent; it starts from nothing"
     click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {effect}")
     return 0
+
+
+def _login() -> str:
+    """The name of whoever is logged in; "" where the system has none, as in some containers."""
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> dict[str, Any]:

@@ -256,17 +256,19 @@ LABEL_ENTRY: Final = "label"
 """The kinds of entries that can be erased."""
 
 
-class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
+class Ack(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="ack"):
     """An acknowledgement of an alarm.
 
     Attributes:
         pipeline, alert: The alarm.
         reason: What was found.
+        by: Who acknowledged it; "" where nobody is named.
     """
 
     pipeline: str
     alert: str
     reason: str
+    by: str = ""
 
 
 class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):

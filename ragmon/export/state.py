@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import add, sub
 from typing import Any, TypeVar
 
-from ragmon.alarms import AlarmState
+from ragmon.alarms import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.calls import Exemplar
@@ -182,6 +182,7 @@ class MonitorSnapshot:
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
         capture: What was captured of each pipeline and source.
+        acknowledged: The last acknowledgement of each alarm, the newest first.
     """
 
     snapshot: Snapshot
@@ -200,3 +201,4 @@ class MonitorSnapshot:
     overflow: Mapping[str, int] = field(default_factory=dict)
     reloaded: bool = True
     capture: Sequence[CaptureReport] = ()
+    acknowledged: Sequence[AcknowledgedAlarm] = ()

@@ -27,7 +27,7 @@ from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.net import own_names
 from ragmon.core.policy import Outcome
-from ragmon.core.record import Label, Record, Totals
+from ragmon.core.record import Ack, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.monitor.engine import Engine
 
@@ -153,13 +153,16 @@ class Monitor:
             self._engine.advance(self._clock())
             return list(self._engine.transitions)
 
-    def acknowledge(self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "") -> bool:
+    def acknowledge(
+        self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "", by: str = ""
+    ) -> bool:
         """Silence an alarm that fires, and restart its detector.
 
         Args:
             alert: The alarm's name, as `ragmon_gate_alarm` shows it.
             pipeline: The alarm's pipeline.
-            reason: Why; it is logged.
+            reason: Why; it is logged, and shown on the page.
+            by: Who acknowledges it; as the reason.
 
         Returns:
             Whether it fired.
@@ -169,8 +172,9 @@ class Monitor:
         """
         with self._lock:
             self._changes += 1
-            self._engine.advance(self._clock())
-            return self._engine.acknowledge(pipeline, alert, reason)
+            now = self._clock()
+            self._engine.advance(now)
+            return self._engine.acknowledge(Ack(pipeline=pipeline, alert=alert, reason=reason, by=by), now)
 
     def digest(self) -> str:
         """The fingerprint of everything counted; a replay of the same records has the same."""

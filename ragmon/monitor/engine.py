@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms import AcknowledgedAlarm, AlarmTransition
+from ragmon.alarms.acknowledged import Acknowledgements
 from ragmon.alarms.engine import AlarmsState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -58,6 +59,7 @@ class EngineState(msgspec.Struct):
         last_scored: When a record was scored last, seconds since the epoch.
         transitions: The latest alarm transitions.
         labels: The ratings of people; the server erases from them (`ragmon.server.journal.erasure`).
+        acknowledged: The last acknowledgement of each alarm, the newest last.
     """
 
     scorer: ScorerState
@@ -68,6 +70,7 @@ class EngineState(msgspec.Struct):
     last_scored: float | None
     transitions: list[AlarmTransition]
     labels: LabelState
+    acknowledged: list[AcknowledgedAlarm] = []
 
 
 class Engine:
@@ -90,6 +93,7 @@ class Engine:
         errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         labels: Joins labels to their answers.
+        acknowledged: The last acknowledgement of each alarm.
 
     Raises:
         GoldError: A gold file is broken.
@@ -125,6 +129,7 @@ class Engine:
         plan = ScorerFactory(settings, load_gold(settings.gold))
         table = plan.table() if table is None else table
         self.alarms = build_alarms(settings, table)
+        self.acknowledged = Acknowledgements()
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._now, table=table, observers=observers)
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
@@ -173,8 +178,10 @@ class Engine:
             self.labels.take(entry, now)
         elif isinstance(entry, Ack):
             self._advance_to_arrival(now)
-            with suppress(UnknownNameError):  # the configuration may have changed since
-                self.transitions += self.alarms.acknowledge(entry.pipeline, entry.alert)
+            transitions: list[AlarmTransition] = []
+            with suppress(UnknownNameError):  # the configuration may have changed since, or no minute ended yet
+                transitions = self.alarms.acknowledge(entry.pipeline, entry.alert)
+            self._remember_ack(entry, transitions, now)
 
     def report(self, line: Totals, now: float) -> bool:
         """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch.
@@ -242,19 +249,37 @@ class Engine:
     def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
         """Keep and log alarm transitions."""
         self.transitions += transitions
+        self.acknowledged.see(transitions)
         for transition in transitions:
             _log_transition(transition)
 
-    def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
-        """Silence an alarm that fires, restart its detector, and log the reason; returns whether it fired.
+    def acknowledge(self, ack: Ack, now: float) -> bool:
+        """Silence an alarm that fires, restart its detector, and log who did it and why.
+
+        Args:
+            ack: The acknowledgement.
+            now: When it was given, seconds since the epoch.
+
+        Returns:
+            Whether the alarm fired.
 
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
-        transitions = self.alarms.acknowledge(pipeline, alert)
-        self.transitions += transitions
-        log_acknowledged(pipeline, alert, reason)
+        transitions = self.alarms.acknowledge(ack.pipeline, ack.alert)
+        self._remember_ack(ack, transitions, now)
+        log_acknowledged(ack)
         return bool(transitions)
+
+    def _remember_ack(self, ack: Ack, transitions: Sequence[AlarmTransition], now: float) -> None:
+        self.transitions += transitions
+        fired = bool(transitions)
+        self.acknowledged.add(AcknowledgedAlarm(ack.pipeline, ack.alert, ack.by, ack.reason, now, fired))
+
+    def restart_alarm(self, pipeline: str, alert: str, reason: str) -> None:
+        """Silence an alarm and restart its detector because its rule is another one, and log that."""
+        self.transitions += self.alarms.acknowledge(pipeline, alert)
+        log_acknowledged(Ack(pipeline=pipeline, alert=alert, reason=reason))
 
     def _remember_build(self, record: Record) -> None:
         """Remember the build and index that answered."""
@@ -301,6 +326,7 @@ class Engine:
             predictions=self._predictions(now),
             overflow=dict(self._limiter.overflow),
             capture=self.capture(outcomes),
+            acknowledged=self.acknowledged.shown(now),
         )
 
     def continue_capture_log(self, previous: Engine) -> None:
@@ -362,6 +388,7 @@ class Engine:
             last_scored=self.last_scored,
             transitions=list(self.transitions),
             labels=self.labels.book.dump(),
+            acknowledged=self.acknowledged.dump(),
         )
 
     def restore(self, state: EngineState) -> None:
@@ -374,6 +401,7 @@ class Engine:
         self.last_scored = state.last_scored
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book.restore(state.labels)
+        self.acknowledged = Acknowledgements(state.acknowledged)
 
 
 def log_capture(report: CaptureReport) -> None:
@@ -395,9 +423,10 @@ def _log_transition(transition: AlarmTransition) -> None:
     )
 
 
-def log_acknowledged(pipeline: str, alert: str, reason: str) -> None:
+def log_acknowledged(ack: Ack) -> None:
     """Log an acknowledgement when it arrives; one read from a journal was logged then."""
-    _log.info("alarm %s acknowledged: %s", _alarm_name(pipeline, alert), printable(reason))
+    by = f" by {printable(ack.by)}" if ack.by else ""
+    _log.info("alarm %s acknowledged%s: %s", _alarm_name(ack.pipeline, ack.alert), by, printable(ack.reason))
 
 
 def _alarm_name(pipeline: str, alert: str) -> str:

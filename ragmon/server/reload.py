@@ -143,7 +143,7 @@ def reset_alarms(before: Engine, now: Engine) -> None:
         old_alarms = before.alarms.pipelines[name].alarms
         for alert, alarm in pipeline.alarms.items():
             if alert in old_alarms and _rule_identity(alarm.rule) != _rule_identity(old_alarms[alert].rule):
-                now.acknowledge(name, alert, "it guards something else now")
+                now.restart_alarm(name, alert, "it guards something else now")
 
 
 def _rule_identity(rule: AlarmRule) -> AlarmRule:

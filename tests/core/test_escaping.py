@@ -92,7 +92,7 @@ def test_the_log_of_alarms_quotes_nothing_that_steers(text, caplog):
         live.observe(make_record(f"q{number}", ts=at, pipeline=text, source="live", error="E"), at)
     live.advance(NOW + 3600)
     firing = next(state for state in live.alarms.states() if state.firing is not None)
-    live.acknowledge(firing.pipeline, firing.alert, text)
+    live.acknowledge(Ack(pipeline=firing.pipeline, alert=firing.alert, reason=text, by=text), NOW + 3600)
     assert any("firing" in line for line in caplog.messages)
     assert "acknowledged" in caplog.messages[-1]
     assert not any(STEERING.search(line) or len(line) > 1000 for line in caplog.messages)

@@ -283,7 +283,7 @@ def test_an_acknowledgement_says_whether_the_alarm_fired(consumer, port):
     for fired in (True, False):
         found, _, body = post(port, "/v1/ack", json.dumps(ACK), JSON)
         assert (found, json.loads(body)) == (200, {"fired": fired})
-    assert consumer.taken == [("acknowledge", "support", "mrr", "rolled back")] * 2
+    assert consumer.taken == [("acknowledge", "support", "mrr", "rolled back", "")] * 2
 
 
 def test_an_unknown_alarm_is_answered_with_the_nearest(consumer, port):

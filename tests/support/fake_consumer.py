@@ -50,8 +50,8 @@ class FakeConsumer:
     def labels(self, labels):
         return self._take(ExportResult(), "labels", list(labels))
 
-    def acknowledge(self, pipeline, alert, reason):
-        return self._take(True, "acknowledge", pipeline, alert, reason)
+    def acknowledge(self, pipeline, alert, reason, by=""):
+        return self._take(True, "acknowledge", pipeline, alert, reason, by)
 
     def refuse(self, reason):
         with self._changed:

@@ -30,9 +30,9 @@ from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, 
 from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
+from ragmon.export.html_page import STYLE_HASH, page
 from ragmon.export.prometheus import Exposition
 from ragmon.export.state import MonitorSnapshot
-from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.monitor.http.requests import (
     ACKS_PATH,
     FORBIDDEN,
@@ -61,8 +61,8 @@ _LEVEL: Final = 1
 
 Answer = Callable[[Request], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
-Acknowledge = Callable[[str, str, str], bool]
-"""Alarm, pipeline and reason; returns whether the alarm fired."""
+Acknowledge = Callable[[str, str, str, str], bool]
+"""Alarm, pipeline, reason and who; returns whether the alarm fired."""
 T = TypeVar("T")
 
 
@@ -250,7 +250,8 @@ def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> End
             raise bad_media_type(request.headers, JSON)
         check_size(request.headers, LONGEST_ACK)
         given = acknowledgement(await read_body(request, LONGEST_ACK, LIMITS.deadline))
-        return JsonResponse({"fired": await _run(pool, acknowledge, given.alert, given.pipeline, given.reason)})
+        fired = await _run(pool, acknowledge, given.alert, given.pipeline, given.reason, given.by)
+        return JsonResponse({"fired": fired})
 
     return endpoint
 

@@ -193,7 +193,9 @@ def read_json(body: bytes, example: str) -> Any:
 ACKS_PATH: Final = "/v1/ack"
 LONGEST_ACK: Final = 64 << 10
 """Maximum bytes of an acknowledgement."""
-_EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
+LONGEST_NAME: Final = 200
+"""Maximum characters of the name of who acknowledges."""
+_EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back", "by": "ada"}'
 
 
 class Acknowledgement(NamedTuple):
@@ -203,11 +205,13 @@ class Acknowledgement(NamedTuple):
         pipeline: The pipeline of the alarm.
         alert: The name of the alarm.
         reason: The reason the person gave.
+        by: Who the person is; "" where the request does not say.
     """
 
     pipeline: str
     alert: str
     reason: str
+    by: str = ""
 
 
 def acknowledgement(body: bytes) -> Acknowledgement:
@@ -216,16 +220,20 @@ def acknowledgement(body: bytes) -> Acknowledgement:
     Raises:
         HTTPError: It is not an acknowledgement (400), or too large (413).
 
-    >>> acknowledgement(b'{"gate": "mrr", "reason": "rolled back"}')
-    Acknowledgement(pipeline='default', alert='mrr', reason='rolled back')
+    >>> acknowledgement(b'{"gate": "mrr", "reason": "rolled back", "by": "ada"}')
+    Acknowledgement(pipeline='default', alert='mrr', reason='rolled back', by='ada')
     """
     if len(body) > LONGEST_ACK:
         raise oversize(LONGEST_ACK)
     data = read_json(body, _EXAMPLE)
     if not isinstance(data, dict) or not {"gate", "reason"} <= data.keys():
         raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_EXAMPLE)
-    parsed = Acknowledgement(data.get("pipeline", constants.DEFAULT_PIPELINE), data["gate"], data["reason"])
-    if not all(isinstance(part, str) and part for part in parsed):
+    by = data.get("by", "")
+    if not isinstance(by, str) or len(by) > LONGEST_NAME:
+        hint = f"a name of at most {LONGEST_NAME} characters"
+        raise HTTPError(400, constants.INVALID_SCHEMA, f"by is {shorten(by)}", hint=hint)
+    parsed = Acknowledgement(data.get("pipeline", constants.DEFAULT_PIPELINE), data["gate"], data["reason"], by)
+    if not all(isinstance(part, str) and part for part in parsed[:3]):
         message = "gate, pipeline and reason are texts"
         raise HTTPError(400, constants.INVALID_SCHEMA, message, hint="none of them empty")
     return parsed

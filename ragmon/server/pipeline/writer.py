@@ -31,7 +31,7 @@ from ragmon.server.process import MemoryTrimmer
 from ragmon.server.receiver.interface import Encoding, ExportResult
 
 
-def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
+def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:
     """The journal entry of an acknowledgement.
 
     Args:
@@ -39,6 +39,7 @@ def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
         pipeline: The alarm's pipeline.
         alert: The alarm.
         reason: The reason given for the acknowledgement.
+        by: Who gave it.
 
     Raises:
         UnknownNameError: There is no such alarm.
@@ -51,7 +52,7 @@ def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
     alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
     if alert not in alerts:
         raise UnknownNameError("alarm", alert, alerts)
-    return Ack(pipeline=pipeline, alert=alert, reason=reason)
+    return Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
 
 
 def only_ack(request: QueuedRequest) -> Ack | None:
@@ -280,7 +281,7 @@ class JournalWriter:
         self._check_capacity()
         return self._submit(decode.decode_labels(labels, comments=self.server_state.keeps_text))
 
-    def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
+    def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
         """Silence an alarm; the result is whether it was firing.
 
         Raises:
@@ -288,7 +289,7 @@ class JournalWriter:
         """
         self._check_capacity()
         with self.lock:
-            ack = ack_entry(self.server_state.engine, pipeline, alert, reason)
+            ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
         return self._submit(QueuedRequest(entries=[ack]))
 
     def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
@@ -447,7 +448,7 @@ class JournalWriter:
             self.open_traces.commit(row, self._unwritten_counts)
             self.server_state.apply(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
         for request, ack in acks:
-            log_acknowledged(ack.pipeline, ack.alert, ack.reason)
+            log_acknowledged(ack)
             request.future.set_result((ack.pipeline, ack.alert) in firing)
 
     def _yield_lock(self) -> None:

@@ -47,7 +47,7 @@ class Consumer(Protocol):
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Accept labels of raters: objects with `trace_id`, `correct`, `rater` and more."""
 
-    def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
+    def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
         """Silence an alarm; the result is whether it fired, or an `UnknownNameError` if there is no such alarm."""
 
     def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:

@@ -1,0 +1,103 @@
+"""Who acknowledged an alarm, when and why: on the page and in the API of a real server, also after it was killed."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from ragmon.core.record import Ack, decode_entry, encode_entry
+from tests.server.test_serve_admin import still
+from tests.support.command_line import ragmon
+from tests.support.serving import accounted, asked, configuration, journalled, post, process, send_body, serving, whole
+from tests.support.waiting import wait_for
+
+PIPELINE = "[pipelines.support]\n"
+BROKEN = {"citations": ["d404"]}
+
+
+def broken(running, moved, minutes=4):
+    """Some minutes in which every answer cites what was not retrieved; returns the alarms that fire then."""
+    for _ in range(minutes):
+        first = int(moved.now) * 10
+        send_body(running, whole([asked(first + k, ts=moved.now + k, **BROKEN) for k in range(60)]))
+        moved.advance(60.0)
+    moved.advance(1.0)
+    accounted(running)
+    return {alarm["alert"] for alarm in wait_for(running.status, lambda status: status["alarms"])["alarms"]}
+
+
+def ack(running, *arguments, **options):
+    return ragmon("ack", "support/citation_scope", "--url", running.otlp, *arguments, **options)
+
+
+def test_page_and_api_show_who_when_why_and_until_it_fires_anew(tmp_path):
+    clock, moved = still()
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+        assert "citation_scope" in broken(running, moved)
+        at = moved.now
+        done = ack(running, "--by", "Ada <on call>", "--reason", "index rebuilt\x1b[31m")
+        assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n"), done.err
+        (entry,) = running.status()["acknowledged"]
+        assert at <= entry.pop("at") <= moved.now
+        assert entry == {
+            "pipeline": "support",
+            "alert": "citation_scope",
+            "by": "Ada <on call>",
+            "reason": "index rebuilt\x1b[31m",
+            "fired": True,
+            "until": None,
+        }
+        shown = running.get("/")[1]
+        assert "support/citation_scope: acknowledged by Ada &lt;on call&gt; at " in shown
+        assert "index rebuilt\\x1b[31m" in shown
+        assert "until it fires anew" in shown
+        assert "citation_scope" in broken(running, moved)
+        (entry,) = running.status()["acknowledged"]
+        assert at < entry["until"] <= moved.now
+        assert "until it fired anew at " in running.get("/")[1]
+        moved.advance(8 * 86_400.0)
+        send_body(running, whole([asked(1, ts=moved.now)]))
+        accounted(running)
+        assert running.status()["acknowledged"] == [], "after a week it is history"
+
+
+@pytest.mark.slow
+def test_it_survives_the_death_of_the_process(tmp_path):
+    configuration(tmp_path, PIPELINE)
+    with process(tmp_path) as running:
+        send_body(running, whole([asked(n) for n in range(5)]))
+        accounted(running)
+        assert ack(running, "--by", "ada", "--reason", "a drill").code == 0
+        before = running.status()["acknowledged"]
+        running.kill()
+    with process(tmp_path) as running:
+        assert running.status()["acknowledged"] == before
+        assert before[0]["by"] == "ada"
+        assert before[0]["fired"] is False
+        assert abs(before[0]["at"] - time.time()) < 60
+        assert running.stop() == 0
+    assert journalled(tmp_path, Ack) == [Ack(pipeline="support", alert="citation_scope", reason="a drill", by="ada")]
+
+
+def test_without_a_name_it_is_the_login_and_the_api_need_not_say(tmp_path):
+    with serving(tmp_path, PIPELINE) as running:
+        send_body(running, whole([asked(0)]))
+        accounted(running)
+        assert ack(running, "--reason", "x", env={"LOGNAME": "grace"}).code == 0
+        assert running.status()["acknowledged"][0]["by"] == "grace"
+        body = {"gate": "citation_scope", "pipeline": "support", "reason": "y"}
+        assert post(f"{running.otlp}/v1/ack", body)[0] == 200
+        assert [(entry["by"], entry["reason"]) for entry in running.status()["acknowledged"]] == [("", "y")]
+        assert "support/citation_scope: acknowledged at " in running.get("/")[1]
+        for by in (7, "x" * 201, None):
+            code, text = post(f"{running.otlp}/v1/ack", {**body, "by": by})
+            assert (code, json.loads(text)["error"].startswith("by is ")) == (400, True)
+
+
+def test_an_entry_of_an_older_journal_opens_and_a_new_one_without_a_name_is_as_it_was():
+    line = b'{"kind":"ack","pipeline":"support","alert":"mrr","reason":"x"}\n'
+    entry = decode_entry(line)
+    assert entry == Ack(pipeline="support", alert="mrr", reason="x", by="")
+    assert encode_entry(entry) == line
