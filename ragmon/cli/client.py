@@ -142,19 +142,22 @@ def parse_server_url(text: str) -> Url:
     return parse_url(address, "the server's URL", hint=_EXAMPLE, base=True)
 
 
-def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> HttpResponse:
+def get_page(
+    url: str, path: str, *, timeout: float = TIMEOUT, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
     """Send a GET request.
 
     Args:
         url: The server's address; proxies of the environment are not used.
         path: The path of the page.
         timeout: Seconds for the request and its response.
+        headers: Headers beside those that HTTP requires.
 
     Raises:
         RagmonError: The address is invalid.
         NoResponseError: No server responds there.
     """
-    return send_request(parse_server_url(url), ClientRequest("GET", path), timeout=timeout)
+    return send_request(parse_server_url(url), ClientRequest("GET", path, headers=headers or {}), timeout=timeout)
 
 
 def send_request(
@@ -283,7 +286,14 @@ class ErrorResponseError(RagmonError):
         self.status = status
 
 
-def get_json(url: str, path: str, asked: Mapping[str, str], *, timeout: float = QUERY_TIMEOUT) -> dict[str, Any]:
+def get_json(
+    url: str,
+    path: str,
+    asked: Mapping[str, str],
+    *,
+    timeout: float = QUERY_TIMEOUT,
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Query the admin port of a monitor.
 
     Args:
@@ -291,13 +301,15 @@ def get_json(url: str, path: str, asked: Mapping[str, str], *, timeout: float = 
         path: The path of the query.
         asked: The query parameters.
         timeout: Seconds for the query and its response.
+        headers: Headers beside those that HTTP requires.
 
     Raises:
         RagmonError: The address is invalid.
         NoResponseError: No server responds there.
         ErrorResponseError: The monitor responded with an error, or the server is no monitor.
     """
-    return _json_object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_url(url))
+    query = f"?{urlencode(asked)}" if asked else ""
+    return _json_object(get_page(url, path + query, timeout=timeout, headers=headers), parse_server_url(url))
 
 
 def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,12 +20,12 @@ from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
-from ragmon.metrics.facts import SHIPPED, FactReader, Key
+from ragmon.metrics.facts import SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.counts import CELLS
 from ragmon.scoring.predictions import pairs
-from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
 from ragmon.scoring.windows import MODEL_SLICE, SeriesKey, State, WindowSeries, WindowsState
 
@@ -43,6 +43,24 @@ class ReductionRules:
     facts: FactReader = field(default_factory=FactReader)
     grounded_threshold: float = DEFAULT_THRESHOLD
     slices: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+class Assessment(NamedTuple):
+    """One record as it is counted.
+
+    Attributes:
+        item: Its gold item; None where it has none.
+        how: How the item was found (`ragmon.core.constants.MATCH_METHODS`); "" without one.
+        facts: Its facts.
+        scores: By metric: micro-units, the reason why it is unassessed, or None where it is not in the denominator.
+        slices: The slices it belongs to.
+    """
+
+    item: GoldItem | None
+    how: str
+    facts: Facts
+    scores: Mapping[str, Score]
+    slices: tuple[str, ...]
 
 
 Names = tuple[str | None, str | None, str | None, str | None]
@@ -226,15 +244,25 @@ class Scorer:
         proxy_measures = pairs(measured) if key[0] & SHIPPED else {}
         return self._count(stream, constants.LABEL, record, item, key, {**measured, **proxy_measures})
 
+    def assess(self, record: Record) -> Assessment:
+        """The facts and scores of one record, as they are counted; nothing is counted."""
+        rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
+        items = self.gold.items_for(record.pipeline, record.source)
+        item = items.match(record)
+        measured, grounded = self._measure(record, item, rules.grounded_threshold)
+        key = rules.facts.read(record, item, grounded)
+        table_scores = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
+        scores: dict[str, Score] = {
+            name: measured.get(name) if metric.measured and isinstance(score, int) else score
+            for (name, metric), score in table_scores
+        }
+        slices = _slices_of(record, item, rules.slices) if rules.slices else []
+        return Assessment(item, "" if item is None else items.how(record), Facts._make(key), scores, tuple(slices))
+
     def scores(self, record: Record) -> dict[str, float]:
         """The score of each metric for one record; nothing is counted."""
-        stream = self._stream(record)
-        item = self.gold.match(record)
-        measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
-        key = stream.rules.facts.read(record, item, grounded)
-        table_scores = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
-        scores = {name: measured.get(name) if metric.measured else score for (name, metric), score in table_scores}
-        return {name: score / stats.MICRO for name, score in scores.items() if isinstance(score, int)}
+        scores = self.assess(record).scores.items()
+        return {name: score / stats.MICRO for name, score in scores if isinstance(score, int)}
 
     def _stream(self, record: Record) -> StreamCache:
         """A new stream cache for a record."""

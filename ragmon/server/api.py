@@ -11,16 +11,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.gates.releases import By
+from ragmon.gates.request_report import plain, without_content
 from ragmon.monitor.embedded import split
 from ragmon.monitor.http.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app
+from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
+from ragmon.server.receiver.messages import authorise
+from ragmon.server.traces import UnknownTraceError
 
 OUTCOME: Final = "fail"
 """The only outcome that records can be queried by: requests that keep their gates are in no index."""
@@ -115,6 +120,38 @@ def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     return asking.compare(params.get("pipeline", asking.default_pipeline), by, releases, float(max_drop))
 
 
+def trace(asking: QueryService, request: Request, token: str | None) -> dict[str, Any]:
+    """The requests of a trace; their content only where the request has the token of the write ports.
+
+    Args:
+        asking: The query service.
+        request: The request; its path ends in the trace id, or in the beginning of one.
+        token: The token; None where the server has none.
+
+    Raises:
+        HTTPError: There is no such trace (404), or the token is another (401).
+        RagmonError: A parameter is wrong, or several traces begin so.
+    """
+    _params(request.query_params)
+    given = request.headers.get("authorization", "")
+    if given and token is not None:
+        authorise(given.encode("latin-1"), token)
+    withheld = "" if given and token is not None else _NOBODY if token is None else _OTHERS
+    try:
+        reports = asking.trace(request.scope["path"].rpartition("/")[2])
+    except UnknownTraceError as error:
+        raise HTTPError(404, UNKNOWN_PATH, str(error), hint=error.hint) from None
+    shown = [without_content(entry, withheld) for entry in reports] if withheld else reports
+    return {"requests": [plain(entry) for entry in shown]}
+
+
+_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
+_NOBODY: Final = (
+    "the admin port shows no content where the server has no `[serve] token_file`; "
+    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
+)
+
+
 def _params(given: QueryParams, *allowed: str) -> dict[str, str]:
     """The query parameters of a request.
 
@@ -166,12 +203,13 @@ def _limit(params: dict[str, str]) -> int:
     return int(text)
 
 
-def server_admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
+def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
     """The ASGI application of a server's admin port.
 
     Args:
         views: The status service.
         hosts: The host names that requests may use, besides IP addresses and localhost.
+        token: The token of the write ports, with which content is shown; None shows none.
     """
     asking = QueryService(views)
 
@@ -179,4 +217,7 @@ def server_admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
         return lambda request: JsonResponse(query(asking, request.query_params))
 
     view = AdminView(views.monitor_snapshot, views.moment, views.status, views.failure, views.trouble, views.quarantine)
-    return admin_app(view, hosts, JournalQueries(answer(records), answer(why), answer(compare)))
+    queries = JournalQueries(
+        answer(records), answer(why), answer(compare), lambda request: JsonResponse(trace(asking, request, token))
+    )
+    return admin_app(view, hosts, queries)

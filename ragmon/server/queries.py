@@ -1,12 +1,12 @@
 """What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
 
-The content of requests is never shown.
+The content of requests is in the answer to `trace` alone, and `ragmon.server.api` withholds it without a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By
+from ragmon.gates.request_report import RequestReport
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
@@ -33,6 +34,7 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import TRAITS
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
+from ragmon.server.traces import ID_DIGITS, described, in_journal
 
 
 class StatusService:
@@ -198,7 +200,7 @@ class QueryService:
     def __init__(self, views: StatusService) -> None:
         self._writer: JournalWriter = views.writer
         self._folder = views.folder
-        self._comparing = Lock()
+        self._comparing, self._searching = Lock(), Lock()
 
     @property
     def _settings(self) -> Settings:
@@ -303,6 +305,24 @@ class QueryService:
         )
         return {**plain(diagnosis), "traces": self.records(query)["records"]}
 
+    def trace(self, asked: str) -> list[RequestReport]:
+        """The requests of a trace, with their content.
+
+        Args:
+            asked: The trace id, or its beginning.
+
+        Raises:
+            UnknownTraceError: There is no record of it.
+            BusyError: Another search for the beginning of an id is running.
+            RagmonError: Several traces begin so.
+        """
+        busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
+        with busy, open_readonly(self._folder) as journal:
+            records = in_journal(journal, asked, self._settings)
+        with self._writer.lock:
+            scorer, settings = self._writer.server_state.engine.scorer, self._settings
+            return [described(record, scorer, settings) for record in records]
+
     def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
         """Compare two releases on the records of the last day.
 
@@ -326,7 +346,7 @@ class QueryService:
         notes = compared.uncompared_gates(policy)
         # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
-        with self._exclusive():
+        with self._exclusive(self._comparing, "comparison"):
             for record in self._recent_records(pipeline):
                 releases.scorer.observe(record)
         scorer = releases.scorer
@@ -335,18 +355,18 @@ class QueryService:
         return compared.answer(Canary(by, baseline, candidate, max_drop, comparison, [*releases.notes(), *notes]))
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Allow one comparison at a time: each takes a core and memory.
+    def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:
+        """Allow one comparison, or one search of the whole journal, at a time: each takes a core.
 
         Raises:
-            BusyError: Another comparison is running.
+            BusyError: Another one is running.
         """
-        if not self._comparing.acquire(blocking=False):
-            raise BusyError("another comparison is being made", hint="ask again when it is done")
+        if not lock.acquire(blocking=False):
+            raise BusyError(f"another {what} is being made", hint="ask again when it is done")
         try:
             yield
         finally:
-            self._comparing.release()
+            lock.release()
 
     def _recent_records(self, pipeline: str) -> Iterator[Record]:
         since = self._writer.clock.now() - COMPARED

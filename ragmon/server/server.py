@@ -89,7 +89,11 @@ class Server:
         )
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
-            server_admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=connection_shares.admin
+            server_admin(self.views, hosts, token),
+            serve.admin,
+            tls=None,
+            name="admin",
+            connections=connection_shares.admin,
         )
 
     def start(self) -> Self:

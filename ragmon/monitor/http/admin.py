@@ -1,7 +1,8 @@
 """The ASGI application of the admin port, which a server and an embedded monitor share.
 
-The port is for Prometheus, orchestrators and people, and never shows the content of requests. It is read only, but for
-the acknowledgements that an embedded monitor takes from its own machine.
+The port is for Prometheus, orchestrators and people, and shows no content of requests, but for what a server shows of a
+single trace to whoever has its token. It is read only, but for the acknowledgements that an embedded monitor takes from
+its own machine.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from ragmon.monitor.http.requests import (
 )
 
 METHODS: Final = ("GET", "HEAD")
+TRACES_PATH: Final = "/api/traces"
 _RETRY: Final = {"Retry-After": "5"}
 _CONTENT_POLICY: Final = (
     f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -94,11 +96,13 @@ class JournalQueries(NamedTuple):
         records: Lists the requests that fail a gate.
         why: Diagnoses a gate.
         compare: Compares two releases. It is answered beside other requests, so it takes the locks it needs itself.
+        trace: Shows the requests of a trace; its path ends in the trace id. It is answered as `compare`.
     """
 
     records: Answer
     why: Answer
     compare: Answer
+    trace: Answer
 
 
 class ExactRoute(Route):
@@ -107,6 +111,15 @@ class ExactRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for this route."""
         return super().matches(scope) if scope["path"] == self.path else (Match.NONE, {})
+
+
+class TraceRoute(Route):
+    """The route of the pages of single traces: their path has one more part, the id."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for this route."""
+        parent, _, name = scope["path"].rpartition("/")
+        return (Match.FULL, {"endpoint": self.endpoint}) if name and parent == self.path else (Match.NONE, {})
 
 
 class JsonResponse(JSONResponse):
@@ -132,7 +145,7 @@ def admin_app(
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
     exposition = Exposition(view.snapshot, view.moment)
-    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal)
+    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
         "/": lambda _: HTMLResponse(page(view.status()), headers={"Content-Security-Policy": _CONTENT_POLICY}),
@@ -145,7 +158,8 @@ def admin_app(
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
-    routes = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
+    routes: list[Route] = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
+    routes.append(TraceRoute(TRACES_PATH, _guarded(_in_thread(queries.trace, pool, nullcontext()))))
     if acknowledge is not None:
         routes.append(ExactRoute(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
     unknown = _not_found([route.path for route in routes])
@@ -289,6 +303,11 @@ def _metrics(exposition: Exposition, request: Request) -> Response:
 
 def _no_journal(_: Request) -> NoReturn:
     hint = "`ragmon serve` keeps one, and answers this"
+    raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
+
+
+def _no_trace(_: Request) -> NoReturn:
+    hint = "`ragmon show TRACE FILE` reads the trace log of `[export] jsonl`; `ragmon serve` keeps a journal"
     raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
 
 

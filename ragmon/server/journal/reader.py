@@ -250,6 +250,25 @@ class JournalReaderBase:
         with translate_read_errors(self.path):
             return page(self._connection, query)
 
+    def records_of(self, trace_id: str, limit: int) -> list[Record]:
+        """The records of a trace in the order of arrival, the newest ones where there are many.
+
+        Args:
+            trace_id: The trace, in lower case.
+            limit: The most records.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        found: list[Record] = []
+        with translate_read_errors(self.path):
+            for seq, _ in _rows(self._connection, {end} if (end := _end(trace_id)) else set()):
+                (lines,) = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
+                found = [*_records_in(lines, trace_id), *found]
+                if len(found) >= limit:
+                    break
+        return found[-limit:]
+
     def last(self) -> tuple[int, float]:
         """Number and arrival time of the newest row ever written; zeros before the first one.
 
@@ -409,6 +428,17 @@ def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
             if isinstance(record, Record) and record.trace_id in trace_ids:
                 records[record.trace_id] = record
     return records
+
+
+def _records_in(lines: bytes, trace_id: str) -> Iterator[Record]:
+    """All records of a trace in the lines of a row, in order."""
+    needle = b'"trace_id":"%b"' % trace_id.encode()
+    for line in lines.split(b"\n"):
+        if needle in line:
+            with suppress(msgspec.DecodeError):
+                record = decode_entry(line)
+                if isinstance(record, Record) and record.trace_id == trace_id:
+                    yield record
 
 
 def _search_each(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:

@@ -1,0 +1,117 @@
+"""`ragmon show`: one request, with what was asked, retrieved and answered, and why it scores as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from ragmon.cli.client import get_json, parse_server_url
+from ragmon.cli.common import config_option, gold_option, settings_and_gold, write
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
+from ragmon.core.net import Url
+from ragmon.export.request import as_json, render
+from ragmon.gates.request_report import RequestReport
+from ragmon.gates.request_report import load as load_report
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.monitor.build import ScorerFactory
+from ragmon.monitor.http.admin import TRACES_PATH
+from ragmon.server.journal import open_readonly
+from ragmon.server.journal.files import journal_file
+from ragmon.server.receiver.security import read_token
+from ragmon.server.traces import described, in_files, in_journal
+
+_TIMEOUT: Final = 60.0
+"""Seconds for an answer: a journal may be searched for the beginning of an id."""
+
+
+@click.command()
+@click.argument("trace")
+@click.argument("files", nargs=-1)
+@click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
+@click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
+@click.option("--full", is_flag=True, help="Show retrieved texts as a whole.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
+)
+@gold_option
+@config_option
+def show(
+    trace: str,
+    files: tuple[str, ...],
+    url: str | None,
+    state_dir: str | None,
+    full: bool,
+    form: str,
+    gold: tuple[str, ...],
+    config: str | None,
+) -> int:
+    """One request: question, answer, what was retrieved, and every score with its reason, as content was captured.
+
+    TRACE is a trace id, or the first 8 or more of its digits. It is looked up in FILES; else in the journal of
+    `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
+    the token of `[serve] token_file`. Times are UTC.
+
+    Exit codes: 0, 3 there is no record of TRACE, or no monitor.
+    """
+    if sum((bool(files), url is not None, state_dir is not None)) > 1:
+        raise click.UsageError("FILES, --url and --state-dir are three places: name one of them")
+    if files:
+        requests = _of_files(trace, files, config, gold)
+    elif url is None and (folder := _journal(state_dir, load(config))) is not None:
+        requests = _of_journal(trace, folder, config, gold)
+    else:
+        requests = _of_server(trace, url, load(config))
+    if form == "json":
+        write(as_json(requests) + "\n", None)
+    else:
+        write("\n".join(render(request, full=full) for request in requests), None)
+    return 0
+
+
+def _journal(state_dir: str | None, settings: Settings) -> Path | None:
+    """The folder of the journal to read; None where none is named and none is on this machine."""
+    folder = Path(state_dir or settings.serve.state_dir)
+    return folder if state_dir is not None or journal_file(folder).is_file() else None
+
+
+def _of_files(trace: str, files: Sequence[str], config: str | None, gold: Sequence[str]) -> list[RequestReport]:
+    settings, sets = settings_and_gold(config, gold)
+    scorer = ScorerFactory(settings, sets)()
+    records = in_files(read_files(files, ReadSummary()), trace, settings)
+    return [described(record, scorer, settings, from_file=True) for record in records]
+
+
+def _of_journal(trace: str, folder: Path, config: str | None, gold: Sequence[str]) -> list[RequestReport]:
+    settings, sets = settings_and_gold(config, gold)
+    with open_readonly(folder) as journal:
+        records = in_journal(journal, trace, settings)
+    scorer = ScorerFactory(settings, sets)()
+    return [described(record, scorer, settings) for record in records]
+
+
+def _of_server(trace: str, url: str | None, settings: Settings) -> list[RequestReport]:
+    address = url or f"http://{settings.serve.admin}"
+    server, token = parse_server_url(address), read_token(settings.serve)
+    headers = {}
+    if token is not None and _is_private(server):
+        headers = {"Authorization": f"Bearer {token}"}
+    elif token is not None:
+        click.echo("note: the token is not sent over plain HTTP to another machine, so no content is shown", err=True)
+    response = get_json(address, f"{TRACES_PATH}/{quote(trace, safe='')}", {}, timeout=_TIMEOUT, headers=headers)
+    requests = response.get("requests")
+    return [load_report(request) for request in requests] if isinstance(requests, list) else [load_report(response)]
+
+
+def _is_private(server: Url) -> bool:
+    """Whether nobody between can read what is sent: it is encrypted, or stays on this machine."""
+    try:
+        loopback = ip_address(server.host).is_loopback
+    except ValueError:
+        loopback = server.host == "localhost"
+    return loopback or server.scheme == "https"
