@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragmon.core.escaping import printable, printable_json
 from ragmon.export.tables import text_table
@@ -161,24 +161,33 @@ def _gold(item: MatchedItem | None) -> _Lines:
         yield "", f"a right answer has: {' or '.join(repr(printable(claim)) for claim in item.claims)}"
 
 
+class _Shared(NamedTuple):
+    """What several metrics have in common: score, broken gates and reason."""
+
+    score: str
+    gates: tuple[str, ...]
+    why: str
+
+
 def _metrics(metrics: Sequence[MetricResult]) -> _Lines:
     """Scores that break a gate first, then the others, what is unassessed, and what does not apply.
 
     Metrics with the same score for the same reason share a line: a metric and its cuts often do.
     """
     for heading, outcomes in _HEADINGS.items():
-        lines: dict[tuple[object, ...], list[str]] = {}
+        lines: dict[_Shared, list[str]] = {}
         for result in metrics:
             if result.outcome in outcomes:
-                score = None if result.score is None else f"{result.score:.4g}"
-                lines.setdefault((score, result.gates, result.why), []).append(result.metric)
-        for place, ((score, gates, why), names) in enumerate(lines.items()):
-            yield "" if place else heading, _metric(names, score, gates, why)
+                score = "" if result.score is None else f" {result.score:.4g}"
+                lines.setdefault(_Shared(score, result.gates, result.why), []).append(result.metric)
+        for place, (shared, names) in enumerate(lines.items()):
+            yield "" if place else heading, _metric(names, shared)
 
 
-def _metric(names: Sequence[str], score: object, gates: object, why: object) -> str:
-    """Metrics with the same score for the same reason."""
-    number = "" if score is None else f" {score}"
-    broken = f" (gate {', '.join(gates)})" if isinstance(gates, tuple) and gates else ""
-    reason = f": {why}" if why else ""
-    return printable(f"{', '.join(names)}{number}{broken}{reason}", 2000)
+def _metric(names: Sequence[str], shared: _Shared) -> str:
+    """Metrics with the same score for the same reason; of those without a score the cuts go without saying."""
+    if not shared.score:
+        names = [name for name in names if name.partition("@")[0] not in names or "@" not in name]
+    broken = f" (gate {', '.join(shared.gates)})" if shared.gates else ""
+    reason = f": {shared.why}" if shared.why else ""
+    return printable(f"{', '.join(names)}{shared.score}{broken}{reason}", 2000)

@@ -100,7 +100,7 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         remedy = f" ({BY_REASON[score]})" if score in BY_REASON else ""
         return f"not assessed, {score}: {_UNASSESSED.get(score, 'a fact it needs is unknown')}{remedy}"
     if score is None:
-        return f"not counted: {_outside(metric, request)}"
+        return _outside(metric, request)
     sentence = _SENTENCES.get(metric.name)
     try:
         return "" if sentence is None else sentence(request, metric.k)
