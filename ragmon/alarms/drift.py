@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +18,7 @@ from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
-from ragmon.stats.histograms import decile_edges
+from ragmon.stats.histograms import bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60
 """Minutes within which several indexes under one build are counted together."""
@@ -64,6 +65,24 @@ def has_drifted(reference: Sequence[int], block: Sequence[int]) -> bool:
     return freedom > 0 and index >= MIN_PSI and index * n * m / (n + m) > _CRITICAL[min(freedom, len(_CRITICAL)) - 1]
 
 
+class Shift(NamedTuple):
+    """Where a distribution differs most from its reference.
+
+    Attributes:
+        below: A value, in the unit of the property.
+        before, after: The share of requests below it, in the reference and in the block.
+        n: The requests of the block.
+        begin, end: Its first minute, and the one after its last.
+    """
+
+    below: float
+    before: float
+    after: float
+    n: int
+    begin: int
+    end: int
+
+
 class DistributionMonitor(msgspec.Struct):
     """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
@@ -73,6 +92,8 @@ class DistributionMonitor(msgspec.Struct):
         reference: Counts of the reference by bin.
         block: Counts of the open block by log bucket.
         begun: The first minute of the open block.
+        compared: Counts by bin of the block that was compared last; empty before there is one.
+        compared_from, compared_to: Its first minute, and the one after its last.
     """
 
     firing: bool = False
@@ -80,6 +101,9 @@ class DistributionMonitor(msgspec.Struct):
     reference: list[int] = []
     block: dict[int, int] = {}
     begun: int | None = None
+    compared: list[int] = []
+    compared_from: int = 0
+    compared_to: int = 0
 
     def step(self, minute: int, counts: Mapping[int, int]) -> bool:
         """Process a minute's log-bucket counts; returns whether the alarm changed."""
@@ -92,18 +116,31 @@ class DistributionMonitor(msgspec.Struct):
 
     def _close(self, minute: int, counts: Mapping[int, int]) -> bool:
         """End a block: the first becomes the reference, later ones are compared with it."""
-        block, self.block, self.begun = self.block, dict(counts), minute
+        block, begun = self.block, self.begun
+        self.block, self.begun = dict(counts), minute
         if self.edges is None:
             self.edges = decile_edges(block)
             self.reference = self._binned(block)
             return False
-        before, self.firing = self.firing, has_drifted(self.reference, self._binned(block))
+        self.compared, self.compared_from, self.compared_to = self._binned(block), begun or minute, minute
+        before, self.firing = self.firing, has_drifted(self.reference, self.compared)
         return before != self.firing
+
+    def shift(self) -> Shift | None:
+        """What moved most from the reference to the block that was compared last; None before there is one."""
+        edges, reference, compared = self.edges or [], self.reference, self.compared
+        if not (edges and compared):
+            return None
+        before, after = ([total / sum(bins) for total in accumulate(bins)] for bins in (reference, compared))
+        place = max(range(len(edges)), key=lambda n: abs(after[n] - before[n]))
+        return Shift(
+            bucket_edge(edges[place]), before[place], after[place], sum(compared), self.compared_from, self.compared_to
+        )
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
         self.firing, self.edges, self.reference = False, None, []
-        self.block, self.begun = {}, None
+        self.block, self.begun, self.compared = {}, None, []
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
         edges = self.edges or []
@@ -230,6 +267,11 @@ class Drift:
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None
         return changed
+
+    def shift(self, alert: str) -> Shift | None:
+        """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
+        monitor = next((monitor for signal, monitor in self._distributions.values() if signal.alert == alert), None)
+        return None if monitor is None else monitor.shift()
 
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""

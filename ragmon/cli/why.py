@@ -87,7 +87,7 @@ def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float |
 
 
 @click.command()
-@click.argument("gate", metavar="[PIPELINE/]GATE")
+@click.argument("gate", metavar="[PIPELINE/]ALARM")
 @click.option("--since", callback=seconds, metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
 @click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
 @click.option(
@@ -95,9 +95,11 @@ def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float |
 )
 @config_option
 def why(gate: str, since: float | None, url: str | None, form: str, config: str | None) -> int:
-    """Say what broke: since when GATE is worse, what changed with it, and which traces to open. Times are UTC.
+    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
 
-    Exit codes: 0, 3 there is no such gate, or no monitor.
+    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`.
+
+    Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
     settings = load(config)
     name, pipeline = split(gate, settings.pipeline)
@@ -105,7 +107,8 @@ def why(gate: str, since: float | None, url: str | None, form: str, config: str 
     response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
     diagnosis, traces = load_why(response), _trace_objects(response.get("traces"))
     link = settings.of(pipeline).links.trace
-    write(as_json(diagnosis, traces) + "\n" if form == "json" else render(diagnosis, traces, link), None)
+    show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
+    write(as_json(diagnosis, traces) + "\n" if form == "json" else render(diagnosis, traces, link, show), None)
     return 0
 
 

@@ -16,6 +16,7 @@ from ragmon.core.escaping import printable, printable_json
 from ragmon.export.markdown import percent
 from ragmon.export.tables import text_table
 from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why, plain
+from ragmon.gates.diagnosis.reads import REQUESTS
 
 SUSPECTS: Final = 4
 TRAITS: Final = 3
@@ -39,13 +40,14 @@ def as_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
     return printable_json(text)
 
 
-def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None = None) -> str:
+def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None = None, show: str = "") -> str:
     """A diagnosis as lines of text.
 
     Args:
         why: The diagnosis.
         traces: Failing requests: `trace_id`, `ts`, `build`, `index_hash` and `traits`, each where it is known.
         link: The URL of a trace, with `{trace_id}` in its place; None shows ids.
+        show: The command that shows a trace, with `{trace_id}` in its place; "" names none.
     """
     clock = _Clock(why.now)
     entries = [
@@ -56,6 +58,7 @@ def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None 
         *_moved(why),
         *_traffic(why),
         *_traces(traces, link, clock),
+        *_command(traces, show),
     ]
     return "\n".join([*text_table(entries, widths={0: COLUMN}, gap=1), ""])
 
@@ -89,26 +92,41 @@ def _utc(ts: float) -> datetime:
 
 
 def _gate(why: Why, clock: _Clock) -> _Lines:
-    """The gate: its value, its threshold, what it reads and its alarm."""
+    """The gate or the alarm: its value, its threshold, what it reads and what its alarm has seen."""
     gate = why.gate
+    fires = "silent" if why.firing is None else f"fires since {clock.minute(why.firing)}"
+    parts = [gate.source, f"gold {_name(gate.gold)}" if gate.gold else "", _name(gate.slice) if gate.slice else ""]
+    reads = ", ".join(part for part in parts if part)
+    now = f"now {_utc(why.now):%Y-%m-%d %H:%M} UTC"
+    if gate.derived:
+        yield "alarm", f"{_name(gate.pipeline)}/{_name(gate.name)} {fires.replace('silent', 'is silent')}"
+        yield "", printable(gate.alarm, 1000)
+        yield "", f"{printable(gate.metric)} of {reads}; {now}"
+        return
     sign = ">=" if gate.direction == "at_least" else "<="
     share = gate.kind == "threshold"
     value = percent(gate.value) if share or gate.value is None else f"{gate.value:.3g}"
     value += " x" if gate.kind == "quantile_ratio" and gate.value is not None else ""
-    bounds = "" if gate.lower is None or gate.upper is None else f" ({_between(gate.lower, gate.upper)})"
+    # An alarm that fires is about another stretch of time than the window: an interval of that may seem to deny it.
+    bounded = why.firing is None or gate.verdict == "fail"
+    known = bounded and gate.lower is not None and gate.upper is not None
+    bounds = f" ({_between(gate.lower or 0.0, gate.upper or 0.0)})" if known else ""
     head = (
         f"{value}{bounds} of {gate.n}, asked for {sign} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
     )
     yield "gate", f"{_name(gate.pipeline)}/{_name(gate.name)} {_WORDS[gate.verdict]}: {head}"
-    parts = [gate.source, f"gold {_name(gate.gold)}" if gate.gold else "", _name(gate.slice) if gate.slice else ""]
-    fires = "silent" if why.firing is None else f"fires since {clock.minute(why.firing)}"
-    reads = ", ".join(part for part in parts if part)
-    yield "", f"{printable(gate.metric)} of {reads}; its alarm {fires}; now {_utc(why.now):%Y-%m-%d %H:%M} UTC"
+    yield "", f"{printable(gate.metric)} of {reads}; its alarm {fires}; {now}"
+    if gate.alarm:
+        yield "", f"its alarm: {printable(gate.alarm, 1000)}"
 
 
 def _change(why: Why, clock: _Clock) -> _Lines:
     """When the metric became worse, and its value before and after."""
     change, before, after = why.change, why.before, why.after
+    if why.measure == REQUESTS:  # a distribution moved: no request is good or bad
+        if change.began is not None:
+            yield "moved since", f"{clock.minute(change.began)} UTC, {(why.now - change.began) / 60:.0f} min ago"
+        return
     if change.began is None or before is None:
         yield "no change", f"{printable(change.reason)} (since {clock.minute(why.begin)} UTC)"
         yield "value", f"{_side(after)}; {_outcomes(after)}"
@@ -219,6 +237,8 @@ def _traffic(why: Why) -> _Lines:
     if latencies:
         yield "time", latencies
     before = "" if why.before is None else f"{why.before.per_minute:.3g} -> "
+    if why.measure == REQUESTS and why.change.began is None:
+        before = ""
     yield "traffic", f"{before}{why.after.per_minute:.3g} requests a minute"
 
 
@@ -245,6 +265,13 @@ def _traces(traces: Iterable[Mapping[str, Any]], link: str | None, clock: _Clock
         traits = trace.get("traits")
         trait_texts = [printable(", ".join(map(str, traits)))] if isinstance(traits, list | tuple) and traits else []
         yield "" if place else "traces", "  ".join([*time, trace_link, *builds, *trait_texts])
+
+
+def _command(traces: Sequence[Mapping[str, Any]], show: str) -> _Lines:
+    """The command that shows the first of the traces."""
+    trace_id = next((str(trace["trace_id"]) for trace in traces if trace.get("trace_id")), "")
+    if show and trace_id:
+        yield "one of them", show.replace("{trace_id}", _name(trace_id))
 
 
 def _from_to(moved: Moved) -> str:

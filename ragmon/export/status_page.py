@@ -277,6 +277,10 @@ def gates(
     return [gate(outcome, states.get((outcome.gate.pipeline, outcome.gate.name))) for outcome in shown]
 
 
+_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
+"""What the window of a gate says by itself while its alarm fires."""
+
+
 def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
     """A gate as the status shows it.
 
@@ -294,7 +298,8 @@ def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
     since, proof = (None, None) if state is None else (state.firing, state.proof)
     if since is not None and outcome.verdict != "fail":
         why = f": {proof.text}" if proof else ""
-        reason = f"its alarm fires{why}; {outcome.gate.window} alone do not decide"
+        window = outcome.reason if outcome.value is None else _WINDOW_ALONE[outcome.verdict]
+        reason = f"its alarm fires{why}; over {outcome.gate.window}: {window}"
         data |= {"lower": None, "upper": None, "reason": reason}
     return {**data, "firing": since, "proof": None if proof is None else asdict(proof)}
 

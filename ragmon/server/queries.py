@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -24,17 +25,20 @@ from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
-from ragmon.gates.diagnosis import explain, plain
+from ragmon.gates.diagnosis import Why, explain, explain_drift, plain, traits_of
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport
 from ragmon.monitor.build import ScorerFactory
+from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import ReleaseSplitter
+from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import TRAITS
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
+from ragmon.stats import MICRO
 
 
 class StatusService:
@@ -180,6 +184,8 @@ def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
 
 TO_OPEN: Final = 5
 """Failing traces that are listed with a diagnosis."""
+MAX_ASSESSED: Final = 20_000
+"""Records that are looked at for requests that score badly in a metric without a gate."""
 COMPARED: Final = 86_400.0
 """Seconds of records that two releases are compared on."""
 MAX_DROP: Final = 0.02
@@ -276,24 +282,26 @@ class QueryService:
         )
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
-        """The diagnosis of a gate, with a few failing traces.
+        """The diagnosis of a gate or of another alarm, with a few failing traces.
 
         Args:
-            pipeline: The gate's pipeline.
-            gate: The gate.
+            pipeline: Its pipeline.
+            gate: The gate, or the name of the alarm.
             since: How many seconds back to look; None for the default.
 
         Raises:
-            UnknownNameError: There is no such gate, or the pipeline has no record.
+            UnknownNameError: There is no such gate or alarm, or the pipeline has no record.
         """
         writer, pipeline = self._writer, self.pipeline_name(pipeline)
         with writer.lock:
             engine, now = writer.server_state.engine, writer.clock.now()
-            outcome = _outcome(engine.judge(engine.snapshot(now)), pipeline, gate)
-            states = [state for state in engine.alarms.states() if (state.pipeline, state.alert) == (pipeline, gate)]
-            firing = next((state.firing for state in states), None)
-            diagnosis = explain(engine.scorer.state, engine.scorer.table, outcome, now=now, since=since, firing=firing)
+            alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
+            diagnosis = _explained(engine, alarm, now, since)
+            gated = {entry.metric for entry in engine.policy(pipeline).gates if entry.kind == "threshold"}
+        outcome = alarm.outcome
         begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
+        if alarm.derived and outcome.gate.metric not in gated:  # the index holds what fails a gate
+            return {**plain(diagnosis), "traces": self._worst(outcome, begin, diagnosis.end)}
         query = FailureQuery(
             pipeline=pipeline,
             metric=outcome.gate.metric,
@@ -304,6 +312,40 @@ class QueryService:
             limit=TO_OPEN,
         )
         return {**plain(diagnosis), "traces": self.records(query)["records"]}
+
+    def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
+        """The first requests since a time that score badly in a metric without a gate.
+
+        Args:
+            outcome: That of the alarm on the metric, written as a gate.
+            begin: The start of the time range, seconds since the epoch.
+            end: Its end.
+        """
+        gate, found = outcome.gate, list[dict[str, Any]]()
+        scorer = self._writer.server_state.engine.scorer
+        if gate.kind != "threshold" or gate.metric not in scorer.table.metrics:
+            return found
+        sources = _sources(constants.LIVE if outcome.source == constants.MATCH else outcome.source)
+        for record in islice(self._records_since(gate.pipeline, begin), MAX_ASSESSED):
+            if not begin <= (record.ts or 0.0) < end or (sources and record.source not in sources):
+                continue
+            with self._writer.lock:
+                assessed = scorer.assess(record)
+            score = assessed.scores[gate.metric]
+            if isinstance(score, int) and not gate.holds(score / MICRO):
+                found.append(self._shown(record, {gate.metric: score / MICRO}, traits_of(assessed.facts)))
+            if len(found) == TO_OPEN:
+                break
+        return found
+
+    def _shown(self, record: Record, scores: Mapping[str, float], traits: Sequence[str]) -> dict[str, Any]:
+        """A request as it is listed."""
+        pipeline = record.pipeline or DEFAULT_PIPELINE
+        source, ts = record.source or constants.REPLAY, record.ts or 0.0
+        failure = Failure(
+            0, 0, ts, pipeline, source, scores, record.trace_id, record.build, record.index_hash, {TRAITS: traits}
+        )
+        return self._failure(failure)
 
     def trace(self, asked: str) -> list[RequestReport]:
         """The requests of a trace, with their content.
@@ -347,7 +389,7 @@ class QueryService:
         # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive(self._comparing, "comparison"):
-            for record in self._recent_records(pipeline):
+            for record in self._records_since(pipeline, self.now() - COMPARED):
                 releases.scorer.observe(record)
         scorer = releases.scorer
         both_releases = releases.release(baseline), releases.release(candidate)
@@ -368,8 +410,8 @@ class QueryService:
         finally:
             lock.release()
 
-    def _recent_records(self, pipeline: str) -> Iterator[Record]:
-        since = self._writer.clock.now() - COMPARED
+    def _records_since(self, pipeline: str, since: float) -> Iterator[Record]:
+        """The records of a pipeline that arrived since a time, seconds since the epoch."""
         with open_readonly(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
@@ -377,19 +419,29 @@ class QueryService:
                         yield entry
 
 
-def _outcome(outcomes: Sequence[Outcome], pipeline: str, gate: str) -> Outcome:
-    """The outcome of a gate.
+def _explained(engine: Engine, alarm: ExplainedAlarm, now: float, since: float | None) -> Why:
+    """The diagnosis of a gate or of another alarm.
 
-    Raises:
-        UnknownNameError: There is no such pipeline or gate.
+    Args:
+        engine: Has the counts.
+        alarm: What is explained.
+        now: Seconds since the epoch.
+        since: How many seconds back to look; None for the default.
     """
-    pipelines = sorted({outcome.gate.pipeline for outcome in outcomes})
-    if pipeline not in pipelines:
-        raise UnknownNameError("pipeline", pipeline, pipelines)
-    by_gate = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
-    if gate not in by_gate:
-        raise UnknownNameError("gate", gate, by_gate)
-    return by_gate[gate]
+    state, table = engine.scorer.state, engine.scorer.table
+    if alarm.is_drift:
+        moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
+        return explain_drift(state, table, alarm.outcome, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
+    return explain(
+        state,
+        table,
+        alarm.outcome,
+        now=now,
+        since=since,
+        firing=alarm.firing,
+        alarm=alarm.text,
+        derived=alarm.derived,
+    )
 
 
 def _sources(source: str | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ point, `traits` are what failing requests have in common, `suspects` splits the 
 slice and stratum and scores the parts and the stages as causes, and `explain` puts all of it together.
 """
 
-from ragmon.gates.diagnosis.explain import explain
+from ragmon.gates.diagnosis.explain import explain, explain_drift
 from ragmon.gates.diagnosis.model import (
     ChangePoint,
     GateState,
@@ -36,6 +36,7 @@ __all__ = [
     "Times",
     "Why",
     "explain",
+    "explain_drift",
     "load",
     "plain",
     "traits_of",

@@ -15,6 +15,8 @@ from ragmon.gates.diagnosis.reads import (
     OCTAVES,
     GateMetric,
     Measure,
+    Reads,
+    Requests,
     SameIndex,
     SideReader,
     WindowSelection,
@@ -179,6 +181,8 @@ def explain(
     now: float,
     since: float | None = None,
     firing: float | None = None,
+    alarm: str = "",
+    derived: bool = False,
 ) -> Why:
     """The diagnosis of a gate: when its metric became worse, what changed with it, and what failing requests share.
 
@@ -194,6 +198,8 @@ def explain(
         since: The start of the time range, in seconds before `now`; None for two hours before the alarm fired, or
             before `now`.
         firing: Since when its alarm fires, seconds since the epoch; None while it does not fire.
+        alarm: What its alarm has seen, in a sentence.
+        derived: The outcome is that of an alarm on a metric's own past, written as a gate.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     end = (int(now) // STEP + 1) * STEP
@@ -208,7 +214,7 @@ def explain(
     cells_before = {} if before is None else before.total.cells
     moved_traits = traits.compared(cells_before, after.total.cells, after.failing(measure))
     return Why(
-        gate=_standing(outcome, look),
+        gate=replace(_standing(outcome, look), alarm=alarm, derived=derived),
         firing=firing,
         now=now,
         begin=float(look.begin),
@@ -225,6 +231,68 @@ def explain(
         suspects=suspects,
         notes=tuple(_notes(whole_range, look, parts, suspects)),
     )
+
+
+def explain_drift(
+    state: State,
+    table: ScoreTable,
+    outcome: Outcome,
+    *,
+    now: float,
+    since: float | None,
+    firing: float | None,
+    alarm: str,
+) -> Why:
+    """The diagnosis of an alarm on a distribution: which requests there are since it moved, and which there were.
+
+    Args:
+        state: The counts.
+        table: The metrics.
+        outcome: The alarm, written as the outcome of a gate that has no value.
+        now: Seconds since the epoch.
+        since: The start of the block that differs, seconds since the epoch; None where none does.
+        firing: Since when it fires, seconds since the epoch; None while it does not fire.
+        alarm: What moved, in a sentence.
+    """
+    end, cut = (int(now) // STEP + 1) * STEP, now - BACK if since is None else since
+    begin = max(0, int(cut - BACK) // FOLDED * FOLDED)
+    look = WindowSelection(state, Reads(outcome.gate.pipeline, outcome.source, None, ""), begin, end)
+    measure, before, after = Requests(), SideReader(look, begin, cut), SideReader(look, cut, end)
+    parts = Splitter(look, measure, before, after).groups()
+    moved_traits = traits.compared(before.total.cells, after.total.cells, {})
+    return Why(
+        gate=replace(_standing(outcome, look), alarm=alarm, derived=True),
+        firing=firing,
+        now=now,
+        begin=float(begin),
+        end=float(end),
+        measure=measure.name,
+        change=ChangePoint(since, None, None, 1.0, 0.0, 0, "" if since is not None else "no block differs"),
+        before=before.side(measure, outcome, table),
+        after=after.side(measure, outcome, table),
+        mechanism="",
+        traits=moved_traits,
+        metrics=_metrics(look, table, measure, before, after),
+        stages=stages(before, after),
+        splits=splits(parts),
+        suspects=(),
+        notes=tuple(_shares(parts, before.total.count, after.total.count)),
+    )
+
+
+MIN_SHIFT: Final = 0.05
+"""The change of a part's share of the requests that is worth a note."""
+
+
+def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[str]:
+    """The parts whose share of the requests changed, the largest change first."""
+    if not (before and after):
+        return
+    single = [part for part in parts if " and " not in part.dimension]  # pairs repeat what their parts say
+    shares = [(part.records_before / before, part.records_after / after, part) for part in single]
+    for old, new, part in sorted(shares, key=lambda entry: -abs(entry[1] - entry[0])):
+        if abs(new - old) >= MIN_SHIFT:
+            yield f"{part.dimension} {part.name or '(none)'}: {old:.0%} -> {new:.0%} of the requests"
 
 
 def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:

@@ -180,6 +180,8 @@ class GateState:
         pipeline, name, metric, source, gold, slice: The gate, and the series it reads.
         kind, direction, threshold: The condition of the gate.
         verdict, reason, value, lower, upper, n: Its outcome.
+        alarm: What its alarm compares and what it has seen, in a sentence; "" where the gate says all.
+        derived: It is no gate: an alarm that compares a metric with its own past.
     """
 
     pipeline: str
@@ -197,6 +199,8 @@ class GateState:
     lower: float | None
     upper: float | None
     n: int
+    alarm: str = ""
+    derived: bool = False
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,17 @@ class SameIndex(Measure):
         return Stat(n, same, same * stats.MICRO)
 
 
+class Requests(Measure):
+    """Every request counts: what is followed is which requests there are."""
+
+    def __init__(self) -> None:
+        super().__init__(REQUESTS, at_least=True)
+
+    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+        """The measure in a row of a series."""
+        return Stat(row.count, row.count * stats.MICRO, row.count * stats.MICRO**2)
+
+
 class Reads(NamedTuple):
     """The series a gate reads.
 

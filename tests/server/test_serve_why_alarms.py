@@ -1,0 +1,115 @@
+"""`ragmon why` explains every alarm by the name under which pages, `/metrics` and alerts show it."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.server.test_serve_admin import still
+from tests.support.command_line import ragmon
+from tests.support.serving import accounted, asked, send_body, serving, whole
+from tests.support.waiting import wait_for
+
+CONFIG = """
+[pipelines.support]
+[capture]
+content = "full"
+[gold.handbook]
+path = "gold.jsonl"
+"""
+LEARNED, BROKEN = 90, 40
+"""Minutes in which all is well, and in which no gold document is retrieved."""
+
+
+def gold(folder):
+    item = {"answerable": True, "gold_claim_substr": ["right"], "gold_citations": ["d1"]}
+    items = ({"qid": f"g{n}", "question": f"g{n}?", **item} for n in range(30))
+    (folder / "gold.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in items))
+
+
+def minute(moved, number, **fields):
+    """The probes of a minute and as many users' requests."""
+    for k in range(30):
+        told = {"ts": moved.now + k, "claim": "that is right", "build": "b1", "index_hash": "i1", **fields}
+        yield asked(100 * number + k, **{**told, "source": "probe", "q": f"g{k}?"})
+        yield asked(100 * number + 50 + k, **{**told, "q": "why?" if fields else "why is it so and not otherwise?"})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A server that learned what is usual, and whose index was swapped for one that has nothing of gold."""
+    folder, (clock, moved) = tmp_path_factory.mktemp("alarms"), still()
+    gold(folder)
+    with serving(folder, CONFIG, clock=clock) as running:
+        for number in range(LEARNED + BROKEN):
+            bad = number >= LEARNED
+            broken = {"retrieved": ["d7", "d8"], "citations": ["d7"], "build": "b2", "index_hash": "i2"} if bad else {}
+            send_body(running, whole(minute(moved, number, **broken)))
+            moved.advance(60.0)
+        moved.advance(1.0)
+        accounted(running)
+        wait_for(running.status, lambda status: any(a["alert"] == "hit_rate:baseline" for a in status["alarms"]))
+        yield running
+
+
+def explained(running, name):
+    code, text = running.get(f"/api/why?{urlencode({'gate': f'support/{name}'})}")
+    assert code == 200, (name, text)
+    return json.loads(text)
+
+
+def test_a_metric_without_a_gate_is_explained_as_a_gate_is(world):
+    why = explained(world, "hit_rate:baseline")
+    assert why["gate"]["derived"] is True
+    assert re.fullmatch(
+        r"[\d.]+ % of \d+ since .* UTC, its own past asks for at least [\d.]+ %; by chance at most once in .*",
+        why["gate"]["alarm"],
+    )
+    assert why["change"]["began"] is not None
+    assert [suspect["name"] for suspect in why["suspects"]] == ["b2 with i2"]
+    assert len(why["traces"]) == 5
+    assert all(trace["scores"] == {"hit_rate": 0.0} and trace["build"] == "b2" for trace in why["traces"])
+
+
+def test_every_alarm_that_is_shown_is_explained_by_its_name(world):
+    shown = {
+        re.search(r'gate="([^"]+)"', name)[1] for name in world.metrics() if name.startswith("ragmon_gate_alarm{")
+    } | {alarm["alert"] for alarm in world.status()["alarms"]}
+    assert {"hit_rate:baseline", "hit_rate:look", "hit_rate:paired", "latency:look", "question_length:drift"} < shown
+    for name in sorted(shown):
+        assert explained(world, name)["gate"]["name"] == name
+
+
+def test_the_command_prints_the_alarm_its_proof_and_a_command_for_a_trace(world):
+    done = ragmon("why", "support/hit_rate:baseline", "--url", world.admin)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^alarm +support/hit_rate:baseline fires since \d\d:\d\d$", done.out, re.MULTILINE)
+    assert "its own past asks for at least" in done.out
+    command = re.search(r"^one of them +ragmon (show \S+ --url \S+)$", done.out, re.MULTILINE)[1]
+    shown = ragmon(*command.split())
+    assert shown.code == 0, shown.err
+    assert "none of the 2 retrieved documents is in gold (gold: d1)" in shown.out
+
+
+def test_a_silent_alarm_says_what_it_compares(world):
+    text = explained(world, "error_rate:look")["gate"]["alarm"]
+    assert re.match(r"compares error_rate with its own past", text), text
+    assert explained(world, "hit_rate:paired")["gate"]["derived"] is True
+
+
+def test_a_shift_of_a_distribution_says_what_moved_and_with_what(world):
+    """The questions became shorter with the new build."""
+    why = explained(world, "question_length:drift")
+    assert why["measure"] == "requests"
+    assert "the length of questions" in why["gate"]["alarm"]
+    out = ragmon("why", "support/question_length:drift", "--url", world.admin).out
+    assert "alarm       support/question_length:drift" in out
+    assert ragmon("why", "support/index_hash:drift", "--url", world.admin).code == 0
+
+
+def test_a_name_of_no_alarm_is_answered_with_the_nearest(world):
+    error, hint = ragmon("why", "support/hit_rate:basline", "--url", world.admin).error
+    assert (error, hint.startswith("did you mean hit_rate:baseline")) == ("unknown gate: 'hit_rate:basline'", True)
