@@ -6,6 +6,7 @@ Text from a trace or a gold file is escaped: questions and ids are untrusted.
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -116,11 +117,12 @@ def _about(report: Report) -> list[str]:
 def _gates(outcomes: Sequence[Outcome]) -> list[str]:
     if not outcomes:
         return []
+    kinds = _kinds(map(interval_kind, outcomes))
     rows = [
         (
             escape(f"{o.gate.pipeline}/{o.gate.name}"),
             value(o),
-            between(o),
+            between(o) + kinds.get(interval_kind(o), ""),
             f"{'≥' if o.gate.at_least else '≤'} {o.gate.threshold:g}",
             str(o.n),
             _MARKS[o.verdict],
@@ -128,7 +130,8 @@ def _gates(outcomes: Sequence[Outcome]) -> list[str]:
         )
         for o in outcomes
     ]
-    return ["## Gates\n", *_table(("gate", "value", "95 % interval", "threshold", "n", "verdict", "why"), rows)]
+    table = _table(("gate", "value", "95 % interval", "threshold", "n", "verdict", "why"), rows)
+    return ["## Gates\n", *table, *([f"{line}\n"] if (line := _legend(kinds)) else [])]
 
 
 def percent(value: float | None) -> str:
@@ -152,6 +155,35 @@ def between(outcome: Outcome) -> str:
 
 def _interval(bounds: tuple[float, float] | None) -> str:
     return "–" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f} %"
+
+
+WILSON: Final = "Wilson's, of these requests"
+STRATA: Final = "of all calls, weighted by strata"
+LIKE_THESE: Final = "of questions like these, with gold items as the observations"
+BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
+
+
+def interval_kind(outcome: Outcome) -> str:
+    """What the interval of a gate's value is about; "" where there is no interval."""
+    if outcome.lower is None:
+        return ""
+    if outcome.n_eff is None:
+        return BESIDE_EXACT
+    if outcome.estimand == constants.QUESTIONS_LIKE_THESE:
+        return LIKE_THESE
+    return STRATA if outcome.of == constants.ALL_CALLS else WILSON
+
+
+def _kinds(kinds: Iterable[str]) -> dict[str, str]:
+    """The mark of each kind of interval in a table: nothing for the most frequent one, then stars."""
+    present = Counter(kind for kind in kinds if kind).most_common()
+    return {kind: f" {'*' * place}" if place else "" for place, (kind, _) in enumerate(present)}
+
+
+def _legend(kinds: Mapping[str, str]) -> str:
+    """The kinds of the intervals in a table, each named once."""
+    named = "; ".join(f"{mark} {kind}".strip() for kind, mark in kinds.items())
+    return f"95 % intervals: {named}." if named else ""
 
 
 def why(outcome: Outcome) -> str:
@@ -192,11 +224,31 @@ def _metrics(report: Report) -> list[str]:
             shown = {name: stat for name, stat in series.metrics.items() if stat.n or stat.unassessed}
             if series.gold:  # metrics that need no gold are in the table of all requests
                 shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
-            rows = [_metric(series, name) for name in shown]
+            intervals = {name: _interval_of(series, name, report.outcomes) for name in shown}
+            kinds = _kinds(kind for _, kind in intervals.values())
+            rows = [_metric(series, name, *intervals[name], kinds) for name in shown]
             if rows:
                 lines += [f"## {escape(_title(series))}\n"]
                 lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
+                lines += [f"{legend}\n"] if (legend := _legend(kinds)) else []
     return lines
+
+
+_Interval = tuple[float, float] | None
+
+
+def _interval_of(series: SeriesStats, name: str, outcomes: Sequence[Outcome]) -> tuple[_Interval, str]:
+    """The interval of a metric and its kind: that of the gate on the same number where there is one."""
+    estimate = series.estimate(name)
+    if estimate.value is None:
+        return None, ""
+    for outcome in outcomes:
+        gate = outcome.gate
+        same = (gate.metric, gate.pipeline, outcome.source, gate.where, outcome.n, outcome.value)
+        own = (name, series.pipeline, series.source, series.slice, estimate.n, estimate.value)
+        if same == own and outcome.lower is not None and outcome.upper is not None:
+            return (outcome.lower, outcome.upper), interval_kind(outcome)
+    return (estimate.lower, estimate.upper), STRATA if name in series.estimates else WILSON
 
 
 def _title(series: SeriesStats) -> str:
@@ -207,11 +259,12 @@ def _title(series: SeriesStats) -> str:
     return ", ".join(about)
 
 
-def _metric(series: SeriesStats, name: str) -> tuple[str, ...]:
+def _metric(
+    series: SeriesStats, name: str, interval: _Interval, kind: str, kinds: Mapping[str, str]
+) -> tuple[str, ...]:
     stat, estimate = series.metrics[name], series.estimate(name)
     unassessed = ", ".join(f"{n} {escape(reason)}" for reason, n in sorted(stat.unassessed.items()))
-    interval = (estimate.lower, estimate.upper) if estimate.value is not None else None
-    return name, percent(estimate.value), _interval(interval), str(estimate.n), unassessed
+    return name, percent(estimate.value), _interval(interval) + kinds.get(kind, ""), str(estimate.n), unassessed
 
 
 def _latency(report: Report) -> list[str]:
@@ -281,7 +334,9 @@ _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "
 
 def text(report: Report) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
-    lines = [*text_table([_HEAD, *map(_row, report.outcomes)]), *_about_run(report)]
+    kinds = _kinds(map(interval_kind, report.outcomes))
+    rows = [_row(outcome, kinds) for outcome in report.outcomes]
+    lines = [*text_table([_HEAD, *rows]), *_about_run(report)]
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
 
 
@@ -293,7 +348,8 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
         width: The columns of the terminal.
         paint: Gives a verdict its colour.
     """
-    rows = [_HEAD, *map(_row, report.outcomes)]
+    kinds = _kinds(map(interval_kind, report.outcomes))
+    rows = [_HEAD, *(_row(outcome, kinds) for outcome in report.outcomes)]
     starts = text_table([row[:-1] for row in rows])
     indent = max(len(start) for start in starts) + GAP
     if width - indent < _NARROWEST:
@@ -312,8 +368,9 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
 
 
 def _about_run(report: Report) -> list[str]:
-    """The notes, what records lack so that gates cannot be judged, and the changes against a baseline."""
-    lines = [printable(f"note: {note}") for note in report.notes]
+    """The kinds of the intervals, the notes, what records lack so that gates cannot be judged, and the changes."""
+    legend = _legend(_kinds(map(interval_kind, report.outcomes)))
+    lines = [*([legend] if legend else []), *(printable(f"note: {note}") for note in report.notes)]
     lines += [
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
         for each in report.captured
@@ -325,11 +382,11 @@ def _about_run(report: Report) -> list[str]:
     return lines
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: Outcome, kinds: Mapping[str, str]) -> tuple[str, ...]:
     return (
         printable(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
         value(outcome),
-        between(outcome),
+        between(outcome) + kinds.get(interval_kind(outcome), ""),
         f"{'>=' if outcome.gate.at_least else '<='} {outcome.gate.threshold:g}",
         str(outcome.n),
         outcome.verdict,

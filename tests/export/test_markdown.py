@@ -148,7 +148,7 @@ def test_no_name_breaks_the_text_report(name):
     shown = text(hostile_report(name))
     lines = shown.splitlines()
     assert lines[-1].startswith("verdict: ")
-    assert len(lines) == 1 + 2 + 1 + 1
+    assert len(lines) == 1 + 2 + 1 + 1 + 1  # the head, the gates, the kind of the intervals, the note, the verdict
     assert "\x1b" not in shown
     shown.encode("utf-8")
 
@@ -159,6 +159,30 @@ def test_markdown_has_every_part(report):
     assert all(head in shown.split("\n") for head in heads)
     assert shown.count("| **REFUSAL_OK** |") == 85
     assert "… and" not in shown
+
+
+def test_one_number_has_one_interval_and_its_kind_is_named_once():
+    """Some questions were asked often, so that answers and gold items as observations give different intervals."""
+    times = [(n, n % 3 != 0) for n in range(20) for _ in range(1 + n)]
+    records = [make_record(f"a{n}", claim="an answer" if right else "no", citations=("d1",)) for n, right in times]
+    gold = make_gold(*((f"a{n}", True) for n in range(20)))
+    policy = Policy(tuple(Gate(name, name, 0.5, "at_least") for name in ("answer_precision", "citation_scope")))
+    shown = render(replay(records, gold, policy=policy))
+    tables = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
+    gates = {row[0].rpartition("/")[2]: (row[1], row[2].rstrip(" *"), row[4]) for row in tables if "default/" in row[0]}
+    metrics = {
+        (row[0].removeprefix("| "), row[1], row[3].strip(" |")): row[2].rstrip(" *") for row in tables if len(row) == 5
+    }
+    assert set(gates) == {"answer_precision", "citation_scope"}
+    for name, (value, interval, n) in gates.items():
+        assert interval != "–"
+        assert metrics[name, value, n] == interval, name
+    legends = [line for line in shown.splitlines() if line.startswith("95 % intervals: ")]
+    assert legends[0] == (
+        "95 % intervals: of questions like these, with gold items as the observations; "
+        "the verdict is on this gold set, where the value is exact."
+    )
+    assert all(line.count("questions like these") <= 1 and line.count("Wilson") <= 1 for line in legends)
 
 
 def test_long_question_tables_are_cut_and_say_so(report):
