@@ -20,7 +20,7 @@ from ragmon.alarms.plan import AlarmRule, duration
 from ragmon.core import constants
 
 _MINUTE: Final = 60.0
-_MOST_DECIMALS: Final = 4
+_MOST_DECIMALS: Final = 12
 
 
 class Stretch(msgspec.Struct, array_like=True):
