@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "label": ("ragmon.cli.label", "What people say of answers: in, and what to look at next: out."),
     "probe": ("ragmon.cli.probe", "Send gold questions through the live pipeline."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
-    "show": ("ragmon.cli.show", "One request: what was asked, retrieved and answered, and why it scores so."),
+    "show": ("ragmon.cli.show", "One request: question, context, answer, why it fails."),
     "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),
     "verify": ("ragmon.cli.verify", "Is every record accounted for?"),
     "why": ("ragmon.cli.why", "What broke: since when, what changed with it, traces to open."),

@@ -105,7 +105,7 @@ class ServerStatus(msgspec.Struct):
         refused: Requests it rejected, by reason.
         quarantined: Requests in quarantine.
         producers: Totals that producers report.
-        journal: The state of the journal.
+        journal: The state of the journal; None for a monitor in an application, which has none.
         builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
         captured: What was captured of each pipeline and source.
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
@@ -121,7 +121,7 @@ class ServerStatus(msgspec.Struct):
     refused: dict[str, int] = {}
     quarantined: list[QuarantinedItem] = []
     producers: ProducerStats = msgspec.field(default_factory=ProducerStats)
-    journal: JournalStatus = msgspec.field(default_factory=JournalStatus)
+    journal: JournalStatus | None = None
     builds: list[tuple[str, str, str]] = []
     captured: list[CaptureReport] = []
     unknown_conventions: dict[str, int] = {}
@@ -211,7 +211,7 @@ def status(url: str) -> ServerStatus:
 
     Raises:
         RagmonError: The address is invalid.
-        NoResponseError: No server responds there, or it is no `ragmon serve`.
+        NoResponseError: No monitor responds there.
     """
     return _read_status(url, ServerStatus)
 

@@ -1,8 +1,9 @@
-"""Options and functions that several commands share: scoring with progress, configuration and gold, writing results."""
+"""What several commands share: options, scoring with progress, configuration and gold, writing results, terminals."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import Label
+from ragmon.export.markdown import terminal_text, text
+from ragmon.export.report import Report
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
@@ -254,3 +257,31 @@ def write(text: str, output: str | None) -> None:
     except OSError as error:
         target = output or "standard output"
         raise RagmonError(f"{target}: cannot be written ({error.strerror})", hint="check space and rights") from error
+
+
+_COLOURS: Final = {"pass": "green", "fail": "red", "insufficient": "yellow"}
+
+no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
+
+
+def on_terminal(output: str | None) -> bool:
+    """Whether a result that goes to `output`, or to stdout, is seen on a terminal."""
+    return output is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+def gate_table(report: Report, output: str | None, *, no_color: bool) -> str:
+    """The gates as text: as wide as the terminal and in colour there, plain and unwrapped elsewhere.
+
+    Args:
+        report: The report.
+        output: The file it is written to; None is stdout.
+        no_color: The user wants no colour. NO_COLOR (https://no-color.org) and TERM=dumb say the same.
+    """
+    if not on_terminal(output):
+        return text(report)
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return terminal_text(report, shutil.get_terminal_size().columns, str if plain else _coloured)
+
+
+def _coloured(verdict: str) -> str:
+    return click.style(verdict, fg=_COLOURS.get(verdict))

@@ -16,9 +16,11 @@ from ragmon.cli.common import (
     config_option,
     duplicates_option,
     form_option,
+    gate_table,
     gold_option,
     jobs_option,
     labels_option,
+    no_color_option,
     output_option,
     score,
     settings_and_gold,
@@ -26,7 +28,6 @@ from ragmon.cli.common import (
     write,
 )
 from ragmon.cli.tables import table_options
-from ragmon.cli.terminal import gate_table, no_color_option
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line

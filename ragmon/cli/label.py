@@ -12,7 +12,7 @@ import click
 
 from ragmon.cli import Commands
 from ragmon.cli.client import post_json
-from ragmon.cli.common import config_option, label_spelling, output_option, write
+from ragmon.cli.common import config_option, label_spelling, on_terminal, output_option, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
@@ -129,6 +129,9 @@ def queue_command(
         write(template(sheet_rows, label_spelling(settings.labels)), output)
     else:
         write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in sheet_rows), output)
+    if candidates and on_terminal(output):
+        place = printable_line(" ".join(traces) or f"--state-dir {state_dir or settings.serve.state_dir}")
+        click.echo(f"one of them: ragmon show {printable_line(str(candidates[0].trace_id))} {place}", err=True)
     return 0
 
 

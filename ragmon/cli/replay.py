@@ -25,8 +25,11 @@ from ragmon.cli.common import (
     check_inputs,
     config_option,
     duplicates_option,
+    gate_table,
     jobs_option,
     labels_option,
+    no_color_option,
+    on_terminal,
     output_option,
     score,
     settings_and_gold,
@@ -34,7 +37,6 @@ from ragmon.cli.common import (
     write,
 )
 from ragmon.cli.tables import table_options
-from ragmon.cli.terminal import gate_table, no_color_option, on_terminal
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import url as parse_url

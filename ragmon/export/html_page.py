@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, printable_line
 from ragmon.core.series_names import label
 from ragmon.export.markdown import shares
 from ragmon.gates.captured import FieldShare
@@ -61,7 +61,7 @@ def page(status: Mapping[str, Any]) -> str:
         *(_acknowledged(entry, now) for entry in status["acknowledged"]),
         "<h2>Can it be trusted?</h2>",
         *(_finding("doubt", finding, now) for finding in status["doubts"]),
-        f"<p>{_escape(_trust(status))}</p>",
+        f"<p>{_line(_trust(status))}</p>",
         "<h2>Gates</h2>",
         _gates(status["gates"], now, linked=served),
         *_gold(status["gold"]),
@@ -79,7 +79,8 @@ def _more(*, served: bool) -> str:
     """What else can be asked; diagnoses and lists of requests need a server's journal."""
     paths = ("api/status", "api/records", "metrics") if served else ("api/status", "metrics")
     links = ", ".join(f'<a href="{path}">/{path}</a>' for path in paths)
-    return f"<code>ragmon why PIPELINE/GATE</code>, {links}" if served else links
+    commands = "<code>ragmon why PIPELINE/ALARM</code>, <code>ragmon show TRACE</code>"
+    return f"{commands}, {links}" if served else links
 
 
 def _title(status: Mapping[str, Any]) -> str:
@@ -93,8 +94,8 @@ def _title(status: Mapping[str, Any]) -> str:
 
 def _finding(kind: str, finding: Mapping[str, Any], now: float) -> str:
     since = "" if finding["since"] is None else f", since {_time(finding['since'])} ({_ago(finding['since'], now)})"
-    hint = f" <small>{_escape(finding['hint'])}</small>" if finding["hint"] else ""
-    return f'<p class="{kind}">{_escape(finding["what"])}{since}{hint}</p>'
+    hint = f" <small>{_line(finding['hint'])}</small>" if finding["hint"] else ""
+    return f'<p class="{kind}">{_line(finding["what"])}{since}{hint}</p>'
 
 
 def _acknowledged(entry: Mapping[str, Any], now: float) -> str:
@@ -102,7 +103,7 @@ def _acknowledged(entry: Mapping[str, Any], now: float) -> str:
     name = _escape(f"{entry['pipeline']}/{entry['alert']}")
     by = f" by {_escape(entry['by'])}" if entry["by"] else ""
     until = "until it fires anew" if entry["until"] is None else f"until it fired anew at {_time(entry['until'])}"
-    head = f"{name}: acknowledged{by} at {_time(entry['at'])}: {_escape(entry['reason'])}"
+    head = f"{name}: acknowledged{by} at {_time(entry['at'])}: {_line(entry['reason'])}"
     return f'<p class="ack">{head} <small>{_ago(entry["at"], now)}, {until}</small></p>'
 
 
@@ -114,12 +115,14 @@ def _trust(status: Mapping[str, Any]) -> str:
         f"last record scored {_ago(status['last_scored'], now)}",
         "every record is accounted for" if not residual else f"residual {residual}",
     ]
+    broken = status["config"]["broken"]
     if journal is None:
-        return f"{'; '.join(parts)}; this monitor runs in an application and keeps no journal."
+        kept = f"; {broken}" if broken else ""
+        return f"{'; '.join(parts)}; this monitor runs in an application and keeps no journal{kept}."
     size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
     parts += [
         f"journal of {size}, from {_time(journal['oldest'])}, last written {_ago(journal['newest'], now)}",
-        "the configuration on disk is in force" if not status["config"]["broken"] else "an older configuration holds",
+        f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
     ]
     return f"{'; '.join(parts)}."
 
@@ -216,6 +219,11 @@ def _text(value: object) -> Cell:
 
 def _escape(text: str) -> str:
     return escape(printable(text))
+
+
+def _line(text: str) -> str:
+    """A sentence; what stands in a cell is cut sooner."""
+    return escape(printable_line(text))
 
 
 def _time(seconds: float | None) -> str:

@@ -22,7 +22,7 @@ from ragmon.core.record import Label, Record, Sampling, encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.install import Installation
 from ragmon.testing import make_record
-from tests.support.command_line import ragmon
+from tests.support.command_line import on_terminal, ragmon
 from tests.support.serving import asked, configuration, post, send_body, serving, whole
 from tests.support.waiting import wait_for
 
@@ -108,6 +108,15 @@ class TestQueue:
         done = ragmon("label", "queue", path, "--format", "jsonl", *options)
         assert done.code == 0, done.err
         return [json.loads(line) for line in done.out.splitlines()]
+
+    def test_on_a_terminal_it_names_the_command_that_shows_one(self, tmp_path):
+        """The command can be typed as it stands."""
+        (tmp_path / "log.jsonl").write_bytes(b"".join(map(encode, [record(n) for n in range(3)])))
+        done = on_terminal("stdout", "label", "queue", tmp_path / "log.jsonl")
+        command = done.err.strip().removeprefix("one of them: ragmon ")
+        shown = ragmon(*command.split())
+        assert (shown.code, shown.err) == (0, ""), command
+        assert shown.out.startswith(f"trace     {command.split()[1]}  ")
 
     @pytest.mark.slow
     def test_answers_of_the_uniform_draw_come_first_in_an_order_of_chance(self, tmp_path):

@@ -8,6 +8,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
+from ragmon.cli.client import status as server_status
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.export.state import MonitorSnapshot
@@ -148,6 +150,14 @@ def test_the_command_that_needs_a_journal_passes_that_on(monitor):
     done = ragmon("why", "support/errors", "--url", f"http://{monitor.address}")
     assert done.code == 3
     assert done.err.startswith("error: an embedded monitor has no journal\nhint: `ragmon serve` keeps one")
+
+
+def test_the_commands_that_read_a_status_read_this_one(monitor):
+    """It has no journal, and its books are counted all the same."""
+    done = ragmon("verify", "--url", monitor.address)
+    assert done.code == 0, done.err
+    assert re.search(r"^score +\d+ +\d+ ", done.out, re.MULTILINE)
+    assert server_status(monitor.address).journal is None
 
 
 def test_metrics_are_compressed_and_in_the_format_that_was_asked_for(monitor):

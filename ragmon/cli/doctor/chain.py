@@ -309,6 +309,11 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
     except RagmonError as error:
         message = f"it cannot be seen what became of the trace: {error}"
         return None, Check("server", ok=False, finding=message, hint=f"--admin-url URL; {error.hint}")
+    if server_status.journal is None:
+        message = f"{parse_server_url(admin).authority} is the monitor in an application, which takes no records"
+        return None, Check(
+            "server", ok=False, finding=message, hint="--admin-url names the admin port of `ragmon serve`"
+        )
     if server_status.trouble:
         return None, Check(
             "server", ok=False, finding=f"it takes nothing: {server_status.trouble}", hint="its log says why"
@@ -371,7 +376,8 @@ def _outcome(
         wait: Seconds it was waited for.
     """
     if _scored(before, after, record):
-        yield Check("journal", ok=True, finding=f"it is in row {after.journal.row} or one before it")
+        row = 0 if after.journal is None else after.journal.row
+        yield Check("journal", ok=True, finding=f"it is in row {row} or one before it")
         yield Check("scored", ok=True, finding=f"as pipeline {DOCTOR_PIPELINE}, which no metric, gate or alarm reads")
         return
     if after.trouble:
