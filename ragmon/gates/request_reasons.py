@@ -144,8 +144,8 @@ def _retrieval(request: AssessedRequest, k: int | None) -> str:
     facts = request.facts
     found = _ranks(facts.relevant(k))
     number = facts.retrieved
-    looked_at = f"the first {k} of {number} retrieved documents" if k and k < number else f"the {number} retrieved"
-    looked_at += "" if k and k < number else " documents"
+    first = "first" if k == 1 else f"first {k}"
+    looked_at = f"the {first} of {number} retrieved documents" if k and k < number else f"the {_documents(number)}"
     if not number:
         return f"retrieval found nothing ({request.gold})"
     if not found:
@@ -157,6 +157,10 @@ def _retrieval(request: AssessedRequest, k: int | None) -> str:
     missing = sorted(item.ids - {retrieved[rank - 1] for rank in found})
     rest = f"; not among {looked_at}: {listed(missing)}" if missing else ""
     return f"{', '.join(places)}{rest}"
+
+
+def _documents(number: int) -> str:
+    return "one retrieved document" if number == 1 else f"{number} retrieved documents"
 
 
 def _precision(request: AssessedRequest, k: int | None) -> str:
@@ -267,7 +271,7 @@ def _refusal_like(request: AssessedRequest, _: int | None) -> str:
 
 
 def _empty(request: AssessedRequest, _: int | None) -> str:
-    return "retrieval found nothing" if request.facts.empty else f"{request.facts.retrieved} documents were retrieved"
+    return "retrieval found nothing" if request.facts.empty else f"there are {_documents(request.facts.retrieved)}"
 
 
 def _error(request: AssessedRequest, _: int | None) -> str:

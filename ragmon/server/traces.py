@@ -96,7 +96,8 @@ def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: 
         record: The request.
         scorer: Has the gold sets and the metrics; nothing is counted.
         settings: The configuration in force.
-        from_file: The record is from a trace file: what its text was captured with is not known here.
+        from_file: The record is from a trace file: it is judged as `ragmon gate` judges files, and what its text was
+            captured with is not known here.
     """
     pipeline = settings.of(record.pipeline or constants.DEFAULT_PIPELINE)
     capture = pipeline.capture
@@ -105,7 +106,7 @@ def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: 
         record,
         scorer.assess(record),
         scorer.table.metrics,
-        settings.policy(record.pipeline or constants.DEFAULT_PIPELINE, live=True).gates,
+        settings.policy(record.pipeline or constants.DEFAULT_PIPELINE, live=not from_file).gates,
         content="" if from_file else content,
         within_ms=pipeline.metrics.answered_within_ms,
         link=None if pipeline.links.trace is None else str(pipeline.links.trace),
