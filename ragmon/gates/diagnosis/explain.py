@@ -202,13 +202,12 @@ def explain(
         derived: The outcome is that of an alarm on a metric's own past, written as a gate.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
-    end = (int(now) // STEP + 1) * STEP
-    whole_range = WindowSelection(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
-    diagnosis = search(whole_range, outcome, table)
-    look, measure, change = diagnosis.selection, diagnosis.measure, diagnosis.change
-    cut = look.begin if change.began is None else change.began
-    before = None if change.began is None else SideReader(look, look.begin, cut)
-    after = SideReader(look, cut, look.end)
+    span = max(0, int(begin) // FOLDED * FOLDED), (int(now) // STEP + 1) * STEP
+    whole_range = WindowSelection(state, reads(outcome, state, table), *span)
+    found = search(whole_range, outcome, table)
+    look, measure, change = found.selection, found.measure, found.change
+    before = None if change.began is None else SideReader(look, look.begin, change.began)
+    after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()
     suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
