@@ -44,7 +44,8 @@ def one_of(name: str, values: Iterable[str], *, others: bool = False) -> str:
 
 Z95: Final = 1.96
 Z999: Final = 3.29
-"""Normal quantiles of 95 % and 99.9 % intervals."""
+Z9999: Final = 3.89
+"""Normal quantiles of 95 %, 99.9 % and 99.99 % intervals."""
 
 
 def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -> str:

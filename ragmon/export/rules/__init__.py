@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ragmon.config.settings import Settings
-from ragmon.export.rules import gate_alerts, monitor_alerts, recording, traffic_alerts
+from ragmon.export.rules import gate_alerts, monitor_alerts, recording, slow_burn, traffic_alerts
+from ragmon.export.rules.annotations import Writer
 from ragmon.export.rules.file import Rule, RuleGroup, render
-from ragmon.export.rules.gate_alerts import Writer
 from ragmon.export.rules.promtool import render_tests
 from ragmon.export.rules.scopes import rule_scopes
 from ragmon.export.rules.unit_tests import every_case
@@ -32,12 +32,19 @@ def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[Ru
                 *recording.recent_values(scopes),
             ],
         ),
-        RuleGroup("ragmon.burn", [*recording.failure_sums(scopes), *recording.failure_shares()], interval="1m"),
+        RuleGroup(
+            "ragmon.burn",
+            [*recording.failure_sums(scopes), *recording.failure_shares(), *slow_burn.recordings()],
+            interval="1m",
+        ),
         RuleGroup(
             "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(scopes)]
         ),
         RuleGroup("ragmon.compat", recording.compat_recordings(settings.windows)),
-        RuleGroup("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
+        RuleGroup(
+            "ragmon.alerts.gates",
+            [*gate_alerts.alarms(writer), slow_burn.ticket(writer), *gate_alerts.windows(writer)],
+        ),
         RuleGroup(
             "ragmon.alerts.traffic",
             [*traffic_alerts.traffic_alerts(scopes, writer), *traffic_alerts.coverage_alerts(scopes, writer)],

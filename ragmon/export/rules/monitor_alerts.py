@@ -8,8 +8,8 @@ from typing import Final
 from ragmon.core import constants, series_names
 from ragmon.export.promql import increase, one_of, selector
 from ragmon.export.rules import recording
+from ragmon.export.rules.annotations import PAGE, TICKET, Writer
 from ragmon.export.rules.file import Rule
-from ragmon.export.rules.gate_alerts import PAGE, TICKET, Writer
 from ragmon.export.rules.scopes import RuleScope, configured_names
 
 JOB: Final = "ragmon"

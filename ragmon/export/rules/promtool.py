@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ragmon.export.promql import selector
+from ragmon.core import series_names
+from ragmon.core.policy import Gate
+from ragmon.export.promql import exact, selector
+from ragmon.export.rules import recording
 from ragmon.export.rules.file import HEADER, RuleGroup, dump
 
 RULES: Final = "ragmon.rules.yml"
@@ -60,6 +63,18 @@ class Case:
 def scraped(name: str, target: Mapping[str, str] = TARGET, /, **labels: str) -> str:
     """A series with the labels it has after a scrape."""
     return selector(name, {**labels, **target})
+
+
+def scraped_as(series_selector: str, target: Mapping[str, str]) -> str:
+    """A series that a selector matches, with the labels of a target."""
+    name, _, matchers = series_selector.partition("{")
+    labels = matchers[:-1].replace('gold!=""', 'gold="any"')
+    return f"{name}{{{labels},{selector('', target)[1:-1]}}}"
+
+
+def served(gate: Gate, length: int) -> Mapping[str, str]:
+    """The threshold of a gate that ragmon serves: the rules are of the pipelines that have one."""
+    return {scraped(series_names.GATE_THRESHOLD, **recording.named(gate)): f"{exact(gate.threshold)}x{length}"}
 
 
 def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:

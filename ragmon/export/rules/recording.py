@@ -150,7 +150,7 @@ def _gold(gate: Gate) -> list[str]:
     return [] if metric.labelled else ['gold!=""' if metric.needs_gold else 'gold=""']
 
 
-WINDOWS: Final = ("30m", "1h", "6h", "3d")
+WINDOWS: Final = ("15m", "30m", "1h", "6h", "3d")
 """The windows of the recorded shares: those of slow burns, and the last hour."""
 LATELY: Final = "5m"
 """The window of values in a page: the gate's own window may still be full of requests from before the fault."""

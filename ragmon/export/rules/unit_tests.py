@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ragmon import stats
 from ragmon.alarms.baselines import INDEX_ALERT
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
-from ragmon.export.promql import Z999, equals, exact, selector
+from ragmon.export.promql import equals, exact
 from ragmon.export.rules import recording, traffic_alerts
-from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped
-from ragmon.export.rules.recording import burn_of
+from ragmon.export.rules.burn_cases import burn_cases
+from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped, scraped_as, served
 from ragmon.export.rules.scopes import RuleScope, configured_names, rule_scopes
 
 NEW: Final = "a pipeline of which no configuration knows"
 """The pipeline that rules by pattern are tested with."""
 _ALARM: Final = "0x4 1x10"
 _QUIET: Final = "0x15"
-_PER_MINUTE: Final = 60
-_MAX_RATE: Final = 1e7
 _ALERTS: Final = ("RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDrift")
 
 
@@ -51,7 +47,9 @@ def gate_cases(scopes: Sequence[RuleScope]) -> list[Case]:
         for direction in ("at_least", "at_most"):
             gate = next((gate for gate in gates if gate.kind == "threshold" and gate.direction == direction), None)
             if gate is not None:
-                burns = _burns(gate) if scope is scopes[0] else ()  # hours of evaluation: they take most of the time
+                burns = (
+                    burn_cases(gate) if scope is scopes[0] else ()
+                )  # hours of evaluation: they take most of the time
                 cases += [*burns, *_at_risk(gate), *_insufficient(gate)]
         cases += _distinct(gates)
     return cases
@@ -61,13 +59,8 @@ def _distinct(gates: Sequence[Gate]) -> Iterator[Case]:
     """A gate on indexes needs one sample only, because its samples are builds."""
     gate = next((gate for gate in gates if gate.kind == "distinct"), None)
     if gate is not None:
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150", **_served(gate, 150)}
+        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150", **served(gate, 150)}
         yield Case("RagmonGateInsufficient", f"{gate.name} has seen one build", series, "130m")
-
-
-def _served(gate: Gate, length: int) -> Mapping[str, str]:
-    """The threshold that ragmon serves: the rules are of the pipelines that have one."""
-    return {scraped(series_names.GATE_THRESHOLD, **recording.named(gate)): f"{exact(gate.threshold)}x{length}"}
 
 
 def _alarms(pipeline: str) -> Iterator[Case]:
@@ -95,63 +88,6 @@ def _alarms(pipeline: str) -> Iterator[Case]:
     expected = {**index, "alarm": "an_index", "severity": "page"}
     yield Case("RagmonIndexDrift", "a declared gate on indexes fires", {alarm: _ALARM, info: "1x15"}, "6m", [expected])
     yield Case("RagmonGateAlarm", "a declared gate on indexes is RagmonIndexDrift", {alarm: _ALARM, info: "1x15"}, "6m")
-
-
-def _burns(gate: Gate) -> Iterator[Case]:
-    """Failures beyond the page level for six hours, or beyond the threshold for three days: proven and ongoing."""
-    burn = burn_of(gate)
-    severe, moderate = (burn.page + 1) / 2, (burn.budget + burn.page) / 2
-    fires = {**recording.named(gate), "severity": "ticket"}
-    long, longest = ({**fires, "over": over} for over in ("6h", "3d"))
-    for failing, level, labels in ((severe, burn.page, [long, longest]), (moderate, burn.budget, [longest])):
-        rate = _enough(gate, failing, level)
-        if rate is not None:
-            name = f"{gate.name}, {failing:.4g} of its requests fail, all along"
-            yield Case("RagmonGateSlowBurn", name, _failing(gate, failing, rate, 60), "60m", labels)
-    within_budget = _failing(gate, burn.budget / 2, _PER_MINUTE, 60)
-    yield Case("RagmonGateSlowBurn", f"{gate.name} within its budget", within_budget, "60m")
-    few = (max(1, gate.min_samples - 5)) / 60
-    yield Case("RagmonGateSlowBurn", f"{gate.name}, all fail, but they are few", _failing(gate, 1.0, few, 60), "60m")
-    failed = _failing(gate, severe, _enough(gate, severe, burn.page) or _PER_MINUTE, 60)
-    ended = {
-        series: f"{values} {_end(values):g}x240" if values.startswith("0+") else f"{exact(gate.threshold)}x300"
-        for series, values in failed.items()
-    }
-    yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longest])
-
-
-def _enough(gate: Gate, failing: float, level: float) -> float | None:
-    """The requests per minute that prove, within an hour, a share of failures above a level; None: no rate does."""
-    rate = max(_PER_MINUTE, gate.min_samples / 30)
-    while rate < _MAX_RATE:
-        if stats.wilson(failing * rate * 50, rate * 50, Z999)[0] > level:
-            return rate
-        rate *= 4
-    return None
-
-
-def _end(values: str) -> float:
-    """The last value of `0+STEPxN`."""
-    step, count = re.fullmatch(r"0\+(\S+)x(\d+)", values).groups()  # type: ignore[union-attr]
-    return float(step) * int(count)
-
-
-def _failing(gate: Gate, share: float, per_minute: float, minutes: int) -> Mapping[str, str]:
-    """Counters of two replicas with half of the requests each."""
-    score = 1 - share if gate.at_least else share
-    series = dict(_served(gate, minutes))
-    which = [equals("pipeline", gate.pipeline)]
-    for target in (TARGET, OTHER):
-        series[_matching(recording.score(gate, which), target)] = f"0+{per_minute * score / 2:.6g}x{minutes}"
-        series[_matching(recording.scored(gate, which), target)] = f"0+{per_minute / 2:.6g}x{minutes}"
-    return series
-
-
-def _matching(series_selector: str, target: Mapping[str, str]) -> str:
-    """A series that the selector matches."""
-    name, _, matchers = series_selector.partition("{")
-    labels = matchers[:-1].replace('gold!=""', 'gold="any"')
-    return f"{name}{{{labels},{selector('', target)[1:-1]}}}"
 
 
 def _windowed(gate: Gate, value: float, lower: float, upper: float, n: int, length: int) -> Mapping[str, str]:
@@ -185,10 +121,10 @@ def _at_risk(gate: Gate) -> Iterator[Case]:
 def _insufficient(gate: Gate) -> Iterator[Case]:
     fires = [{**recording.named(gate), "severity": "info"}]
     for n, labels in ((gate.min_samples - 1, fires), (gate.min_samples, [])):
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{n}x150", **_served(gate, 150)}
+        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{n}x150", **served(gate, 150)}
         yield Case("RagmonGateInsufficient", f"{gate.name} has {n} requests", series, "130m", labels)
     few = f"{gate.min_samples - 1}x150"
-    early = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): few, **_served(gate, 150)}
+    early = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): few, **served(gate, 150)}
     yield Case("RagmonGateInsufficient", f"{gate.name} has had few for half an hour only", early, "30m")
 
 
@@ -407,7 +343,7 @@ def _gold(scopes: Sequence[RuleScope]) -> Iterator[Case]:
         return
     gate, pipeline = traffic_alerts.probed_gates(scope)[0], subject(scope)
     minutes = int(scope.span[:-1])
-    counter = _matching(recording.scored(gate, [equals("pipeline", pipeline)]), TARGET)
+    counter = scraped_as(recording.scored(gate, [equals("pipeline", pipeline)]), TARGET)
     gold = label(gate.gold or "")
     among = {"pipeline": label(pipeline), "gold": gold}
     length = 3 * minutes
