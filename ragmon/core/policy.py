@@ -127,6 +127,8 @@ class Outcome:
         audited: Audit members in the denominator; alarms read only these.
         applicable: Whether the pipeline has ever shown what the gate is about; else it is insufficient, and alerts
             nobody.
+        unknown: Requests beside the n whose score is unknown, for a reason that may depend on it; for a weighted value,
+            as many as have their share of all calls.
     """
 
     gate: Gate
@@ -145,6 +147,7 @@ class Outcome:
     of: str = ""
     audited: int = 0
     applicable: bool = True
+    unknown: float = 0
 
     @property
     def margin(self) -> float | None:

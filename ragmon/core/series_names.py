@@ -199,6 +199,12 @@ GATE_VALUE: Final = Family("ragmon_gate_value", "The value the gate judges", Ser
 GATE_LOWER: Final = Family("ragmon_gate_lower", "Lower 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
 GATE_UPPER: Final = Family("ragmon_gate_upper", "Upper 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
 GATE_SAMPLES: Final = Family("ragmon_gate_samples", "Requests behind the gate's value", SeriesScope.GATE, _GATE)
+GATE_UNKNOWN: Final = Family(
+    "ragmon_gate_unknown",
+    "Requests beside them whose score is unknown, for a reason that may depend on it",
+    SeriesScope.GATE,
+    _GATE,
+)
 GATE_STATUS: Final = Family(
     "ragmon_gate_status",
     "Verdict of the gate: 1 for the one it has, else 0",

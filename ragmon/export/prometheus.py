@@ -187,13 +187,14 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
     threshold, value = gauge(series_names.GATE_THRESHOLD), gauge(series_names.GATE_VALUE)
     lower, upper = gauge(series_names.GATE_LOWER), gauge(series_names.GATE_UPPER)
-    samples, status = gauge(series_names.GATE_SAMPLES), gauge(series_names.GATE_STATUS)
-    info = gauge(series_names.GATE_INFO)
+    samples, unknown = gauge(series_names.GATE_SAMPLES), gauge(series_names.GATE_UNKNOWN)
+    status, info = gauge(series_names.GATE_STATUS), gauge(series_names.GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
         threshold.add_metric(labels, gate.threshold)
         samples.add_metric(labels, outcome.n)
+        unknown.add_metric(labels, outcome.unknown)
         for family, number in ((value, outcome.value), (lower, outcome.lower), (upper, outcome.upper)):
             if number is not None:
                 family.add_metric(labels, number)
@@ -208,7 +209,7 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
             outcome.estimand,
         )
         info.add_metric((*labels, *details), 1)
-    yield from (threshold, value, lower, upper, samples, status, info)
+    yield from (threshold, value, lower, upper, samples, unknown, status, info)
 
 
 class Collector:

@@ -1,7 +1,7 @@
 """PromQL for rules and dashboards: matchers, selectors, bounds, and queries over several replicas.
 
-Ratios are never averaged. A value of a window is weighted with its number of requests, and its interval is computed
-from the squared distances to the bounds, which is exact for one replica. Counters are summed, then divided.
+Ratios are never averaged. A value of a window is weighted with its number of requests, and its interval follows from
+those of the replicas, exactly for one replica. Counters are summed, then divided.
 """
 
 from __future__ import annotations
@@ -133,32 +133,85 @@ class EstimateQuery(NamedTuple):
     samples: str
 
 
-def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> EstimateQuery:
+class ReplicaSeries(NamedTuple):
+    """The series of an estimate, or expressions of them, one for each replica.
+
+    Attributes:
+        value, lower, upper: The value and its bounds.
+        samples: The number of requests in the value.
+        unknown: The number of requests beside them whose score is unknown; "" where no series tells.
+    """
+
+    value: str
+    lower: str
+    upper: str
+    samples: str
+    unknown: str = ""
+
+
+def bounds_over_replicas(series: ReplicaSeries, by: str) -> tuple[str, str]:
+    """The bounds of a value over all replicas.
+
+    What is unknown adds up as counts do: the lower bound takes it as 0 and the upper bound as 1 (Manski, Am. Econ. Rev.
+    80, 1990), whatever the number of replicas. What is left of the distances to the replicas' own bounds is sampling
+    error: it is squared and added, as for strata (MOVER: Zou and Donner, Stat. Med. 27, 2008). For one replica the
+    bounds are its own.
+
+    Args:
+        series: The series, or expressions of them.
+        by: The labels to keep.
+
+    Returns:
+        Expressions of the lower and the upper bound.
+    """
+    value, lower, upper, samples, unknown = series
+    total = f"({samples} + ({unknown} or 0 * {samples}))" if unknown else samples
+    below = _worst_case(f"{samples} * {value}", f"{total} * {lower}", total, by)
+    above = _worst_case(f"{samples} * (1 - {value})", f"{total} * (1 - {upper})", total, by)
+    return below, f"1 - {above}"
+
+
+def _worst_case(scores: str, bound: str, total: str, by: str) -> str:
+    """A lower bound over replicas, from each one's sum of known scores and the sum at its own lower bound."""
+    # A weighted value is only near the mean of its scores, and may lie below its own bound by rounding.
+    least = f"({scores} > {bound} or {bound})"
+    return (
+        f"(\n"
+        f"  sum by ({by}) ({least})\n"
+        f"  - sqrt(sum by ({by}) (({least} - {bound}) ^ 2))\n"
+        f") / (sum by ({by}) ({total}) > 0)"
+    )
+
+
+def pooled(series: ReplicaSeries, by: str, *matchers: str) -> EstimateQuery:
     """A value over all replicas.
 
     Args:
-        series: The names of value, lower bound, upper bound and samples.
+        series: The names of the series.
         by: The labels to keep.
         matchers: Which series.
     """
-    value, lower, upper, samples = (at(name, *matchers) for name in series)
-    total = f"sum by ({by}) ({samples})"
-    mean = f"sum by ({by}) ({value} * {samples}) / {total}"
-
-    def distance(bound: str) -> str:
-        return f"sqrt(sum by ({by}) (({samples} * ({value} - {bound})) ^ 2)) / {total}"
-
-    return EstimateQuery(mean, f"{mean} - {distance(lower)}", f"{mean} + {distance(upper)}", total)
+    chosen = ReplicaSeries(*(at(name, *matchers) if name else "" for name in series))
+    total = f"sum by ({by}) ({chosen.samples})"
+    mean = f"sum by ({by}) ({chosen.value} * {chosen.samples}) / {total}"
+    return EstimateQuery(mean, *bounds_over_replicas(chosen, by), total)
 
 
-def windowed(metric: str) -> tuple[str, str, str, str]:
-    """The names of a metric's series over windows: value, bounds and samples."""
+def windowed(metric: str) -> ReplicaSeries:
+    """The names of a metric's series over windows."""
     name = f"{series_names.PREFIX}{metric}"
-    return name, f"{name}{series_names.LOWER}", f"{name}{series_names.UPPER}", f"{name}{series_names.SAMPLES}"
+    endings = (series_names.VALUE, series_names.LOWER, series_names.UPPER, series_names.SAMPLES)
+    return ReplicaSeries(*(f"{name}{ending}" for ending in endings))
 
 
-GATE: Final = (series_names.GATE_VALUE, series_names.GATE_LOWER, series_names.GATE_UPPER, series_names.GATE_SAMPLES)
-"""The names of a gate's series: value, bounds and samples."""
+GATE: Final = ReplicaSeries(
+    series_names.GATE_VALUE,
+    series_names.GATE_LOWER,
+    series_names.GATE_UPPER,
+    series_names.GATE_SAMPLES,
+    series_names.GATE_UNKNOWN,
+)
+"""The names of a gate's series."""
 
 
 def worst(name: str, by: str, *matchers: str) -> str:
@@ -187,10 +240,14 @@ def quantile(q: float, histogram: str, by: str, *matchers: str) -> str:
 
 
 def status(*matchers: str) -> str:
-    """A gate's verdict over replicas: 2 if one fails, else 0 if one passes, else 1."""
+    """A gate's verdict over replicas: 2 if one fails, else 0 if one passes, else 1.
+
+    A gate that does not apply to its pipeline has no verdict: all of its statuses are 0.
+    """
     failed = worst(series_names.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "fail"))
-    unknown = at(series_names.GATE_STATUS, *matchers, equals("status", "insufficient"))
-    return f"2 * {failed} > 0 or min by (pipeline, gate) ({unknown})"
+    passed = worst(series_names.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "pass"))
+    unknown = worst(series_names.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "insufficient"))
+    return f"2 * {failed} > 0 or 0 * ({passed} > 0) or {unknown} > 0"
 
 
 def of_gate(expression: str) -> str:

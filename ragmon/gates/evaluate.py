@@ -108,6 +108,14 @@ class Evidence:
         """Scored requests in the denominator."""
         return self.stat.n if self.weighted is None else self.weighted.n
 
+    @property
+    def unknown(self) -> float:
+        """Requests beside them whose score is unknown; of a weighted estimate, as many as have their share of calls."""
+        if self.weighted is None or self.weighted.value is None:
+            return self.stat.unknown
+        known = (1 - self.weighted.unobserved) * (1 - self.weighted.unknown)
+        return self.n * (1 - known) / known
+
     def outcome(
         self,
         verdict: Verdict,
@@ -135,6 +143,7 @@ class Evidence:
             n_eff=n_eff,
             of=self.series.of if self.series is not None else "",
             audited=self.stat.n,
+            unknown=self.unknown,
         )
 
 

@@ -123,6 +123,7 @@ class Estimate:
             of the denominator.
         population: Estimated calls in the denominator over the observed strata.
         missing: The names of the strata without a score, sorted.
+        unknown: Share of the weight of the observed strata whose scores are unknown.
     """
 
     value: float | None
@@ -133,6 +134,7 @@ class Estimate:
     unobserved: float
     population: float
     missing: tuple[str, ...]
+    unknown: float = 0.0
 
 
 def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
@@ -201,7 +203,8 @@ def _or_unknown(strata: Sequence[Stratum], z: float) -> Estimate:
             (s.with_unknown_as(1.0) for s in strata),
         )
     )
-    return replace(known, lower=min(known.lower, at_worst.lower), upper=max(known.upper, at_best.upper))
+    lower, upper = min(known.lower, at_worst.lower), max(known.upper, at_best.upper)
+    return replace(known, lower=lower, upper=upper, unknown=(at_best.value or 0.0) - (at_worst.value or 0.0))
 
 
 def _empty_shares(strata: Iterable[Stratum], population: float, z: float) -> float:

@@ -11,6 +11,7 @@ from typing import Final
 
 from ragmon.alarms.baselines import INDEX_ALERT
 from ragmon.core import constants, series_names
+from ragmon.export.promql import selector
 from ragmon.export.rules import recording
 from ragmon.export.rules.annotations import (
     BASELINE,
@@ -125,7 +126,12 @@ def _at_risk(writer: Writer) -> Rule:
 
 
 def _insufficient(writer: Writer) -> Rule:
-    expr = f"{recording.SAMPLES} < on (pipeline, gate) {recording.MIN_SAMPLES}"
+    """Alert on gates with too few requests, but not on those that do not apply: these have none of the statuses."""
+    undecided = selector(series_names.GATE_STATUS, {"status": "insufficient"})
+    expr = (
+        f"{recording.SAMPLES} < on (pipeline, gate) {recording.MIN_SAMPLES}\n"
+        f"and on (pipeline, gate) max by (pipeline, gate) ({undecided}) == 1"
+    )
     summary = f"{GATE_NAME} cannot be judged: {{{{ $value }}}} requests in its window"
     description = (
         "A gate without enough requests neither passes nor fails. More probes, a higher sampling rate, or a longer "

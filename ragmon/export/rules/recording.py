@@ -19,7 +19,18 @@ from ragmon.core import constants, series_names
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
-from ragmon.export.promql import Z95, Z999, equals, exact, increase, one_of, selector, wilson
+from ragmon.export.promql import (
+    GATE,
+    Z95,
+    Z999,
+    bounds_over_replicas,
+    equals,
+    exact,
+    increase,
+    one_of,
+    selector,
+    wilson,
+)
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.scopes import RuleScope, configured_names
 from ragmon.metrics.base import parse
@@ -215,12 +226,9 @@ def _constant(pipelines: str, number: float) -> str:
 
 
 def over_replicas() -> list[Rule]:
-    """Each gate's value, bounds and samples over all replicas.
-
-    Values are weighted with their samples. Squared distances to the bounds are added, as for strata (MOVER: Zou and
-    Donner 2008); for one replica the bounds are its own.
-    """
+    """Each gate's value, bounds and samples over all replicas; bounds as `promql.bounds_over_replicas` has them."""
     weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
+    lower, upper = bounds_over_replicas(GATE, "pipeline, gate")
     return [
         Rule(SAMPLES, weight),
         Rule(
@@ -231,14 +239,9 @@ def over_replicas() -> list[Rule]:
             f")\n"
             f"or max by (pipeline, gate) ({series_names.GATE_VALUE})",
         ),
-        Rule(VALUE_LOWER, _mover_bound("-", f"{series_names.GATE_VALUE} - {series_names.GATE_LOWER}")),
-        Rule(VALUE_UPPER, _mover_bound("+", f"{series_names.GATE_UPPER} - {series_names.GATE_VALUE}")),
+        Rule(VALUE_LOWER, lower),
+        Rule(VALUE_UPPER, upper),
     ]
-
-
-def _mover_bound(sign: str, distance: str) -> str:
-    squares = f"sum by (pipeline, gate) (({series_names.GATE_SAMPLES} * ({distance})) ^ 2)"
-    return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
 
 
 def failure_sums(scopes: Sequence[RuleScope]) -> list[Rule]:

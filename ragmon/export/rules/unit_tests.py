@@ -9,7 +9,7 @@ from typing import Final
 from ragmon.alarms.baselines import INDEX_ALERT
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
-from ragmon.core.policy import Gate
+from ragmon.core.policy import ORDER, Gate
 from ragmon.core.series_names import label
 from ragmon.export.promql import equals, exact
 from ragmon.export.rules import recording, traffic_alerts
@@ -59,8 +59,9 @@ def _distinct(gates: Sequence[Gate]) -> Iterator[Case]:
     """A gate on indexes needs one sample only, because its samples are builds."""
     gate = next((gate for gate in gates if gate.kind == "distinct"), None)
     if gate is not None:
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150", **served(gate, 150)}
-        yield Case("RagmonGateInsufficient", f"{gate.name} has seen one build", series, "130m")
+        yield Case(
+            "RagmonGateInsufficient", f"{gate.name} has seen one build", _judged(gate, 1, "insufficient"), "130m"
+        )
 
 
 def _alarms(pipeline: str) -> Iterator[Case]:
@@ -120,12 +121,24 @@ def _at_risk(gate: Gate) -> Iterator[Case]:
 
 def _insufficient(gate: Gate) -> Iterator[Case]:
     fires = [{**recording.named(gate), "severity": "info"}]
-    for n, labels in ((gate.min_samples - 1, fires), (gate.min_samples, [])):
-        series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"{n}x150", **served(gate, 150)}
+    few = gate.min_samples - 1
+    for n, labels in ((few, fires), (gate.min_samples, [])):
+        series = _judged(gate, n, "insufficient")
         yield Case("RagmonGateInsufficient", f"{gate.name} has {n} requests", series, "130m", labels)
-    few = f"{gate.min_samples - 1}x150"
-    early = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): few, **served(gate, 150)}
+    early = _judged(gate, few, "insufficient")
     yield Case("RagmonGateInsufficient", f"{gate.name} has had few for half an hour only", early, "30m")
+    for verdict, name in (("", "does not apply to its pipeline"), ("pass", "is judged by its point estimate")):
+        yield Case("RagmonGateInsufficient", f"{gate.name} {name}", _judged(gate, few, verdict), "130m")
+
+
+def _judged(gate: Gate, n: int, verdict: str) -> Mapping[str, str]:
+    """So many samples of a gate, and its statuses; a gate without a verdict does not apply."""
+    names = recording.named(gate)
+    statuses = {
+        scraped(series_names.GATE_STATUS, **names, status=status): f"{int(status == verdict)}x150"
+        for status in sorted(ORDER)
+    }
+    return {scraped(series_names.GATE_SAMPLES, **names): f"{n}x150", **statuses, **served(gate, 150)}
 
 
 _UP: Final = {scraped("up"): "1x600"}
