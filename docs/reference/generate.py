@@ -3,6 +3,7 @@
 * configuration.md: every key of ragmon.toml with its type, its default and what it does, from the pydantic models
 * cli.md: the help of every command, from click
 * ../decisions/README.md: an index of the decision records
+* ../../ragmon/export/runbook.html: the runbook as HTML, which every admin port serves
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
+from markdown_it import MarkdownIt
 from pydantic.fields import FieldInfo
 
 from ragmon.cli import main
@@ -91,10 +94,27 @@ def decisions() -> str:
     )
 
 
+def runbook() -> str:
+    """The runbook as HTML, a list of its alerts first. Links to files of the repository lead nowhere from a server."""
+    parser = MarkdownIt("commonmark", {"xhtmlOut": True, "html": False}).enable("table")
+    tokens = parser.parse((DOCS / "runbook.md").read_text(encoding="utf-8"))
+    alerts = []
+    for opening, heading in pairwise(tokens):
+        if opening.type == "heading_open" and opening.tag == "h2":
+            opening.attrSet("id", heading.content.lower())
+            alerts.append(heading.content)
+        if heading.type == "inline":
+            heading.children = [part for part in heading.children or () if not part.type.startswith("link_")]
+    items = "".join(f'<li><a href="#{alert.lower()}">{alert}</a></li>\n' for alert in alerts)
+    before, first, after = parser.renderer.render(tokens, parser.options, {}).partition("<h2 ")
+    return f"{before}<ul>\n{items}</ul>\n{first}{after}"
+
+
 PAGES: Final = {
     "reference/configuration.md": configuration,
     "reference/cli.md": command_line,
     "decisions/README.md": decisions,
+    "../ragmon/export/runbook.html": runbook,
 }
 
 

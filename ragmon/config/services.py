@@ -214,11 +214,13 @@ class LinksTable(Table):
 
     Attributes:
         trace: The address of a trace; `{trace_id}` is replaced.
-        runbook: The address of the runbook; `{alert}` is replaced by the alert's name in lower case.
+        status: The address at which people open the status page; alerts link to the runbook there.
+        runbook: The address of a runbook of your own; `{alert}` is replaced by the alert's name in lower case.
         dashboard: The address of the Grafana with the dashboards.
     """
 
     trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
+    status: Url | None = None
     runbook: Url | None = None
     dashboard: Url | None = None
 

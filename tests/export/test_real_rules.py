@@ -136,7 +136,7 @@ def judged(monitor, gate):
 
 @pytest.mark.parametrize("gate", ["answer_precision", "shipped_cited"])
 def test_bounds_over_two_replicas_are_those_of_one_monitor_that_got_all_records(server, settings, seen, gate):
-    """Some records lack the ids of documents: what is unknown of them stays unknown, however many replicas there are."""
+    """Some records lack the ids of documents: they stay unknown, however many replicas share them."""
     found, replicas = server
     with Monitor(settings) as single:
         for record in seen:
@@ -148,7 +148,9 @@ def test_bounds_over_two_replicas_are_those_of_one_monitor_that_got_all_records(
         together = found.value(f'pipeline_gate:ragmon_gate_value:{edge}{{gate="{gate}"}}')
         assert together == pytest.approx(getattr(whole, edge), abs=0.01)
         own = [part.n / whole.n * (getattr(part, edge) - part.value) for part in parts]
-        assert abs(together - whole.value) > 1.1 * sum(distance**2 for distance in own) ** 0.5, "it is no sampling error"
+        assert abs(together - whole.value) > 1.1 * sum(distance**2 for distance in own) ** 0.5, (
+            "it is no sampling error"
+        )
 
 
 def test_bounds_over_one_replica_are_its_own(server):

@@ -93,7 +93,7 @@ def test_an_orchestrator_is_told_that_it_lives(monitor, path):
     assert (code, body) == (200, b"ok\n")
 
 
-PATHS = ("/", "/metrics", "/healthz", "/readyz", "/api/status")
+PATHS = ("/", "/runbook", "/metrics", "/healthz", "/readyz", "/api/status")
 
 
 @pytest.mark.parametrize("path", PATHS)

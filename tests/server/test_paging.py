@@ -13,6 +13,7 @@ import shutil
 import signal
 import threading
 import time
+import urllib.request
 from contextlib import ExitStack
 from importlib import resources
 
@@ -25,7 +26,7 @@ from tests.support.alertmanagers import alertmanager_in, listening
 from tests.support.deployed import document
 from tests.support.servers import prometheus
 from tests.support.serving import PORTS
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT, wait_for
 
 PAGE = r"harbour/answer_precision fires: ([\d.]+)% in 5m \(95 % interval [\d.]+% to [\d.]+%, n = \d+\), threshold 80%"
 QUIET = 45.0
@@ -114,7 +115,9 @@ def test_a_fault_pages_with_the_reason_and_resolves_and_a_quiet_time_as_long_tel
     assert float(told_of[1]) < 80, "what people read is what the alarm has seen"
     assert re.search(r"New within the hour: demo-1 on index \w+", said["description"]), said
     assert "`ragmon why harbour/answer_precision`" in said["description"]
-    assert said["runbook_url"] == "docs/runbook.md#ragmongatealarm"
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/runbook#ragmongatealarm", said["runbook_url"])
+    with urllib.request.urlopen(said["runbook_url"], timeout=TIMEOUT) as runbook:
+        assert '<h2 id="ragmongatealarm">' in runbook.read().decode()
     assert said["dashboard_url"] == "https://grafana.example/d/ragmon-overview?var-pipeline=harbour"
     assert ("firing", "RagmonIndexDrift", "index_hash") in during
 

@@ -287,7 +287,16 @@ def test_the_port_only_reads(filled, method, path):
     assert json.loads(body)["hint"] == "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
 
 
-ROUTES = ("/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/records", "/api/why?gate=support/errors")
+ROUTES = (
+    "/",
+    "/runbook",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/api/status",
+    "/api/records",
+    "/api/why?gate=support/errors",
+)
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -90,6 +90,7 @@ def prometheus(binary, folder, addresses, rules=(), alertmanagers=()):
     path.write_text(json.dumps(config))  # JSON is YAML
     arguments = [f"--config.file={path}", f"--storage.tsdb.path={folder / 'data'}", "--web.listen-address=127.0.0.1:0"]
     arguments.append("--enable-feature=exemplar-storage")
+    arguments.append("--rules.alert.resend-delay=1s")  # what fires before Alertmanager was found is told again soon
     with (folder / "prometheus.log").open("w+") as log:
         process = subprocess.Popen([binary, *arguments], stderr=log)
         try:

@@ -11,14 +11,24 @@ from typing import Final
 
 from ragmon.config.services import LinksTable
 from ragmon.core import series_names
+from ragmon.export import runbook
 from ragmon.export.rules import recording
 
 PAGE: Final = "page"
 TICKET: Final = "ticket"
 INFO: Final = "info"
 """How urgent an alert is: at once, this week, for information only."""
-RUNBOOK: Final = "docs/runbook.md#{alert}"
-"""The runbook by default: in ragmon's own repository."""
+JOB: Final = "ragmon"
+"""The name of the scrape job."""
+UP: Final = f'up{{job="{JOB}"}} == 1'
+_FILE: Final = "docs/runbook.md#{alert}"
+"""The runbook where no ragmon is up that could show it: in the repository."""
+_AT_INSTANCE: Final = (
+    f"{{{{ with query `{UP}` | sortByLabel `instance` }}}}"
+    f"{runbook.address('http://{{ . | first | label `instance` }}', '{alert}')}"
+    f"{{{{ else }}}}{_FILE}{{{{ end }}}}"
+)
+"""A template for the runbook at a ragmon that Prometheus reaches, whatever labels the alert has."""
 DASHBOARD: Final = "ragmon-overview"
 OF_GATE: Final = "{pipeline=%q,gate=%q}"
 GATE_LABELS: Final = "$labels.pipeline $labels.gate"
@@ -47,11 +57,17 @@ class Writer:
             gated: Whether the alert has labels of a pipeline and a gate.
         """
         annotations = {"summary": summary, "description": description}
-        annotations["runbook_url"] = str(self.links.runbook or RUNBOOK).replace("{alert}", alert.lower())
+        annotations["runbook_url"] = self._runbook().replace("{alert}", alert.lower())
         if self.links.dashboard is not None:
             variables = "?var-pipeline={{ $labels.pipeline | urlquery }}" if gated else ""
             annotations["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{variables}"
         return annotations
+
+    def _runbook(self) -> str:
+        """The address of the runbook, with `{alert}` for the alert's name in lower case."""
+        if self.links.runbook is not None:
+            return str(self.links.runbook)
+        return _AT_INSTANCE if self.links.status is None else runbook.address(str(self.links.status), "{alert}")
 
 
 def first_result(query: str, labels: str, shown: str, otherwise: str, *, within: str = "{}") -> str:

@@ -8,15 +8,12 @@ from typing import Final
 from ragmon.core import constants, series_names
 from ragmon.export.promql import increase, one_of, selector
 from ragmon.export.rules import recording
-from ragmon.export.rules.annotations import PAGE, TICKET, Writer
+from ragmon.export.rules.annotations import JOB, PAGE, TICKET, UP, Writer
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.scopes import RuleScope, configured_names
 
-JOB: Final = "ragmon"
-"""The name of the scrape job."""
 LOST: Final = 0.01
 """Share of lost records above which a ticket is due."""
-_UP: Final = f'up{{job="{JOB}"}} == 1'
 _BY_STAGE: Final = "sum by (stage) (increase({}[15m]))"
 
 
@@ -47,7 +44,7 @@ def _down(writer: Writer) -> Rule:
         "Prometheus has not reached ragmon for five minutes",
         "No gate is judged and no alarm can fire until it is back. Producers keep what they can and count the rest.",
     )
-    return Rule("RagmonDown", f"absent({_UP})", {"severity": PAGE}, texts, pending="5m", alert=True)
+    return Rule("RagmonDown", f"absent({UP})", {"severity": PAGE}, texts, pending="5m", alert=True)
 
 
 def _replica(writer: Writer) -> Rule:
@@ -72,7 +69,7 @@ def _no_data(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
     where = selector(f"{series_names.LATENCY}_count", {"source": constants.LIVE}, which)
     seen = increase(where, "1h", "pipeline")
     expected = f"\n  or 0 * {recording.PIPELINES}{{{one_of('pipeline', names)}}}" if names else ""
-    expr = f"(\n  {seen}{expected}\n) == 0\nand on () count({_UP})"
+    expr = f"(\n  {seen}{expected}\n) == 0\nand on () count({UP})"
     texts = writer.of(
         "RagmonNoData",
         "{{ $labels.pipeline }}: no request of a user for an hour",
@@ -167,7 +164,7 @@ def _rules(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or (({due}) unless on (pipeline, gate) {served}) and on () count({_UP})"
+        f"or (({due}) unless on (pipeline, gate) {served}) and on () count({UP})"
     )
     texts = writer.of(
         "RagmonRulesStale",

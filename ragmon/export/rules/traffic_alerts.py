@@ -10,9 +10,8 @@ from ragmon.core import constants, series_names
 from ragmon.core.policy import MIN_SAMPLES, Gate
 from ragmon.core.series_names import label
 from ragmon.export.promql import Z999, exact, increase, one_of, selector, wilson
-from ragmon.export.rules.annotations import BUILDS, TICKET, Writer
+from ragmon.export.rules.annotations import BUILDS, JOB, TICKET, Writer
 from ragmon.export.rules.file import Rule
-from ragmon.export.rules.monitor_alerts import JOB
 from ragmon.export.rules.recording import PIPELINES, scored, scored_by
 from ragmon.export.rules.scopes import RuleScope
 

@@ -31,6 +31,7 @@ from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, 
 from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
+from ragmon.export import runbook
 from ragmon.export.html_page import STYLE_HASH, page
 from ragmon.export.prometheus import Exposition
 from ragmon.export.state import MonitorSnapshot
@@ -53,7 +54,7 @@ METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"
 _RETRY: Final = {"Retry-After": "5"}
 _CONTENT_POLICY: Final = (
-    f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 _THREADS: Final = 4
@@ -148,13 +149,14 @@ def admin_app(
     queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
-        "/": lambda _: HTMLResponse(page(view.status()), headers={"Content-Security-Policy": _CONTENT_POLICY}),
+        "/": lambda _: _html(page(view.status()), STYLE_HASH),
         "/metrics": partial(_metrics, exposition),
         "/api/status": lambda _: JsonResponse(view.status()),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
+    endpoints[runbook.PATH] = _in_thread(lambda _: _html(runbook.page(), runbook.STYLE_HASH), pool, nullcontext())
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
@@ -290,6 +292,11 @@ def _is_loopback(address: str) -> bool:
         return False
     mapped = getattr(ip, "ipv4_mapped", None)
     return bool((mapped or ip).is_loopback)
+
+
+def _html(text: str, style_hash: str) -> Response:
+    """A page that may use its own style sheet and nothing else."""
+    return HTMLResponse(text, headers={"Content-Security-Policy": _CONTENT_POLICY.format(style_hash)})
 
 
 def _metrics(exposition: Exposition, request: Request) -> Response:
