@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragmon.config.settings import Settings
-from ragmon.export.rules import gate_alerts, monitor_alerts, recording, slow_burn, traffic_alerts
+from ragmon.export.rules import capture_alerts, gate_alerts, monitor_alerts, recording, slow_burn, traffic_alerts
 from ragmon.export.rules.annotations import Writer
 from ragmon.export.rules.file import Rule, RuleGroup, render
 from ragmon.export.rules.promtool import render_tests
@@ -29,6 +29,7 @@ def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[Ru
                 *recording.pipeline_recordings(scopes),
                 *recording.threshold_recordings(scopes),
                 *recording.over_replicas(),
+                *capture_alerts.recordings(),
                 *recording.recent_values(scopes),
             ],
         ),
@@ -47,7 +48,11 @@ def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[Ru
         ),
         RuleGroup(
             "ragmon.alerts.traffic",
-            [*traffic_alerts.traffic_alerts(scopes, writer), *traffic_alerts.coverage_alerts(scopes, writer)],
+            [
+                *traffic_alerts.traffic_alerts(scopes, writer),
+                *traffic_alerts.coverage_alerts(scopes, writer),
+                *capture_alerts.alerts(scopes, writer),
+            ],
         ),
         RuleGroup("ragmon.alerts.monitor", monitor_alerts.alerts(scopes, writer)),
     ]

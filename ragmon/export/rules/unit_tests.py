@@ -12,7 +12,7 @@ from ragmon.core import constants, series_names
 from ragmon.core.policy import ORDER, Gate
 from ragmon.core.series_names import label
 from ragmon.export.promql import equals, exact
-from ragmon.export.rules import recording, traffic_alerts
+from ragmon.export.rules import capture_alerts, recording, traffic_alerts
 from ragmon.export.rules.burn_cases import burn_cases
 from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped, scraped_as, served
 from ragmon.export.rules.scopes import RuleScope, configured_names, rule_scopes
@@ -274,7 +274,7 @@ def _rules(scopes: Sequence[RuleScope]) -> Iterator[Case]:
 
 def traffic_cases(scopes: Sequence[RuleScope]) -> list[Case]:
     """Cases for a pipeline of each tested scope; all others have the same alerts."""
-    cases = [*_unassessed(scopes), *_gold(scopes)]
+    cases = [*_unassessed(scopes), *_captured(scopes), *_gold(scopes)]
     for scope in _tested(scopes):
         pipeline, bound = subject(scope), scope.settings.metrics.answered_within
         cases += [*_errors(pipeline), *_empty(pipeline)]
@@ -331,15 +331,59 @@ def _unassessed(scopes: Sequence[RuleScope]) -> Iterator[Case]:
     scored = scraped_scored(gate.metric)
     fires = [{"metric": gate.metric, "severity": "ticket"}]
     for reason, share, labels in (
-        (constants.NO_TEXT, 0.2, fires),
-        (constants.NO_TEXT, 0.01, []),
+        (constants.GOLD_VERSION, 0.2, fires),
+        (constants.GOLD_VERSION, 0.01, []),
         (traffic_alerts.EXPECTED[0], 0.2, []),
+        (constants.NO_IDS, 0.2, []),
     ):
         unassessed = scraped(series_names.UNASSESSED, metric=gate.metric, reason=reason)
         series = {scored: f"0+{60 * (1 - share):g}x120", unassessed: f"0+{60 * share:g}x120"}
         yield Case("RagmonTooManyUnassessed", f"{share:.0%} for the reason {reason}", series, "90m", labels)
-    none = {scraped(series_names.UNASSESSED, metric=gate.metric, reason=constants.NO_TEXT): "0+1x120"}
+    none = {scraped(series_names.UNASSESSED, metric=gate.metric, reason=constants.GOLD_VERSION): "0+1x120"}
     yield Case("RagmonTooManyUnassessed", "nothing at all is assessed", none, "90m", fires)
+
+
+def _captured(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    """Two gates of a pipeline lack a field, and have one ticket; a third of another lacks some, and is judged."""
+    scope = next((scope for scope in scopes if scope.share_gates), None)
+    if scope is None:
+        return
+    alert, pipeline = capture_alerts.ALERT, subject(scope)
+    gates = [replace(gate, pipeline=pipeline) for gate in scope.share_gates]
+    fires = _pipeline_ticket(pipeline)
+    for known, unknown, verdict, name, labels in (
+        (0, 60, "insufficient", "all requests lack something, for some gates", fires),
+        (40, 20, "insufficient", "a third of the requests lack something, and gates cannot be judged for it", fires),
+        (40, 20, "pass", "a third of the requests lack something, and gates are judged all the same", []),
+        (60, 1, "insufficient", "gates cannot be judged, and hardly a request lacks anything", []),
+        (0, 60, "", "gates do not apply: it never cites", []),
+        (0, 3, "insufficient", "there are few requests yet", []),
+    ):
+        series: dict[str, str] = {}
+        for gate in gates[:2]:
+            series |= _judged(gate, known, verdict)
+            series[scraped(series_names.GATE_UNKNOWN, **recording.named(gate))] = f"{unknown}x150"
+        yield Case(alert, name, series, "60m", labels)
+    yield from _unasked(scopes)
+
+
+def _unasked(scopes: Sequence[RuleScope]) -> Iterator[Case]:
+    """Records without a question: no gold gate has a request."""
+    found = next(((scope, gate) for scope in scopes for gate in capture_alerts.matched_gates(scope)), None)
+    if found is None:
+        return
+    scope, gate = found
+    pipeline = subject(scope)
+    labels = {"pipeline": label(pipeline), "source": constants.LIVE}
+    of_gate = _judged(replace(gate, pipeline=pipeline), 0, "insufficient")
+    for ratio, calls, fires in ((0.0, 60, _pipeline_ticket(pipeline)), (1.0, 60, []), (0.0, 3, [])):
+        series = {
+            **of_gate,
+            scraped(series_names.CAPTURED_RATIO, **labels, field="question"): f"{ratio:g}x150",
+            scraped(series_names.REQUESTS, **labels, stratum="rest"): f"{calls}x150",
+            scraped(series_names.GOLD_INFO, gold="a", version="b"): "1x150",
+        }
+        yield Case(capture_alerts.ALERT, f"{ratio:.0%} of {calls} requests have a question", series, "60m", fires)
 
 
 def scraped_scored(metric: str) -> str:
