@@ -27,25 +27,35 @@ LACKING = {
 """Fields that are not captured, by what is missing."""
 
 
+def ask(monitor, lacking):
+    """Eighty requests of users."""
+    for number in range(80):
+        whole = {
+            "qid": None,
+            "q": f"Question {number % 8}?",
+            "claim": "an answer",
+            "retrieved": [f"d{number % 8}"],
+            "citations": [f"d{number % 8}"],
+            "latency_ms": Latency(total=500.0),
+        }
+        monitor.submit(make_record(source="live", pipeline="shop", ts=time.time(), **(whole | lacking)))
+
+
 def urgent(real, configured, folder, lacking):
     """Pages and tickets that fire for a pipeline whose records lack something; their summaries and descriptions."""
     (folder / "gold.jsonl").write_text("\n".join(map(json.dumps, GOLD)))
     settings = configured('[gold.gold]\npath = "gold.jsonl"\n[alarms]\nfalse_pages_per_30d = 1.0\n')
     (folder / "rules.yml").write_text(at_once(render(rule_groups(settings))).replace("interval: 1m", "interval: 1s"))
     with Monitor(settings).start("127.0.0.1:0") as monitor:
-        for number in range(80):
-            whole = {
-                "qid": None,
-                "q": f"Question {number % 8}?",
-                "claim": "an answer",
-                "retrieved": [f"d{number % 8}"],
-                "citations": [f"d{number % 8}"],
-                "latency_ms": Latency(total=500.0),
-            }
-            monitor.submit(make_record(source="live", pipeline="shop", ts=time.time(), **(whole | lacking)))
+        ask(monitor, lacking)
         with prometheus(real("prometheus"), folder, [monitor.address], [folder / "rules.yml"]) as watching:
+            watching.wait_for("count(rag_e2e_latency_seconds_count) > bool 0", 1)
+            ask(monitor, lacking)  # counters must be seen to grow
+            watching.wait_for("sum(increase(rag_e2e_latency_seconds_count[1h])) > bool 0", 1)
             watching.wait_for('count(ALERTS{alertname="RagmonWatchdog",alertstate="firing"})', 1)
-            watching.wait_for("count(count_over_time(pipeline_gate:ragmon_gate_unknown:sum[10m]) >= 3) > bool 0", 1)
+            seen = watching.value("sum(count_over_time(ragmon_gate_unknown[1h]))")
+            more = f"sum(count_over_time(ragmon_gate_unknown[1h])) >= bool {seen + 4 * len(monitor.outcomes())}"
+            watching.wait_for(more, 1)  # the rules have been evaluated since
             alerts = watching.ask("alerts")["alerts"]
     return {
         one["labels"]["alertname"]: one["annotations"]["description"]

@@ -22,34 +22,34 @@ def burn_cases(gate: Gate) -> Iterator[Case]:
     severe, moderate = (burn.page + 1) / 2, (burn.budget + burn.page) / 2
     fires = [{**recording.named(gate), "severity": "ticket"}]
     alert = slow_burn.ALERT
-    for failing, level in ((severe, burn.page), (moderate, burn.budget)):
-        rate = _enough(gate, failing, level)
+    for share, level in ((severe, burn.page), (moderate, burn.budget)):
+        rate = _enough(gate, share, level)
         if rate is not None:
-            name = f"{gate.name}, {failing:.4g} of its requests fail, all along: one ticket"
-            yield Case(alert, name, _failing(gate, rate, (60, failing)), "60m", fires)
-    yield Case(alert, f"{gate.name} within its budget", _failing(gate, _PER_MINUTE, (60, burn.budget / 2)), "60m")
+            name = f"{gate.name}, {share:.4g} of its requests fail, all along: one ticket"
+            yield Case(alert, name, failing(gate, rate, (60, share)), "60m", fires)
+    yield Case(alert, f"{gate.name} within its budget", failing(gate, _PER_MINUTE, (60, burn.budget / 2)), "60m")
     few = (max(1, gate.min_samples - 5)) / 60
-    yield Case(alert, f"{gate.name}, all fail, but they are few", _failing(gate, few, (60, 1.0)), "60m")
+    yield Case(alert, f"{gate.name}, all fail, but they are few", failing(gate, few, (60, 1.0)), "60m")
     rate = _enough(gate, severe, burn.page) or _PER_MINUTE
     for minutes in (9, 60):
-        ended = _failing(gate, rate, (minutes, 1.0), (60, 0.0))
-        yield Case(alert, f"{gate.name} failed for {minutes} minutes until 5 ago", ended, f"{minutes + 5}m", fires)
+        ended = failing(gate, rate, (minutes, 1.0), (60, 0.0))
         yield Case(alert, f"{gate.name} failed for {minutes} minutes until 30 ago", ended, f"{minutes + 30}m")
-    stopped = _failing(gate, rate, (60, 1.0), (60, None))
+    yield Case(alert, f"{gate.name} failed for 60 minutes until 5 ago", ended, "65m", fires)
+    stopped = failing(gate, rate, (60, 1.0), (60, None))
     yield Case(alert, f"{gate.name} failed until nobody asked, 30 minutes ago", stopped, "90m")
 
 
-def _enough(gate: Gate, failing: float, level: float) -> float | None:
+def _enough(gate: Gate, share: float, level: float) -> float | None:
     """The requests per minute that prove, within an hour, a share of failures above a level; None: no rate does."""
     rate = max(_PER_MINUTE, gate.min_samples / 30)
     while rate < _MAX_RATE:
-        if stats.wilson(failing * rate * 40, rate * 40, Z9999)[0] > level:
+        if stats.wilson(share * rate * 40, rate * 40, Z9999)[0] > level:
             return rate
         rate *= 4
     return None
 
 
-def _failing(gate: Gate, per_minute: float, *phases: tuple[int, float | None]) -> Mapping[str, str]:
+def failing(gate: Gate, per_minute: float, *phases: tuple[int, float | None]) -> Mapping[str, str]:
     """Counters of two replicas with half of the requests each.
 
     Args:
