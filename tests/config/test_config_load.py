@@ -102,6 +102,7 @@ values = { true = ["ja"], false = ["nein"] }
 proxy = "judge_faithfulness"
 [links]
 trace = "https://traces.example/{trace_id}"
+status = "https://ragmon.example"
 runbook = "https://wiki.example/runbook#{alert}"
 dashboard = "https://grafana.example"
 [serve]

@@ -118,9 +118,9 @@ class TestExpectedSeries:
         settings = defaults()
         assert rows(settings)[-1] == (SERIES, expected_series(settings), "estimate")
 
-    def test_a_gate_adds_nine_and_its_alarm_two(self, tmp_path):
+    def test_a_gate_adds_ten_and_its_alarm_two(self, tmp_path):
         text = "[gates.mrr]\nat_least = 0.5\n"
-        assert self.count(tmp_path, f"{text}[gates.coverage]\nat_least = 0.5\n") - self.count(tmp_path, text) == 11
+        assert self.count(tmp_path, f"{text}[gates.coverage]\nat_least = 0.5\n") - self.count(tmp_path, text) == 12
 
     def test_a_window_adds_four_gauges_per_metric_and_source(self, tmp_path):
         """Every metric without gold and the human label, once each."""
