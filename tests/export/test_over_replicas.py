@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -10,11 +11,14 @@ import yaml
 
 from ragmon import stats
 from ragmon.core import series_names
+from ragmon.core.policy import Gate
 from ragmon.export.rules import RuleGroup, recording, render
 from ragmon.export.rules.promtool import scraped
+from ragmon.gates.evaluate import Evidence
 from ragmon.scoring.score_table import Stat
+from ragmon.stats.strata import Stratum, post_stratified
 
-GATE = {"pipeline": "p", "gate": "g"}
+NAMES = {"pipeline": "p", "gate": "g"}
 CLOSE = 0.012
 """Replicas are strata: where they differ, their interval is a little narrower than one of all requests."""
 SPLITS = {
@@ -35,10 +39,15 @@ def stat(n, right, unknown):
 
 def served(counts, *, with_unknown=True):
     """The series of each replica."""
+    estimates = [(stat(n, right, unknown).estimate, unknown) for n, right, unknown in counts]
+    return shown(estimates, with_unknown=with_unknown)
+
+
+def shown(estimates, *, with_unknown=True):
+    """The series of estimates and their unknown requests, one of each replica."""
     series = {}
-    for place, (n, right, unknown) in enumerate(counts):
-        estimate = stat(n, right, unknown).estimate
-        numbers = {series_names.GATE_SAMPLES: n}
+    for place, (estimate, unknown) in enumerate(estimates):
+        numbers = {series_names.GATE_SAMPLES: estimate.n}
         if with_unknown:
             numbers[series_names.GATE_UNKNOWN] = unknown
         if estimate.value is not None:
@@ -46,7 +55,7 @@ def served(counts, *, with_unknown=True):
             numbers[series_names.GATE_LOWER] = estimate.lower
             numbers[series_names.GATE_UPPER] = estimate.upper
         target = {"instance": f"ragmon-{place}:9464", "job": "ragmon"}
-        series |= {scraped(name, target, **GATE): f"{number!r}x5" for name, number in numbers.items()}
+        series |= {scraped(name, target, **NAMES): f"{number!r}x5" for name, number in numbers.items()}
     return series
 
 
@@ -97,6 +106,40 @@ def test_the_unknown_share_is_what_makes_the_difference(real, tmp_path):
     whole = stat(*map(sum, zip(*counts, strict=True))).estimate
     only_squares = served(counts, with_unknown=False)
     assert recorded(real, tmp_path, only_squares, [(recording.VALUE_LOWER, whole.lower, 0.05)]) != ""
+
+
+WEIGHTED = (
+    Stratum("error", total=300, assessed=200, domain=200, sum=20, squares=20, unknown=100),
+    Stratum("rest", total=30_000, assessed=900, domain=900, sum=800, squares=800, unknown=100),
+)
+"""Calls kept at different rates; a third of those kept for an error, and a tenth of the others, are unknown."""
+
+
+def weighted(strata):
+    """What one ragmon says of calls kept at different rates: the estimate, and its unknown requests."""
+    evidence = Evidence(Gate("g", "coverage", 0.5, "at_least"), "live", None, Stat(), "", post_stratified(strata))
+    return evidence.weighted, evidence.unknown
+
+
+def test_unknown_requests_of_a_weighted_value_have_their_share_of_all_calls():
+    estimate, unknown = weighted(WEIGHTED)
+    all_calls = 300 * 100 / 300 + 30_000 * 100 / 1000
+    assert unknown / (estimate.n + unknown) == pytest.approx(all_calls / 30_300)
+    assert weighted([replace(part, unknown=0) for part in WEIGHTED])[1] == 0
+    lost = Stratum("slow", total=3030, assessed=0, domain=0, sum=0, squares=0)
+    estimate, unknown = weighted([*WEIGHTED, lost])
+    assert unknown / (estimate.n + unknown) > all_calls / 30_300 + 0.05, "calls of which none was scored are unknown"
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_weighted_replicas_keep_what_is_unknown(real, tmp_path, replicas):
+    estimate, unknown = weighted(WEIGHTED)
+    counts = ("total", "assessed", "domain", "sum", "squares", "unknown")
+    every = [Stratum(part.name, **{name: replicas * getattr(part, name) for name in counts}) for part in WEIGHTED]
+    whole, _ = weighted(every)
+    within = 1e-9 if replicas == 1 else CLOSE
+    expected = [(recording.VALUE_LOWER, whole.lower, within), (recording.VALUE_UPPER, whole.upper, within)]
+    assert recorded(real, tmp_path, shown([(estimate, unknown)] * replicas), expected) == ""
 
 
 def test_replicas_without_the_series_of_unknown_requests_keep_their_bounds(real, tmp_path):
