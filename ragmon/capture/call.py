@@ -9,7 +9,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token, copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -164,6 +164,7 @@ class Call:
         stages: Name, start and end of the stages inside; None if there are none.
         items: Items it streamed; None if it is no stream.
         spans: Ended spans of the application's tracer inside the call; None if there are none.
+        context: The context it began in, where a web framework keeps the request there; else None.
         open: Number of spans inside the call that have not ended.
         error: The class name of the exception it raised.
         ending: How it ended if it neither returned nor raised.
@@ -181,6 +182,7 @@ class Call:
     stages: list[tuple[str, float, float]] | None = None
     items: list[Any] | None = None
     spans: list[Any] | None = None
+    context: Context | None = None
     open = 0
     result: Any = None
     error: str | None = None
@@ -205,11 +207,13 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.decision = decision
+        if plan.requests_in_context:
+            self.context = copy_context()
 
     def forget(self) -> None:
         """Drop all references to the application's objects."""
         self.args, self.kwargs = (), {}
-        self.result = self.fields = self.items = self.spans = self.stages = None
+        self.result = self.fields = self.items = self.spans = self.stages = self.context = None
 
     @property
     def trace_id(self) -> str:

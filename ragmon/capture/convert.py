@@ -26,8 +26,13 @@ from ragmon.ingest.spans import fill
 from ragmon.ingest.spans.model import from_sdk_span
 
 _ID_FIELDS: Final = ("id", "node_id")
+_METADATA_FIELDS: Final = ("metadata", "meta", "payload", "_source")
+"""Where a document keeps its fields: LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
 _METADATA_ID_FIELDS: Final = ("id", "chunk_id", "doc_id")
-_TEXT_FIELDS: Final = ("text", "page_content", "content")
+_OTHER_ID_FIELDS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
+"""Where documents of an application's own classes have their ids, if nowhere else."""
+_TEXT_FIELDS: Final = ("text", "page_content", "content", "chunk", "passage", "snippet")
+_SCORE_FIELDS: Final = ("score", "_score", "similarity")
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -99,12 +104,10 @@ def _id_of(document: Any, id_from: Path | None) -> str | None:
         value = as_id(member(fields, name))
         if value is not None:
             return value
-    metadata = member(fields, "metadata")
-    for name in _METADATA_ID_FIELDS if metadata is not None else ():
-        value = as_id(member(metadata, name))
-        if value is not None:
-            return value
-    return None
+    inner = [found for name in _METADATA_FIELDS if (found := member(fields, name)) is not None]
+    places = [(found, name) for found in inner for name in _METADATA_ID_FIELDS]
+    places += [(fields, name) for name in _OTHER_ID_FIELDS]
+    return next((value for found, name in places if (value := as_id(member(found, name))) is not None), None)
 
 
 def _with_score(document: Any) -> tuple[Any, float | None]:
@@ -113,7 +116,8 @@ def _with_score(document: Any) -> tuple[Any, float | None]:
         return document[0], _number(document[1])
     if type(document) is not dict and isinstance(document, str | int | float):
         return document, None
-    return document, _number(member(document, "score"))
+    scores = (_number(member(document, name)) for name in _SCORE_FIELDS)
+    return document, next((score for score in scores if score is not None), None)
 
 
 def _number(value: Any) -> float | None:
@@ -133,7 +137,9 @@ def _text_of(document: Any) -> str | None:
         text = member(fields, name)
         if isinstance(text, str):
             return clean(text)
-    return None
+    inner = (found for name in _METADATA_FIELDS if (found := member(fields, name)) is not None)
+    texts = (member(found, name) for found in inner for name in _TEXT_FIELDS)
+    return next((clean(text) for text in texts if isinstance(text, str)), None)
 
 
 def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
@@ -169,7 +175,7 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     is_probe = call.probe is not None
     question_value = fields.get("question")
     if question_value is None:
-        question_value = question(call.traced_function, call.args, call.kwargs)
+        question_value = question(call.traced_function, call.args, call.kwargs, call.context)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=call.trace_id,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import Context
 from inspect import Parameter
 from typing import Any, Final
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.messages import NOT_USER, USER, last_text, part_text, role
 from ragmon.capture.stored import is_data, is_handle, is_list, is_str, storage, stored_fields
-from ragmon.capture.web import decoded, is_request, request_fields
+from ragmon.capture.web import decoded, is_request, request_fields, requests_in
 from ragmon.core.paths import look_up
 
 _CERTAIN: Final = ("question", "query", "q", "user_question", "user_query", "user_input", "user_message")
@@ -37,11 +38,20 @@ _MAX_OBJECTS: Final = 128
 """The objects of one depth that are looked into."""
 
 
-def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def question(
+    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+) -> Any:
     """The question of a call; None if there is none.
 
     It is where `question=` of the decorator says; else the parameter with a usual name; else a field with such a name
-    in the other arguments; else the first text among the arguments, or the only one in an object.
+    in the other arguments, or in the request that the context holds; else the first text among the arguments, or the
+    only one in an object.
+
+    Args:
+        site: The function.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        context: The context the call began in; None where no request is looked for there.
 
     Raises:
         Exception: A callable `question=` raised it.
@@ -59,6 +69,8 @@ def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     if text is not None:
         return text
     text = _named([_without_instance(arguments(site, args, kwargs))])
+    if text is None and context is not None:
+        text = _nested(requests_in(context))
     if text is not None:
         return text
     text = _first_text(passed)

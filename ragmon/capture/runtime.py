@@ -115,6 +115,7 @@ class Plan:
         on: A runtime is installed.
         probe_key: As in the settings.
         remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
+        requests_in_context: The application uses a web framework whose request is no argument but a context variable.
         watch: Cheap check whether a call may have a parent; None while it cannot.
     """
 
@@ -135,6 +136,7 @@ class Plan:
         "refusals",
         "refuses",
         "remembers",
+        "requests_in_context",
         "respected",
         "retrievers",
         "runtime",
@@ -183,9 +185,10 @@ class Plan:
         self.time_rest = self.timings[constants.REST].append
 
     def refresh(self) -> None:
-        """Detect what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
+        """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""
         self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
         self.remembers = self.detail or "greenlet" in sys.modules
+        self.requests_in_context = "flask" in sys.modules or "quart" in sys.modules
 
 
 class Runtime:

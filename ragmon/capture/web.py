@@ -7,6 +7,7 @@ connection: a body that the application has not read is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import Context
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -29,6 +30,14 @@ _decode = msgspec.json.Decoder().decode
 def is_request(value: Any) -> bool:
     """Whether a value is an HTTP request, or the dictionary a server makes of it (ASGI, WSGI, an API gateway)."""
     return _environment(value) is not None
+
+
+def requests_in(context: Context) -> Iterator[Any]:
+    """The requests that context variables hold: Flask and Quart hand none to the functions that answer."""
+    for value in context.values():
+        request = stored(value, "request", "_request")
+        if request is not None and is_request(request):
+            yield request
 
 
 def request_fields(request: Any) -> Iterator[dict[str, Any]]:

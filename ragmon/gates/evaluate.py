@@ -52,6 +52,8 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     return intervals
 
 
+NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
+"""Why a gate on gold has no data in an application that has none."""
 MAX_UNOBSERVED: Final = 0.02
 """Largest share of all calls that may lie in strata without a scored request."""
 PLAIN_RATIO: Final = 0.9
@@ -158,7 +160,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
     if evidence.series is None or value is None:
-        return without_data(evidence)
+        outcome = without_data(evidence)
+        return replace(outcome, reason=NO_GOLD) if _lacks_gold(evidence, snapshot) else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
         reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
@@ -230,6 +233,12 @@ def without_data(evidence: Evidence) -> Outcome:
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
+
+
+def _lacks_gold(evidence: Evidence, snapshot: Snapshot) -> bool:
+    """Whether a gate has no data because it needs gold, and there is none; labels of people bring their own truth."""
+    needs_gold = evidence.gate.metric in snapshot.gold_metrics and evidence.gate.source != constants.LABEL
+    return evidence.series is None and needs_gold and not snapshot.golds
 
 
 def _unassessed(stat: Stat) -> str:

@@ -40,7 +40,9 @@ class Gap(NamedTuple):
 
 BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
-    constants.NO_CITATIONS: "return a list of citations, or call ragmon.record(citations=...)",
+    constants.NO_CITATIONS: (
+        "return a list of citations, call ragmon.record(citations=...), or have answers cite retrieved documents as [1]"
+    ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
     constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",
@@ -92,11 +94,17 @@ _ANY_SWITCH: Final = (
 )
 
 _DECORATED: Final[Mapping[str, str]] = {
-    "question": '`@ragmon.trace(question="body.question")` says where the question is',
+    "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`',
-    "ids": "`ragmon.record(retrieved=documents)` in the call; `[capture] id_from` says where a document's id is",
-    "contexts": "`ragmon.record(retrieved=documents)` in the call, with documents that have a text",
-    "citations": '`"citations"` in the result, or `ragmon.record(citations=[…])`: the ids that the answer cites',
+    "ids": (
+        "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`; "
+        "`[capture] id_from` says where a document's id is"
+    ),
+    "contexts": "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`, with documents that have a text",
+    "citations": (
+        '`"citations"` in the result, or `ragmon.record(citations=[…])`: the ids that the answer cites; '
+        "or marks such as [1] in the answer"
+    ),
     "session": "`ragmon.record(session=…)`: the conversation that the call belongs to",
     "build": "RAGMON_BUILD in the application's environment: the version that answers",
     "latency": "`latency_ms` of the record, which ragmon sets for every call it traces",
@@ -150,7 +158,7 @@ def remedy(gap: Gap) -> str:
     """The setting that mends a gap.
 
     >>> remedy(Gap("question", 349, 349))
-    '`@ragmon.trace(question="body.question")` says where the question is'
+    '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`'
     >>> remedy(Gap("answer", 20, 20, "OpenLLMetry"))
     'TRACELOOP_TRACE_CONTENT=true, or unset it'
     """

@@ -123,7 +123,7 @@ class Engine:
         self._gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
-        self._first_records: Counter[tuple[str, str]] | None = Counter() if logs_capture else None
+        self._capture_log = CaptureLog() if logs_capture else None
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
@@ -157,8 +157,8 @@ class Engine:
             self.last_scored = now
             self._remember_build(record)
             self._exemplars.see(record, now)
-            if self._first_records is not None:
-                self._log_capture(record, self._first_records)
+            if self._capture_log is not None:
+                self._log_capture(record, self._capture_log)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
                 self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
@@ -218,9 +218,8 @@ class Engine:
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
             self._exemplars.forget(pipeline)
-            if self._first_records is not None:
-                kept = {key: n for key, n in self._first_records.items() if key[0] != pipeline}
-                self._first_records = Counter(kept)
+            if self._capture_log is not None:
+                self._capture_log.forget(pipeline)
             self._policies.pop(pipeline, None)
             self._builds = {key: None for key in self._builds if key[0] != pipeline}
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
@@ -331,7 +330,7 @@ class Engine:
 
     def continue_capture_log(self, previous: Engine) -> None:
         """Log nothing again of pipelines whose first records the engine of another configuration has seen."""
-        self._first_records = previous._first_records
+        self._capture_log = previous._capture_log
 
     def capture(self, outcomes: Sequence[Outcome] = (), *, only: tuple[str, str] | None = None) -> list[CaptureReport]:
         """What was captured of each pipeline and source, or of one of them, and what the gates lack of it."""
@@ -339,14 +338,12 @@ class Engine:
         gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
         return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
 
-    def _log_capture(self, record: Record, counted: Counter[tuple[str, str]]) -> None:
+    def _log_capture(self, record: Record, log: CaptureLog) -> None:
         """Log once what the first records of a pipeline and source lack."""
         key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
-        if counted[key] < FIRST:
-            counted[key] += 1
-            if counted[key] == FIRST:
-                for report in self.capture(only=key):
-                    log_capture(report)
+        if log.is_due(key):
+            for report in self.capture(only=key):
+                log.name(report)
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
         """Predictions from labels and proxies in every window."""
@@ -404,11 +401,38 @@ class Engine:
         self.acknowledged = Acknowledgements(state.acknowledged)
 
 
-def log_capture(report: CaptureReport) -> None:
-    """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
-    gap = report.worst
-    if gap is not None:
+class CaptureLog:
+    """The log lines on what records lack: the worst gap of the first records of a pipeline and source, each gap once.
+
+    It is looked for again later, because ids are compared with gold only where a question matches a gold item.
+    """
+
+    LOOKS: Final = (FIRST, 10 * FIRST, 100 * FIRST)
+    """The numbers of records after which it is looked for."""
+
+    def __init__(self) -> None:
+        self._records: Counter[tuple[str, str]] = Counter()
+        self._named: set[tuple[str, str, str]] = set()
+
+    def is_due(self, key: tuple[str, str]) -> bool:
+        """Count a record of a pipeline and source; returns whether its gaps are to be looked for."""
+        if self._records[key] >= self.LOOKS[-1]:
+            return False
+        self._records[key] += 1
+        return self._records[key] in self.LOOKS
+
+    def name(self, report: CaptureReport) -> None:
+        """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
+        gap = report.worst
+        if gap is None or (said := (report.pipeline, report.source, gap.field)) in self._named:
+            return
+        self._named.add(said)
         _capture_log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
+
+    def forget(self, pipeline: str) -> None:
+        """Begin anew with a pipeline."""
+        self._records = Counter({key: n for key, n in self._records.items() if key[0] != pipeline})
+        self._named = {said for said in self._named if said[0] != pipeline}
 
 
 def _log_transition(transition: AlarmTransition) -> None:

@@ -25,6 +25,10 @@ from tests.support.capturing import found, record_of
         ({"metadata": {"doc_id": "d1"}}, "d1"),
         ({"id": True, "metadata": {"id": 1.5}}, None),
         ({"id": ["a"]}, None),
+        ({"chunk_id": "c1", "content": "one"}, "c1"),
+        ({"doc_id": "d1", "metadata": {"chunk_id": "c1"}}, "c1"),
+        ({"_id": "e1", "_score": 1.5, "_source": {"title": "one"}}, "e1"),
+        ({"meta": {"doc_id": "d1"}}, "d1"),
         ({"text": "one"}, None),
         (SimpleNamespace(node_id="n1"), "n1"),
         (1.0, None),
@@ -32,6 +36,21 @@ from tests.support.capturing import found, record_of
 )
 def test_where_an_id_is_looked_for(document, expected):
     assert found({"retrieved": [document]})[2] == (None if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"chunk_id": "c1", "passage": "one", "similarity": 0.5},
+        {"id": "c1", "score": 0.5, "metadata": {"text": "one"}},
+        SimpleNamespace(id="c1", score=0.5, payload={"content": "one"}),
+        {"_id": "c1", "_score": 0.5, "_source": {"text": "one", "page": 7}},
+    ],
+    ids=["own class", "Pinecone", "Qdrant", "Elasticsearch"],
+)
+def test_what_vector_databases_and_own_classes_return_are_documents(document):
+    record = record_of({"answer": "yes", "documents": [document]})
+    assert (record.retrieved_ids, record.contexts, record.scores) == (["c1"], ["one"], [0.5])
 
 
 def test_id_from_names_the_place_for_documents_candidates_and_citations():

@@ -318,6 +318,29 @@ def test_a_request_is_read_as_far_as_it_lies_in_memory(request_):
     assert asked(ask, request_) == Q
 
 
+def test_the_request_that_flask_keeps_in_its_context_is_read():
+    """A view has no arguments, or only those of its path; the first text among these is no question then."""
+    app = flask.Flask("app")
+
+    @app.post("/ask/<shop>")
+    @ragmon.trace
+    def view(shop):
+        return {"answer": flask.request.get_json()["question"]}
+
+    @app.get("/static")
+    @ragmon.trace
+    def without():
+        return {"answer": "yes"}
+
+    with capturing() as (_, kept):
+        client = app.test_client()
+        client.post("/ask/harbour", json={"question": Q})
+        client.post("/ask/quay", json={"question": "And now?"})
+        client.get("/static?q=Query")
+        client.get("/static")
+    assert [to_record(call).q for call in kept] == [Q, "And now?", "Query", None]
+
+
 def test_the_body_of_a_request_that_was_not_read_is_unknown():
     """To read it would take it from the application, or wait for a connection."""
     assert asked(ask, starlette_request()) is None

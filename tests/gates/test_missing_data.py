@@ -23,7 +23,7 @@ from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Sampling
-from ragmon.gates.evaluate import evaluate
+from ragmon.gates.evaluate import NO_GOLD, evaluate
 from ragmon.gates.needs import GOLD_IDS, needs
 from ragmon.gates.remedies import BY_REASON
 from ragmon.gold import GoldSet
@@ -166,6 +166,15 @@ def test_what_was_shown_survives_merging_and_saving():
     other = scored([])
     other.restore(scored([make_record(source="live", citations=[])] * 3).dump())
     assert other.snapshot().uncited == {"default": 3}
+
+
+def test_a_gate_on_gold_says_that_there_is_no_gold():
+    scorer = Scorer()
+    assert scorer.observe(make_record(source="live"))
+    for source, reason in ((None, NO_GOLD), ("match", NO_GOLD), ("label", "no data")):
+        found = outcome(scorer, dataclasses.replace(PRECISION, source=source))
+        assert (found.verdict, found.reason) == ("insufficient", reason)
+    assert outcome(scored([make_record(source="live")]), PRECISION).reason == "no data"
 
 
 # --- ids that are not gold's ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import threading
@@ -300,3 +301,20 @@ def test_scrapes_while_records_are_scored_always_add_up(monitor, clock):
 
 def test_the_package_offers_it_under_its_name():
     assert ragmon.Monitor is Monitor
+
+
+def test_the_log_names_a_gap_that_shows_only_later_and_each_gap_once(configured, tmp_path, caplog):
+    """Ids are compared with gold where a question is in gold, which one in five is here: too few at the first look."""
+    items = [
+        {"qid": f"g{n}", "question": f"What is {n}?", "answerable": True, "gold_citations": [f"p#{n}"]} for n in (1, 2)
+    ]
+    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    monitor = Monitor(configured('[gold.gold]\npath = "gold.jsonl"\n'), clock=FakeClock())
+    with caplog.at_level(logging.WARNING, logger="ragmon"):
+        for number in range(2_500):
+            question = "What is 1?" if number % 5 == 0 else f"Who is {number}?"
+            monitor.submit(make_record(q=question, qid=None, source="live", retrieved=["u-1"], citations=None))
+    lines = [line for line in caplog.messages if line.startswith("default, live: ")]
+    assert len(lines) == 2
+    assert "no list of citations in 20 of 20 answers" in lines[0]
+    assert "none of 40 retrieved ids occurs in gold" in lines[1]
