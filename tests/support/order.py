@@ -14,6 +14,7 @@ LONGEST = (
     "gates/test_diagnosis.py",
     "export/test_rules.py",
     "export/test_runbook.py",
+    "strangers/test_apps.py",
     "stats/test_two_samples.py",
     "monitor/test_release_splitting.py",
     "cli/test_doctor_chain.py",
