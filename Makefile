@@ -15,11 +15,11 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
-	$(PY) -m pip install --quiet --editable '.[demo,zstd]'
+	$(PY) -m pip install --quiet --editable '.[zstd]'
 	@touch $@
 
 $(VENV)/.setup: pyproject.toml $(VENV)/.installed
-	$(PY) -m pip install --quiet --editable '.[demo,zstd,dev]'
+	$(PY) -m pip install --quiet --editable '.[zstd,dev]'
 	@touch $@
 
 install: $(VENV)/.installed   ## .venv/bin/ragmon

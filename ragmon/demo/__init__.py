@@ -6,7 +6,6 @@ import click
 from rich.console import Console
 
 from ragmon.cli import INTERRUPTED
-from ragmon.core.errors import RagmonError
 
 INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
 
@@ -25,11 +24,4 @@ def demo(seconds: float, incident: str, port: int) -> int:
     """
     from ragmon.demo.show import run  # noqa: PLC0415 - `--help` must not load it
 
-    try:
-        finished = run(seconds, incident, address=f"127.0.0.1:{port}", console=Console())
-    except ModuleNotFoundError as missing:
-        if missing.name != "bm25s":
-            raise
-        hint = "pip install 'ragmon[demo]'"
-        raise RagmonError("the demo retrieves with bm25s, which is not installed", hint=hint) from missing
-    return 0 if finished else INTERRUPTED
+    return 0 if run(seconds, incident, address=f"127.0.0.1:{port}", console=Console()) else INTERRUPTED

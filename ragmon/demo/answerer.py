@@ -275,7 +275,6 @@ class RagPipeline:
         delay: Seconds to wait before each answer.
 
     Raises:
-        ModuleNotFoundError: bm25s is not installed.
         ValueError: The corpus is empty or repeats an id.
 
     >>> corpus = [Passage("ferry#1", "The ferry", "The ferry is 30 metres long. She carries 90 people.")]

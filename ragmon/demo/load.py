@@ -168,6 +168,8 @@ USER_RATE: Final = 2.0
 PROBERS: Final = 16
 PROBE_RATE: Final = 2.5
 """Gold questions a second of each prober."""
+PLANNED_RATE: Final = USERS * USER_RATE + PROBERS * PROBE_RATE
+"""Calls a second of all of them together."""
 
 Question = tuple[Callable[[str], object], str]
 """The function to call, and the question."""

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 _WORD: Final = re.compile(r"[^\W_]+(?:[.,:](?=\d)\d+)*(?:'s\b)?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9])")
@@ -150,14 +149,20 @@ def load_corpus() -> tuple[Passage, ...]:
     return tuple(Passage(**json.loads(line)) for line in lines)
 
 
+_K1: Final = 1.5
+_B: Final = 0.75
+
+
 class Bm25Index:
     """A BM25 index; it never changes once built.
+
+    It scores as Lucene does (Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020), with k1 = 1.5 and b = 0.75. A
+    hundred passages need no library, and the demo runs wherever ragmon is installed.
 
     Args:
         passages: At least one passage, ids all different.
 
     Raises:
-        ModuleNotFoundError: bm25s is not installed.
         ValueError: There is no passage, or an id appears twice.
     """
 
@@ -165,31 +170,36 @@ class Bm25Index:
         self.passages = tuple(passages)
         _check(self.passages)
         tokens = [terms(f"{passage.title}. {passage.text}") for passage in self.passages]
-        # bm25s ships no type information.
-        self._bm25: Any = _bm25s().BM25()
-        self._bm25.index(tokens, show_progress=False)
-        document_counts = Counter(term for passage in tokens for term in set(passage))
-        self._idf = {term: self._inverse_document_frequency(count) for term, count in document_counts.items()}
+        self._postings = _postings(tokens)
         self.hash = _fingerprint(self.passages)
 
     def search(self, question: str, k: int) -> list[Hit]:
         """The k best passages that share a term with the question, best first; equal scores in corpus order."""
-        query = terms(question)
-        if not query:
-            return []
-        scores: list[float] = self._bm25.get_scores(query).tolist()
-        ranked = sorted(range(len(scores)), key=lambda position: (-scores[position], position))[:k]
-        results = [(self.passages[position], scores[position]) for position in ranked if scores[position] > 0]
+        scores: dict[int, float] = {}
+        for query_term in terms(question):
+            idf = self.idf(query_term)
+            for position, weight in self._postings.get(query_term, {}).items():
+                scores[position] = scores.get(position, 0.0) + idf * weight
+        ranked = sorted(scores, key=lambda position: (-scores[position], position))[:k]
+        results = [(self.passages[position], scores[position]) for position in ranked]
         return [Hit(passage.id, score, passage.text, passage.title) for passage, score in results]
 
     def idf(self, term: str) -> float:
-        """The inverse document frequency of a term, in nats; it is highest for a term that no passage contains."""
-        return self._idf.get(term, self._inverse_document_frequency(0))
-
-    def _inverse_document_frequency(self, passages_with_term: int) -> float:
-        """Inverse document frequency as in Lucene's BM25: ln(1 + (N - n + 0.5) / (n + 0.5))."""
+        """Inverse document frequency in nats, ln(1 + (N - n + 0.5) / (n + 0.5)); highest for an unknown term."""
+        passages_with_term = len(self._postings.get(term, ()))
         without = len(self.passages) - passages_with_term
         return math.log(1 + (without + 0.5) / (passages_with_term + 0.5))
+
+
+def _postings(passages: list[list[str]]) -> dict[str, dict[int, float]]:
+    """For each term the passages that contain it, by position, with its saturated frequency: tf / (tf + norm)."""
+    mean_length = sum(map(len, passages)) / len(passages)
+    postings: dict[str, dict[int, float]] = {}
+    for position, tokens in enumerate(passages):
+        norm = _K1 * (1 - _B + _B * len(tokens) / mean_length) if mean_length else _K1
+        for token, frequency in Counter(tokens).items():
+            postings.setdefault(token, {})[position] = frequency / (frequency + norm)
+    return postings
 
 
 def _check(passages: tuple[Passage, ...]) -> None:
@@ -204,15 +214,3 @@ def _fingerprint(passages: tuple[Passage, ...]) -> str:
     """The first digits of the sha256 of all ids and texts; it depends on content, ids and order."""
     content = json.dumps([(passage.id, passage.text) for passage in passages], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:_HASH_DIGITS]
-
-
-def _bm25s() -> ModuleType:
-    """Import the BM25 library late: only the demo needs it."""
-    try:
-        import bm25s  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            "the demo retrieves with bm25s, which is not installed\nhint: pip install 'ragmon[demo]'", name="bm25s"
-        ) from missing
-    module: ModuleType = bm25s
-    return module

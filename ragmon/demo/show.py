@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from threading import Event
-from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -32,6 +31,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Outcome
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, Load
+from ragmon.demo.pacing import Pacing
 from ragmon.export.markdown import between, value
 from ragmon.metrics.base import parse
 from ragmon.monitor import install
@@ -155,7 +155,7 @@ CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 @dataclass
 class RunEvents:
-    """The events of a run; times are seconds from its start.
+    """The events of a run; times are seconds from its start, without pauses of the machine.
 
     Attributes:
         seconds: The planned duration.
@@ -187,7 +187,6 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
         Whether it ran to its end; False after Ctrl-C.
 
     Raises:
-        ModuleNotFoundError: bm25s is not installed.
         RagmonError: The address is in use.
     """
     application = Application()
@@ -202,13 +201,15 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
         traffic = Load(application)
         screen = stack.enter_context(open_screen(console))
         _print_introduction(screen, monitor, story)
+        pacing = Pacing(seconds, lambda: installed.counters().received)
         traffic.start()
         stack.callback(traffic.stop)
         try:
-            _run_loop(screen, monitor, application, story)
+            _run_loop(screen, monitor, application, story, pacing)
         except KeyboardInterrupt:
             story.interrupted = True
-    for line in _summary(story, installed, monitor, log):
+        verdict = _verdict(story, pacing)
+    for line in [*verdict, *_summary(installed, monitor, log)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     return not story.interrupted
 
@@ -243,27 +244,46 @@ def _print_introduction(screen: Screen, monitor: Monitor, story: RunEvents) -> N
     screen.say(f"In {story.seconds / 2:g} s {story.incident} breaks it. Metrics: http://{monitor.address}/metrics")
 
 
-def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: RunEvents) -> None:
+def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: RunEvents, pacing: Pacing) -> None:
     """Show the gates until the end of the run, and break the pipeline half-way."""
-    started, tick = monotonic(), Event()
-    while not tick.wait(_FRAME_SECONDS) and (now := monotonic() - started) < story.seconds:
-        if story.broken is None and now >= story.seconds / 2:
-            INCIDENTS[story.incident](application.pipeline)
-            story.broken = now
-            screen.say(f"{now:.1f} s  INCIDENT {story.incident}: {_first_line(INCIDENTS[story.incident])}")
+    tick, waits = Event(), False
+    while not tick.wait(_FRAME_SECONDS):
+        if pause := pacing.advance():
+            screen.say(f"{pacing.now:.1f} s  PAUSE this machine paused for {pause}; the run goes on as much longer")
         outcomes = monitor.outcomes()
-        for outcome in outcomes:
-            if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
-                story.reds[outcome.gate.name] = now
-                screen.say(_failed_gate_line(now, outcome))
-        for edge in monitor.transitions():
-            if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
-                story.pages[edge.alert] = now
-                screen.say(
-                    f"{now:.1f} s  PAGE {edge.alert}: a whole minute of proof, within the budget of false alarms"
-                )
-        screen.show(now, "healthy" if story.broken is None else f"broken: {story.incident}", outcomes)
-    screen.show(story.seconds, "end", monitor.outcomes())
+        _note_events(screen, monitor, story, outcomes, pacing.now)
+        if story.broken is None and pacing.is_over(decided=all(one.verdict != "insufficient" for one in outcomes)):
+            _break(screen, application, story, pacing)
+            waits = False
+        elif story.broken is not None and pacing.is_over(decided=bool(story.reds)):
+            break
+        elif pacing.is_due and not waits:
+            waits = True
+            counted = f"{pacing.calls:,} calls of about {pacing.expected_calls:,}"
+            screen.say(f"{pacing.now:.1f} s  WAITING for traffic: {counted}; this machine is busy")
+        screen.show(pacing.now, "healthy" if story.broken is None else f"broken: {story.incident}", outcomes)
+    screen.show(pacing.now, "end", monitor.outcomes())
+
+
+def _break(screen: Screen, application: Application, story: RunEvents, pacing: Pacing) -> None:
+    """Let the incident happen."""
+    incident = INCIDENTS[story.incident]
+    incident(application.pipeline)
+    pacing.begin_second_half()
+    story.broken = pacing.now
+    screen.say(f"{pacing.now:.1f} s  INCIDENT {story.incident}: {_first_line(incident)}")
+
+
+def _note_events(screen: Screen, monitor: Monitor, story: RunEvents, outcomes: Sequence[Outcome], now: float) -> None:
+    """Print, once each, which gates fail and which alarms page."""
+    for outcome in outcomes:
+        if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
+            story.reds[outcome.gate.name] = now
+            screen.say(_failed_gate_line(now, outcome))
+    for edge in monitor.transitions():
+        if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
+            story.pages[edge.alert] = now
+            screen.say(f"{now:.1f} s  PAGE {edge.alert}: a whole minute of proof, within the budget of false alarms")
 
 
 def _failed_gate_line(now: float, outcome: Outcome) -> str:
@@ -278,13 +298,26 @@ def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
-def _summary(story: RunEvents, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
-    """The results, the path of the trace log, and commands to try next."""
+def _verdict(story: RunEvents, pacing: Pacing) -> list[str]:
+    """The gates that the incident turned red, and what kept the machine from showing it."""
+    if story.broken is None:
+        lines = ["", "Stopped before the incident."]
+    else:
+        reds = [f"{name} after {seconds - story.broken:.1f} s" for name, seconds in story.reds.items()]
+        lines = ["", f"{story.incident} at {story.broken:.1f} s turned red: {', '.join(reds) or 'no gate'}."]
+        if not (reds or pacing.has_enough_calls or story.interrupted):
+            counted = f"{pacing.calls:,} calls, where about {pacing.expected_calls:,} were planned"
+            lines.append(f"The incident had too little traffic: {counted}. Try again when this machine is less busy.")
+    if pacing.pauses:
+        lines.append(f"This machine paused for {', for '.join(map(str, pacing.pauses))}.")
+    return lines
+
+
+def _summary(installed: Installation, monitor: Monitor, log: Path) -> list[str]:
+    """The counts, the path of the trace log, and commands to try next."""
     counters = installed.counters()
     config = str(CONFIG)
     return [
-        "",
-        _verdict(story),
         f"{counters.received} calls captured, {counters.scored} scored, {sum(counters.dropped.values())} lost.",
         f"digest {monitor.digest()[:16]}",
         f"Trace log: {log}",
@@ -293,13 +326,6 @@ def _summary(story: RunEvents, installed: Installation, monitor: Monitor, log: P
         "The same gates on the whole log, as CI would judge it (exit code 1 is a failed gate):",
         f"  {_command('gate', str(log), '--config', config)}",
     ]
-
-
-def _verdict(story: RunEvents) -> str:
-    if story.broken is None:
-        return "Stopped before the incident."
-    reds = [f"{name} after {seconds - story.broken:.1f} s" for name, seconds in story.reds.items()]
-    return f"{story.incident} at {story.broken:.1f} s turned red: {', '.join(reds) or 'no gate'}."
 
 
 def _command(*arguments: str) -> str:

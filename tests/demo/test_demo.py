@@ -8,15 +8,18 @@ import signal
 import socket
 import subprocess
 import threading
+import time
+import tomllib
 from dataclasses import dataclass, field
+from datetime import datetime
+from datetime import time as time_of_day
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-pytest.importorskip("bm25s")
-
 from tests.support.command_line import environment, on_terminal, ragmon, start
+from tests.support.deployed import ROOT
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.slow
@@ -29,6 +32,7 @@ EXPECTED = {
     "latency": {"answered_within"},
 }
 """What must turn red, at least."""
+EXTRAS = ("judge", "embed", "zstd", "table")
 GATE = re.compile(r"^(\w+) (–|[\d.]+ %|\d+) (pass|fail|insufficient)$")
 FAILS = re.compile(r'^ragmon_gate_status\{gate="(\w+)",pipeline="harbour",status="fail"\} 1\.0$', re.MULTILINE)
 
@@ -42,6 +46,7 @@ class Show:
     lines: list[str] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
     shown: threading.Event = field(default_factory=threading.Event)
+    broken: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self):
         self.reader = threading.Thread(target=self.read)
@@ -53,6 +58,8 @@ class Show:
             self.lines.append(line.rstrip("\n"))
             if line.startswith("-- "):
                 self.shown.set()
+            if " INCIDENT " in line:
+                self.broken.set()
             if " RED " in line:
                 with urlopen(self.text_after("Metrics: "), timeout=TIMEOUT) as reply:
                     self.failing |= set(FAILS.findall(reply.read().decode()))
@@ -82,19 +89,33 @@ class Show:
         return [line.strip() for line in self.lines if line.startswith("  ")]
 
 
-def show(home, *arguments):
+def show(home, *arguments, **env):
     for folder in ("tmp", "home", "work"):
         (home / folder).mkdir()
-    env = {"TMPDIR": str(home / "tmp"), "HOME": str(home / "home")}
+    env |= {"TMPDIR": str(home / "tmp"), "HOME": str(home / "home")}
     return Show(home, start("demo", *arguments, env=env, cwd=home / "work", start_new_session=True))
 
 
 @pytest.fixture(scope="module")
-def shows(tmp_path_factory):
+def without_extras(tmp_path_factory):
+    """A folder for PYTHONPATH, under which Python finds no package that only an extra of ragmon brings."""
+    folder = tmp_path_factory.mktemp("without_extras")
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    packages = [requirement for extra in EXTRAS for requirement in metadata[extra]]
+    names = sorted({re.match("[a-z0-9]+", package)[0] for package in packages} | {"bm25s"})
+    assert {"numpy", "pyarrow"} <= set(names)
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({names}))\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shows(tmp_path_factory, without_extras):
     """All demos at once; most of the time they wait for their users."""
     half_minute = ("--seconds", 30, "--incident")
     shows = {incident: show(tmp_path_factory.mktemp(incident), *half_minute, incident) for incident in EXPECTED}
     shows["short"] = show(tmp_path_factory.mktemp("short"), "--seconds", 20)
+    shows["paused"] = show(tmp_path_factory.mktemp("paused"), "--seconds", 20)
+    shows["bare"] = show(tmp_path_factory.mktemp("bare"), "--seconds", 20, PYTHONPATH=str(without_extras))
     yield shows
     for one in shows.values():
         if one.process.returncode is None:
@@ -108,14 +129,28 @@ def finished(request, shows):
     return shows[request.param].end()
 
 
-@pytest.mark.usefixtures("shows")
-def test_without_the_extra_it_says_what_to_install(tmp_path):
-    """The other demos run meanwhile, here and in the next tests."""
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['bm25s'] = None\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    done = ragmon("demo", env={"PYTHONPATH": path, "TMPDIR": str(tmp_path)})
-    assert done.error == ("the demo retrieves with bm25s, which is not installed", "pip install 'ragmon[demo]'")
-    assert not list(tmp_path.glob("ragmon-demo-*"))
+def test_after_a_pause_of_the_machine_it_says_so_and_still_turns_its_gates_red(shows):
+    """The process is stopped at the incident for longer than the rest of the run; the other demos run meanwhile."""
+    paused = shows["paused"]
+    assert paused.broken.wait(timeout=TIMEOUT)
+    os.killpg(paused.process.pid, signal.SIGSTOP)
+    stopped = datetime.now().astimezone()
+    time.sleep(12)  # a pause is a time
+    os.killpg(paused.process.pid, signal.SIGCONT)
+    paused.end()
+    said = re.match(r"(\d+) s at ([\d:]+); the run goes on", paused.text_after("PAUSE this machine paused for "))
+    assert int(said[1]) >= 12
+    began = datetime.combine(stopped.date(), time_of_day.fromisoformat(said[2]), stopped.tzinfo)
+    assert abs(began - stopped).total_seconds() < 5
+    assert f"This machine paused for {said[1]} s at {said[2]}." in paused.lines
+    assert paused.reds
+    assert paused.process.returncode == 0
+
+
+def test_it_needs_no_extra(shows):
+    bare = shows["bare"].end()
+    assert bare.process.returncode == 0
+    assert bare.reds
 
 
 @pytest.mark.usefixtures("shows")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
 from itertools import islice
 
+import bm25s
 import pytest
-
-pytest.importorskip("bm25s")
 
 from ragmon.demo.answerer import REFUSAL, RagPipeline, expected
 from ragmon.demo.load import INCIDENTS, load_questions, user_questions
-from ragmon.demo.retriever import Bm25Index, Passage, load_corpus, sentences, term
+from ragmon.demo.retriever import Bm25Index, Passage, load_corpus, sentences, term, terms
 from tests.support.effort import effort
 
 FOLDER = resources.files("ragmon.demo")
@@ -231,10 +229,15 @@ class TestPipeline:
         with pytest.raises(ValueError, match=f"{message}\nhint: "):
             RagPipeline(corpus)
 
-    def test_without_bm25s_the_error_names_the_extra(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "bm25s", None)
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'ragmon\[demo\]'"):
-            RagPipeline(CORPUS)
+    def test_scores_and_ranks_are_those_of_bm25s(self, pipeline):
+        peer = bm25s.BM25()
+        peer.index([terms(f"{passage.title}. {passage.text}") for passage in CORPUS], show_progress=False)
+        for question in islice(user_questions(3), 500):
+            scores = peer.get_scores(asked).tolist() if (asked := terms(question)) else []
+            ranked = sorted((-score, position) for position, score in enumerate(scores) if score > 0)[:5]
+            hits = pipeline.retrieve(question)
+            assert [hit.id for hit in hits] == [CORPUS[position].id for _, position in ranked]
+            assert [hit.score for hit in hits] == pytest.approx([-score for score, _ in ranked], rel=1e-5)
 
 
 class TestExpectedAnswer:

@@ -16,14 +16,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ragmon.demo.answerer import Application
+from ragmon.demo.load import INCIDENTS
 from tests.support.command_line import environment
 from tests.support.deployed import DEPLOY, ROOT, Strict, run
 from tests.support.probed import web
-
-pytest.importorskip("bm25s")
-
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import INCIDENTS
 from tests.support.waiting import TIMEOUT
 
 FILE = DEPLOY / "github-actions" / "rag-quality.yml"

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import gold, lines, ragmon, start
-from tests.support.probed import web
-
-pytest.importorskip("bm25s")
-
 from ragmon.capture.api import probe
 from ragmon.core.record import encode
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, gold_questions
 from ragmon.testing import capture_traces
+from tests.support.command_line import gold, lines, ragmon, start
+from tests.support.probed import web
 from tests.support.waiting import TIMEOUT
 
 DEMO = Path(str(resources.files("ragmon.demo")))
