@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from ragmon.capture.call import Call, here
 from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
 from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
+from ragmon.core.forks import sleep_if_inherited
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record
 
@@ -195,28 +197,30 @@ class Worker:
         return self._thread is None or not self._thread.is_alive()
 
     def _run(self) -> None:
-        due = monotonic()
+        process, due = os.getpid(), monotonic()
         while True:
+            sleep_if_inherited(process)
             flush_id = self._flushes
             if monotonic() >= due or (flush_id > self._flushed and self._done >= self._target):
                 due = monotonic() + _TICK_INTERVAL
-                self._tick(flush_id)
-            if self._step():
+                self._tick(flush_id, process)
+            if self._step(process):
                 continue
             if self._closed:
-                self._tick(flush_id + 1)
+                self._tick(flush_id + 1, process)
                 if not self._queue and (self._processor is None or not self._processor.holds):
                     return
             with suppress(Empty):
                 self._wake.get(timeout=_IDLE_SLEEP)
 
-    def _tick(self, flush_id: int) -> None:
+    def _tick(self, flush_id: int, process: int) -> None:
         """Run the periodic task; it does all its work at once if a flush waits."""
         try:
             if self._periodic is not None:
                 self._periodic(flush_id > self._flushed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             warn_once(f"counts could not be told: {error_location(error)}")
+        sleep_if_inherited(process)
         with self._condition:
             if self._done >= self._target:
                 self._flushed = flush_id
@@ -225,7 +229,7 @@ class Worker:
                 self._target = self._dequeued + len(self._queue)
             self._condition.notify_all()
 
-    def _step(self) -> bool:
+    def _step(self, process: int) -> bool:
         """Deliver at most one batch of the queue; returns whether there was anything."""
         with self._condition:
             calls = self._take_calls()
@@ -235,12 +239,15 @@ class Worker:
         if not calls and (self._processor is None or not self._processor.holds):
             return False
         records, failed = self._to_records(calls)
+        sleep_if_inherited(process)
         self._commit(0, failed)
         records = self._process(records)
+        sleep_if_inherited(process)
         for start in range(0, len(records), self._exporter.at_once):
             batch = records[start : start + self._exporter.at_once]
             self.counter_file.give(len(batch), batch[0].trace_id)
             lost = self._exporter.give(batch)
+            sleep_if_inherited(process)  # the parent counts what it gave
             self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
         return bool(calls or records)
 

@@ -27,6 +27,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, UnavailableError
+from ragmon.core.forks import sleep_if_inherited
 from ragmon.core.http_client import HttpClient
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import split_url
@@ -308,9 +309,10 @@ class SharedMonitor:
     ) -> str:
         """Score here, or send to the leader; returns why that failed."""
         with self._lock:
-            deadline = monotonic() + timeout
+            process, deadline = os.getpid(), monotonic() + timeout
             self._number += 1
             while True:
+                sleep_if_inherited(process)
                 if self.monitor is not None:
                     return _score(self.monitor, records, totals, labels)
                 if self._find():
@@ -349,7 +351,7 @@ class SharedMonitor:
 
     def _post(self, batch: Batch, deadline: float) -> str | None:
         """Send a batch; returns "" if it was counted, why it never will be, or None if another attempt may succeed."""
-        from ragmon.monitor.http.inbox import PATH, TYPE  # noqa: PLC0415 - as above
+        from ragmon.monitor.http.inbox import TYPE  # noqa: PLC0415 - as above
 
         assert self._client is not None  # noqa: S101 - for the type checker
         assert self._leader is not None  # noqa: S101 - as above
@@ -361,7 +363,7 @@ class SharedMonitor:
             return TOO_LARGE
         headers = {"Content-Type": TYPE, "Authorization": f"Bearer {self._leader.token}"}
         try:
-            status = self._client.exchange("POST", PATH, deadline, body=body, headers=headers).status
+            status = self._exchange(self._client, body, deadline, headers)
         except TimeoutError:
             self._disconnect()
             return None
@@ -375,6 +377,17 @@ class SharedMonitor:
             return TOO_LARGE
         self._disconnect()  # another program has the leader's old port, or the leader is being stopped
         return None
+
+    @staticmethod
+    def _exchange(client: HttpClient, body: bytes, deadline: float, headers: Mapping[str, str]) -> int:
+        """Send a batch; returns the status of the response. Raises as `HttpClient.exchange` does."""
+        from ragmon.monitor.http.inbox import PATH  # noqa: PLC0415 - as above
+
+        process = os.getpid()
+        try:
+            return client.exchange("POST", PATH, deadline, body=body, headers=headers).status
+        finally:
+            sleep_if_inherited(process)
 
     def _disconnect(self) -> None:
         if self._client is not None:

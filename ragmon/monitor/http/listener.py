@@ -12,6 +12,7 @@ import errno
 import logging
 import math
 import os
+import selectors
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp
 
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
+from ragmon.core.forks import sleep_if_inherited
 from ragmon.core.log import log_error
 from ragmon.monitor.http.connection import KEEP_ALIVE, Connection, ConnectionLimits
 from ragmon.monitor.http.requests import LIMITS, RequestLimits
@@ -400,7 +402,7 @@ class HttpServer(Listener):
         port = place.getsockname()[1]
         self._server = _Server(self._config(), self._acceptor, lambda: self._opened(port))
         # Not uvicorn's `run`: it calls `asyncio.run`, which some libraries replace (nest_asyncio in notebooks).
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_OwnSelector())) as runner:
             runner.run(self._server.serve(sockets=[place]))
 
     def _request_stop(self, grace: float) -> None:
@@ -438,6 +440,20 @@ class HttpServer(Listener):
             ssl_certfile=cert,
             ssl_keyfile=key,
         )
+
+
+class _OwnSelector(selectors.DefaultSelector):
+    """A selector for the process that made it: a forked child must not read the requests of its parent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait until something can be read or written."""
+        ready = super().select(timeout)
+        sleep_if_inherited(self._process)
+        return ready
 
 
 class _Server(uvicorn.Server):
