@@ -341,7 +341,7 @@ RESIDUAL: Final = Family(
 )
 ORPHANS: Final = Family("ragmon_orphan_records_total", "What was said outside a traced call", SeriesScope.MONITOR)
 SPANS_DROPPED: Final = Family(
-    "ragmon_spans_dropped_total", "Spans that belong to no record", SeriesScope.MONITOR, ("reason",), series=4
+    "ragmon_spans_dropped_total", "Spans that belong to no record", SeriesScope.MONITOR, ("reason",), series=5
 )
 REDACTION_FAILURES: Final = Family(
     "ragmon_redaction_failures_total", "Records without text: a redactor failed", SeriesScope.MONITOR

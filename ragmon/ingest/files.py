@@ -28,8 +28,10 @@ from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp import logs
 from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
+from ragmon.ingest.spans.log_events import NO_SPAN
 from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
 from ragmon.ingest.tables import records as table_records
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
@@ -424,7 +426,7 @@ def _otlp_records(
     reject: Reject = partial(intake.reject, path)
     for number, line in lines:
         try:
-            for span, resource in spans(line, refuse):
+            for span, resource in chain(spans(line, refuse), logs.spans(line, refuse)):
                 yield from _records_of(assembly.add(span, resource), number, intake, reject)
         except Rejected as rejected:
             refuse(rejected)
@@ -447,7 +449,8 @@ def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, re
 def _why_no_record(mapped: Mapped) -> str:
     if mapped.reason == UNKNOWN_CONVENTION:
         return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
-    return "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
+    reasons = {NOT_RAG: "nothing in it retrieves or asks a model", NO_SPAN: "only log records of it are there, no span"}
+    return reasons.get(mapped.reason, "its record cannot be read")
 
 
 def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:

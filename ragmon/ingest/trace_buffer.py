@@ -29,6 +29,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ragmon.core.paths import Path
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
 
 LATE: Final = "late"
@@ -213,7 +214,11 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         trace = self.take(trace_id)
         self.size -= len(trace.spans)
         service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
-        for request in per_request(trace.spans, self._retrievers, self._id_from):
+        spans, _ = with_log_events(trace.spans)
+        if not spans:
+            yield Mapped(None, NO_SPAN)
+            return
+        for request in per_request(spans, self._retrievers, self._id_from):
             mapped = to_record(
                 request,
                 service=service if isinstance(service, str) else None,

@@ -38,6 +38,7 @@ from ragmon.core import log
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver import grpc as grpc_service
+from ragmon.server.receiver import messages
 from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.interface import Encoding, ExportResult
 from tests.support.fake_consumer import FakeConsumer, certificate, connect, names_in, rest, traced
@@ -291,13 +292,13 @@ def test_a_compressed_message_has_the_size_of_one_over_http(consumer, opened, ch
     assert consumer.refused == {"oversize": 1}
 
 
-def test_logs_are_taken_and_said_to_be_unread(consumer, port, channel):
+def test_logs_that_are_no_messages_are_taken_and_said_to_be_unread(consumer, port, channel):
     told = ExportLogsServiceRequest()
     told.resource_logs.add().scope_logs.add().log_records.extend([LogRecord()] * 3)
     code, answer = call(channel(port), told.SerializeToString(), path=LOGS)
     partial = ExportLogsServiceResponse.FromString(answer).partial_success
     assert (code, partial.rejected_log_records) == (CODE.OK, 3)
-    assert partial.error_message == "ragmon reads traces and metrics; logs are not read"
+    assert partial.error_message == messages._MESSAGE
     assert call(channel(port), b"\xff", path=LOGS)[0] is CODE.INVALID_ARGUMENT
     assert (consumer.taken, consumer.refused) == ([], {"malformed_protobuf": 1, "logs_not_read": 1})
 

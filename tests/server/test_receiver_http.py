@@ -40,7 +40,7 @@ from ragmon.core.record import Record
 from ragmon.monitor.http.listener import HttpServer
 from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver import http as door
-from ragmon.server.receiver import limits
+from ragmon.server.receiver import limits, messages
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import Encoding, ExportResult
 from tests.support.examples import cases
@@ -670,7 +670,7 @@ def test_a_request_with_two_lengths_is_the_last_of_its_connection(consumer, port
 
 @pytest.mark.parametrize("kind", [PROTOBUF, JSON])
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-def test_logs_are_taken_and_said_to_be_unread(consumer, port, kind, coding):
+def test_logs_that_are_no_messages_are_taken_and_said_to_be_unread(consumer, port, kind, coding):
     """So that SDKs that send them wherever spans go log no errors."""
     told = ExportLogsServiceRequest()
     for _ in range(2):
@@ -682,7 +682,7 @@ def test_logs_are_taken_and_said_to_be_unread(consumer, port, kind, coding):
     read = read or json_format.Parse(answer, ExportLogsServiceResponse())
     assert (found, headers["Content-Type"]) == (200, kind)
     assert read.partial_success.rejected_log_records == 6
-    assert read.partial_success.error_message == "ragmon reads traces and metrics; logs are not read"
+    assert read.partial_success.error_message == messages._MESSAGE
     assert (consumer.taken, consumer.refused) == ([], {"logs_not_read": 1})
 
 

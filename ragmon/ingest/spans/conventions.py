@@ -66,7 +66,11 @@ def _messages_in(events: Sequence[Event]) -> dict[str, Any]:
         if event.name in _ROLES:
             message = _message(event.attributes, _ROLES[event.name])
             (returned if event.name == semconv.CHOICE_EVENT else given).append(message)
-    return {key: messages for key, messages in zip(_LISTS, (given, returned), strict=True) if messages}
+    return {
+        key: messages
+        for key, messages in zip(_LISTS, (given, returned), strict=True)
+        if any(message["content"] is not None for message in messages)  # else their content was not captured
+    }
 
 
 def _message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:
@@ -74,10 +78,15 @@ def _message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:
     raw = attributes.get("content", attributes.get("message"))
     content = decode_container(raw)
     if isinstance(content, Mapping):
-        content = content.get("content", content) if _is_part(content) else raw
+        content = _content_of(content) if _is_part(content) else raw
     elif isinstance(content, list) and not all(map(_is_part, content)):
         content = raw
     return {"role": role, "content": content}
+
+
+def _content_of(message: Mapping[str, Any]) -> Any:
+    """The content of a message; a part of one is its own. None where the message has a role alone."""
+    return message.get("content", message if message.keys() & _MEMBERS - {"role"} else None)
 
 
 def _is_part(value: Any) -> bool:

@@ -22,6 +22,7 @@ from ragmon.core.log import log_error
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
+from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
 from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace
 from ragmon.ingest.spans.reasons import count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
@@ -289,7 +290,11 @@ class Assembler:
             return AssembledTrace(trace_id, waiting, records, counts)
         deadline = Deadline(self._cpu_limit)
         try:
-            spans = list(_decoded_spans(waiting, deadline))
+            spans, missing = with_log_events(_decoded_spans(waiting, deadline))
+            count(counts.spans, NO_SPAN, missing)
+            if not spans:
+                count(counts.ignored, NO_SPAN)
+                return AssembledTrace(trace_id, waiting, records, counts)
             requests = per_request(spans, self._span_settings.retrievers, self._span_settings.id_from)
             labels = _labels(spans)
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data

@@ -24,9 +24,9 @@ from ragmon.server.receiver.messages import (
     METRICS,
     TRACES,
     Signal,
+    accept_logs,
     authorise,
     export_success,
-    reject_logs,
     retry_info,
     status,
 )
@@ -91,7 +91,7 @@ class Exports:
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, consumer.traces),
             f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, consumer.metrics),
-            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, partial(reject_logs, consumer.refuse)),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, partial(accept_logs, consumer)),
         }
 
     def service(self, call: Any) -> Any:

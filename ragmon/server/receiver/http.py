@@ -44,10 +44,10 @@ from ragmon.server.receiver.messages import (
     METRICS,
     TRACES,
     Signal,
+    accept_logs,
     export_response,
     json_response,
     refusal,
-    reject_logs,
 )
 
 LABELS: Final = 10_000
@@ -246,7 +246,7 @@ class _WritePort:
     def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
         """The function that accepts exports of a signal."""
         if signal is LOGS:
-            return partial(reject_logs, self._consumer.refuse)
+            return partial(accept_logs, self._consumer)
         return self._consumer.traces if signal is TRACES else self._consumer.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:

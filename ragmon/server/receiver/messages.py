@@ -1,6 +1,7 @@
 """Checks of request headers (token, host, encoding, size), and the responses in the encoding of the request.
 
-OTLP logs are rejected here: some SDKs send logs to where spans go, and log an error for each failed request.
+OTLP logs are sorted here. Most are rejected, as a success: some SDKs send logs to where spans go, and log an error for
+each failed request.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import binascii
 import hmac
 import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.responses import Response
@@ -27,8 +27,8 @@ from starlette.responses import Response
 from ragmon.core import constants
 from ragmon.core.errors import shorten
 from ragmon.core.net import HINT, is_known
-from ragmon.ingest.otlp import batch
-from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp import batch, logs
 from ragmon.monitor.http.requests import (
     BAD_CONTENT_ENCODING,
     FORBIDDEN,
@@ -40,69 +40,55 @@ from ragmon.monitor.http.requests import (
     bad_media_type,
     media_type,
 )
-from ragmon.server.receiver.interface import Encoding, ExportResult
+from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
 from ragmon.server.receiver.limits import IDENTITY, encodings
 
-_MESSAGE: Final = "ragmon reads traces and metrics; logs are not read"
+_MESSAGE: Final = (
+    "ragmon reads traces, metrics, and log records that are messages of a model call with the ids of its span"
+)
 LOGS_NOT_READ: Final = "logs_not_read"
-"""The reason for a request with logs, which is answered without an error."""
+"""The reason for a request with other logs, which is answered without an error."""
 
 
-class _Scope(msgspec.Struct, rename="camel"):
-    log_records: list[msgspec.Raw] | None = None
-
-
-class _Resource(msgspec.Struct, rename="camel"):
-    scope_logs: list[_Scope] | None = None
-
-
-class _Export(msgspec.Struct, rename="camel"):
-    resource_logs: list[_Resource] | None = None
-
-
-def reject_logs(refuse: Callable[[str], None], body: bytes, encoding: Encoding) -> Future[ExportResult]:
-    """Reject all records of an `ExportLogsServiceRequest`, as a partial success.
+def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
+    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
 
     Args:
-        refuse: Counts a request with records, by the reason.
+        consumer: Receives what belongs to spans, and counts a request with other records.
         body: The request.
         encoding: Its encoding.
 
     Raises:
-        HTTPError: It is not such a request (400), or has too many records (413).
-
-    >>> body = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}'
-    >>> reject_logs(print, body, Encoding.JSON).result().rejected
-    logs_not_read
-    2
+        RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
     """
-    if batch.exceeds_limits(body, batch.LOGS, json=encoding is Encoding.JSON):
+    as_json = encoding is Encoding.JSON
+    if batch.exceeds_limits(body, batch.LOGS, json=as_json):
         raise HTTPError(
             413, constants.OVERSIZE, f"it holds more than {batch.MAX_MESSAGES} messages", hint="send less at once"
         )
-    count = _count_json(body) if encoding is Encoding.JSON else _count_protobuf(body)
-    if count:
-        refuse(LOGS_NOT_READ)
-    done: Future[ExportResult] = Future()
-    done.set_result(ExportResult(count, _MESSAGE if count else ""))
-    return done
-
-
-def _count_json(body: bytes) -> int:
     try:
-        export = msgspec.json.decode(body, type=_Export)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise HTTPError(400, constants.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
-    scopes = (scope for resource in export.resource_logs or () for scope in resource.scope_logs or ())
-    return sum(len(scope.log_records or ()) for scope in scopes)
+        events = logs.read(body, as_json=as_json)
+    except Rejected as rejected:
+        raise HTTPError(400, rejected.reason, str(rejected)) from None
+    result: Future[ExportResult] = Future()
+    if events.body:
+        consumer.traces(events.body, encoding).add_done_callback(partial(_with_unread, result, events.unread))
+    else:
+        result.set_result(ExportResult(events.unread, _MESSAGE if events.unread else ""))
+    if events.unread:
+        consumer.refuse(LOGS_NOT_READ)
+    return result
 
 
-def _count_protobuf(body: bytes) -> int:
-    try:
-        export: Any = ExportLogsServiceRequest.FromString(body)
-    except DecodeError:
-        raise HTTPError(400, MALFORMED_PROTOBUF, "it is no ExportLogsServiceRequest") from None
-    return sum(len(scope.log_records) for resource in export.resource_logs for scope in resource.scope_logs)
+def _with_unread(result: Future[ExportResult], unread: int, taken: Future[ExportResult]) -> None:
+    """Pass the consumer's result on, with the log records that it did not get."""
+    error = taken.exception()
+    if error is not None:
+        result.set_exception(error)
+        return
+    accepted = taken.result()
+    message = accepted.message or (_MESSAGE if unread else "")
+    result.set_result(ExportResult(accepted.rejected + unread, message))
 
 
 PROTOBUF: Final = "application/x-protobuf"
