@@ -26,8 +26,9 @@ from ragmon.export.markdown import terminal_text, text
 from ragmon.export.report import Report
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
-from ragmon.ingest.files import ReadSummary, read_files, unreadable
-from ragmon.monitor.build import ScorerFactory, file_options, load_gold
+from ragmon.ingest.files import read_files, unreadable
+from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
@@ -179,12 +180,23 @@ def score(
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
+    spans = file_span_options(settings)
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
-        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow, options=tables)
+        run = run_files(
+            traces, plan, jobs=jobs, duplicates=duplicates, follow=follow, options=tables, span_options=spans
+        )
     else:
         with progress_bar(size) as progress:
-            run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow, options=tables)
+            run = run_files(
+                traces,
+                plan,
+                duplicates=duplicates,
+                progress=progress,
+                follow=follow,
+                options=tables,
+                span_options=spans,
+            )
     if run.intake.rejections and not run.intake.readable:
         raise unreadable(traces, run.intake, tables)
     _print_rejected(run)
@@ -215,7 +227,8 @@ def _join_labels(
     final_labels = FinalLabels()
     for label in labels:
         final_labels.add(label)
-    final_labels.meet(read_files([path for path in traces if path != STDIN], ReadSummary(), options=tables))
+    files, spans = [path for path in traces if path != STDIN], file_span_options(settings)
+    final_labels.meet(read_files(files, ReadSummary(), options=tables, span_options=spans))
     run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 
 

@@ -21,7 +21,9 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
 from ragmon.gold.labels.files import read_labels, template
 from ragmon.gold.labels.sampling import queue, rows
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.build import file_options, file_span_options
 from ragmon.server.journal import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.receiver.http import LABELS_PATH
@@ -120,7 +122,8 @@ def queue_command(
     """
     settings = load(config)
     if traces:
-        candidates = queue(read_files(traces, ReadSummary()), limit)
+        options, spans = file_options(settings), file_span_options(settings)
+        candidates = queue(read_files(traces, ReadSummary(), options=options, span_options=spans), limit)
     else:
         with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
             candidates = queue(_lines(journal), limit)

@@ -46,7 +46,8 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.net import shown_url
 from ragmon.export.markdown import render
 from ragmon.export.report import Report
-from ragmon.ingest.files import ReadSummary, unreadable
+from ragmon.ingest.files import unreadable
+from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run

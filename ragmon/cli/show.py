@@ -18,8 +18,9 @@ from ragmon.core.net import Url
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
 from ragmon.gates.request_report import load as load_report
-from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.build import ScorerFactory
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
 from ragmon.monitor.http.admin import TRACES_PATH
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
@@ -83,7 +84,8 @@ def _journal(state_dir: str | None, settings: Settings) -> Path | None:
 def _of_files(trace: str, files: Sequence[str], config: str | None, gold: Sequence[str]) -> list[RequestReport]:
     settings, sets = settings_and_gold(config, gold)
     scorer = ScorerFactory(settings, sets)()
-    records = in_files(read_files(files, ReadSummary()), trace, settings)
+    options, spans = file_options(settings), file_span_options(settings)
+    records = in_files(read_files(files, ReadSummary(), options=options, span_options=spans), trace, settings)
     return [described(record, scorer, settings, from_file=True) for record in records]
 
 

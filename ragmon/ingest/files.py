@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -33,8 +32,9 @@ from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.log_events import NO_SPAN
 from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
+from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.tables import records as table_records
-from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
+from ragmon.ingest.trace_buffer import NO_OPTIONS, TOO_MANY, FileTraceBuffer, SpanOptions
 from ragmon.ingest.trec import Reject, is_run
 from ragmon.ingest.trec import records as trec_records
 from ragmon.tabular.columns import USUAL, TableOptions
@@ -162,84 +162,10 @@ def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], size], strict=True))
 
 
-MAX_EXAMPLES: Final = 5
-"""The number of rejected lines that are kept as examples."""
 _PROGRESS_LINES: Final = 8192
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of the files that have been read."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """One rejected line."""
-
-    path: str
-    line: int
-    reason: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.reason}" + (f": {self.detail}" if self.detail else "")
-
-
-@dataclass
-class ReadSummary:
-    """What a reader counted: lines, records, and rejected lines by reason.
-
-    Attributes:
-        lines: The number of lines in the file that was read last, blank lines included.
-        read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
-        totals: The number of totals lines among them, which are no requests.
-        labels: The number of labels among them.
-        rejected: Lines that are no record, by reason.
-        unknown: Records with an unknown field, by `field: reason`.
-        examples: The first rejected lines.
-        notes: What the reader of the report should know, one sentence each.
-    """
-
-    lines: int = 0
-    read: int = 0
-    totals: int = 0
-    labels: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)
-    examples: list[Example] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def rejections(self) -> int:
-        """The number of rejected lines, whatever the reason."""
-        return sum(self.rejected.values())
-
-    @property
-    def readable(self) -> int:
-        """The number of records, totals lines and labels that could be read."""
-        return self.read - self.rejections
-
-    def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
-        """Count one rejected line, or the spans that are lost with it."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + lost
-        if len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(Example(path, line, reason, detail))
-
-    def miss(self, name: str, reason: str, n: int = 1) -> None:
-        """Count a record with an unknown field."""
-        key = f"{name}: {reason}"
-        self.unknown[key] = self.unknown.get(key, 0) + n
-
-    def merge(self, other: ReadSummary, *, lines_before: int = 0) -> None:
-        """Add the counts of another reader, which may have started in the middle of the file."""
-        self.lines = lines_before + other.lines
-        self.read += other.read
-        self.totals += other.totals
-        self.labels += other.labels
-        examples = [replace(example, line=example.line + lines_before) for example in other.examples]
-        self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
-        self.notes += other.notes
-        for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
-            for key, n in added.items():
-                counts[key] = counts.get(key, 0) + n
 
 
 def read_files(
@@ -247,6 +173,7 @@ def read_files(
     intake: ReadSummary,
     progress: Progress | None = None,
     options: TableOptions = USUAL,
+    span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
     """The records of trace files, one file after the other.
 
@@ -255,13 +182,15 @@ def read_files(
         intake: Counts the lines.
         progress: Called from time to time with the number of bytes read of all files together.
         options: How tables are read, and which members of JSON hold which field.
+        span_options: How the spans of OTLP lines become records.
 
     Raises:
         InputError: A file cannot be read, or holds gold.
     """
     bytes_before = 0
     for path in paths:
-        yield from read_file(path, intake, progress=_with_offset(bytes_before, progress), options=options)
+        offset_progress = _with_offset(bytes_before, progress)
+        yield from read_file(path, intake, progress=offset_progress, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 
 
@@ -277,6 +206,7 @@ def read_file(
     progress: Progress | None = None,
     part: tuple[int, int] | None = None,
     options: TableOptions = USUAL,
+    span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
     """The records of one trace file, or of the lines that start within a byte range of it.
 
@@ -286,6 +216,7 @@ def read_file(
         progress: Called from time to time with the number of bytes read.
         part: Start and end of the range in bytes; only for a plain file of lines.
         options: How a table is read, and which members of JSON hold which field.
+        span_options: How the spans of OTLP lines become records.
 
     Raises:
         InputError: The file cannot be read, or holds gold.
@@ -307,7 +238,7 @@ def read_file(
         elif _is_array(start):
             entries = _array_records(stream, path, intake, options)
         else:
-            entries = _line_records(stream, path, intake, part, options)
+            entries = _line_records(stream, path, intake, part, options, span_options)
         for number, entry in enumerate(entries, 1):
             yield entry
             if progress_callback is not None and number % _PROGRESS_LINES == 0:
@@ -321,7 +252,12 @@ def _is_array(start: bytes) -> bool:
 
 
 def _line_records(
-    stream: IO[bytes], path: str, intake: ReadSummary, part: tuple[int, int] | None, options: TableOptions
+    stream: IO[bytes],
+    path: str,
+    intake: ReadSummary,
+    part: tuple[int, int] | None,
+    options: TableOptions,
+    span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
     """The records of a file of lines."""
     reject: Reject = partial(intake.reject, path)
@@ -336,7 +272,7 @@ def _line_records(
         intake.lines = reader.number
         return
     if first and is_export(first[0]):
-        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, options)
+        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, span_options)
         intake.lines = reader.number
         return
     if first and (part is None or part[0] == 0):
@@ -413,10 +349,10 @@ def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableO
 
 
 def _otlp_records(
-    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: TableOptions
+    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
 ) -> Iterator[Record]:
     """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = FileTraceBuffer(id_from=options.id_from, retrievers=options.retrievers), 0
+    assembly, number = FileTraceBuffer(options=options), 0
 
     def refuse(rejected: Rejected) -> None:
         if rejected.lost_spans:

@@ -22,13 +22,12 @@ they can know:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence, Sized
+from collections.abc import Collection, Hashable, Iterator, Sized
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
-from ragmon.core.paths import Path
-from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.ingest.spans import Mapped, Merge, Path, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
 
@@ -163,6 +162,27 @@ FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
 """A trace of a file is complete more than 300 seconds after its last span; the size is the number of spans."""
 
 
+@dataclass(frozen=True)
+class SpanOptions:
+    """How the spans of files become records: as those that a server gets (`to_record`).
+
+    Args:
+        id_from: The location of a document's id.
+        merge: How several independent retrievals become one list.
+        retrievers: The names of tools, tasks, functions and spans that retrieve.
+        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+    """
+
+    id_from: Path | None = None
+    merge: Merge = "concat"
+    retrievers: tuple[str, ...] = ()
+    pipeline: str | None = None
+
+
+NO_OPTIONS: Final = SpanOptions()
+"""Nothing is configured."""
+
+
 @dataclass(slots=True)
 class _FileTrace(BufferedTrace):
     """A trace of a file, with the resource attributes of the first span's process."""
@@ -176,18 +196,16 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
 
     Args:
         limits: When a trace is due, in nanoseconds, and how many spans are held.
-        id_from, retrievers: As for `ragmon.ingest.spans.to_record`.
+        options: How spans become records.
 
     Attributes:
         left_out: The number of spans that belong to no record, because their traces have too many.
     """
 
-    def __init__(
-        self, limits: TraceLimits | None = None, *, id_from: Path | None = None, retrievers: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, limits: TraceLimits | None = None, options: SpanOptions = NO_OPTIONS) -> None:
         super().__init__(limits or FILE_LIMITS)
         self.left_out = 0
-        self._id_from, self._retrievers = id_from, retrievers
+        self._options = options
         self._newest = 0
 
     def add(self, span: Span, resource: dict[str, Any]) -> Iterator[Mapped]:
@@ -218,13 +236,16 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         if not spans:
             yield Mapped(None, NO_SPAN)
             return
-        for request in per_request(spans, self._retrievers, self._id_from):
+        options = self._options
+        for request in per_request(spans, options.retrievers, options.id_from):
             mapped = to_record(
                 request,
+                id_from=options.id_from,
+                merge=options.merge,
+                retrievers=options.retrievers,
+                pipeline=options.pipeline,
                 service=service if isinstance(service, str) else None,
                 build=build if isinstance(build, str) else None,
-                id_from=self._id_from,
-                retrievers=self._retrievers,
             )
             yield mapped if trace.complete else incomplete(mapped)
 

@@ -33,6 +33,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
+from ragmon.ingest.trace_buffer import SpanOptions
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
@@ -417,7 +418,13 @@ def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptio
     """
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
-    return replace(tables, id_from=id_from, retrievers=capture.retrievers)
+    return replace(tables, id_from=id_from)
+
+
+def file_span_options(settings: Settings) -> SpanOptions:
+    """How the spans of files become records: as a server with these settings makes them."""
+    common = span_settings(settings)
+    return SpanOptions(common.id_from, common.merge, common.retrievers, common.pipeline)
 
 
 def span_settings(settings: Settings) -> SpanSettings:

@@ -35,7 +35,6 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import (
     Progress,
-    ReadSummary,
     byte_ranges,
     read_file,
     read_files,
@@ -43,6 +42,8 @@ from ragmon.ingest.files import (
     splittable,
     unreadable,
 )
+from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
@@ -363,6 +364,7 @@ class Task:
     path: str
     part: tuple[int, int] | None = None
     options: TableOptions = USUAL
+    span_options: SpanOptions = NO_OPTIONS
 
 
 def run_files(
@@ -374,6 +376,7 @@ def run_files(
     progress: Progress | None = None,
     follow: Follow | None = None,
     options: TableOptions = USUAL,
+    span_options: SpanOptions = NO_OPTIONS,
 ) -> Run:
     """Score trace files.
 
@@ -385,17 +388,18 @@ def run_files(
         progress: Callback for the bytes read, with one job.
         follow: Gets every record before the scorer, with one job.
         options: How tables are read, and which members of JSON hold which field.
+        span_options: How the spans of OTLP lines become records.
     """
     intake = ReadSummary()
     run = Run(make_scorer(), intake, duplicates)
-    tasks = _tasks(paths, jobs, options) if jobs > 1 and duplicates == "all" else []
+    tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
         # Records are short-lived and have no cycles: garbage collection would only cost time.
         gc_was_enabled = gc.isenabled()
         gc.freeze()
         gc.disable()
         try:
-            records = read_files(paths, intake, progress, options)
+            records = read_files(paths, intake, progress, options, span_options)
             run.feed(records if follow is None else follow(records))
         finally:
             gc.unfreeze()
@@ -412,13 +416,13 @@ def run_files(
     return run
 
 
-def _tasks(paths: Sequence[str], jobs: int, options: TableOptions) -> list[Task]:
+def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options: SpanOptions) -> list[Task]:
     tasks = []
     for path in paths:
         if splittable(path, options):
             tasks += [Task(path, part, options) for part in byte_ranges(path, jobs)]
         else:
-            tasks.append(Task(path, options=options))
+            tasks.append(Task(path, options=options, span_options=span_options))
     return tasks
 
 
@@ -427,5 +431,5 @@ def _score(task: Task, make_scorer: MakeScorer) -> RunCounts:
     gc.disable()
     intake = ReadSummary()
     run = Run(make_scorer(), intake)
-    run.feed(read_file(task.path, intake, part=task.part, options=task.options))
+    run.feed(read_file(task.path, intake, part=task.part, options=task.options, span_options=task.span_options))
     return run.counted()

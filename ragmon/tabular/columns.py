@@ -42,7 +42,6 @@ class TableOptions:
         list_separator: What separates the entries of a list in one cell; None: see `ragmon.tabular.cells`.
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
-        retrievers: The names of tools and functions that retrieve, in files of spans.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +49,6 @@ class TableOptions:
     list_separator: str | None = None
     sheet: str | None = None
     id_from: Path | None = None
-    retrievers: Sequence[str] = ()
 
 
 USUAL: Final = TableOptions()

@@ -21,7 +21,8 @@ from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Answer, encode
 from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.monitor import replay

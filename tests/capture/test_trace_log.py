@@ -11,7 +11,8 @@ import pytest
 from ragmon.capture.exporters import jsonl
 from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.record import Record, Totals
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
 from tests.support.waiting import TIMEOUT
 
 

@@ -21,12 +21,13 @@ from ragmon.core.record import Answer, Latency, Record, Totals, encode
 from ragmon.ingest import trace_buffer
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.spans import per_request, to_record
 from ragmon.ingest.spans.model import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
 from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
+from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.server.pipeline.decode import decode_traces

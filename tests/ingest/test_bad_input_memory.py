@@ -25,7 +25,8 @@ def peak():
 
 MEMORY = """
 import sys
-from ragmon.ingest.files import ReadSummary, read_files, splittable
+from ragmon.ingest.files import read_files, splittable
+from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.files import byte_ranges
 
 small, big = sys.argv[1:]

@@ -16,7 +16,8 @@ from ragmon.core import constants
 from ragmon.core.record import Record, Totals, encode
 from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import ReadSummary, read_file
+from ragmon.ingest.files import read_file
+from ragmon.ingest.summary import ReadSummary
 from ragmon.scoring.scorer import Scorer
 from tests.support.examples import cases
 from tests.support.trace_files import GOLD, NOON, good

@@ -13,11 +13,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.summary import ReadSummary
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, decode_traces
 from ragmon.server.receiver.interface import Encoding

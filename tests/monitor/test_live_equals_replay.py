@@ -12,7 +12,8 @@ import ragmon
 from ragmon.capture.api import probe
 from ragmon.config.load import load
 from ragmon.core.record import Record
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation

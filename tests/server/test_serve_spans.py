@@ -14,9 +14,10 @@ from ragmon.ingest.spans import Span, to_record
 from ragmon.server.pipeline.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
 from tests.support.collectors import collector
-from tests.support.otlp_requests import export
+from tests.support.command_line import ragmon
+from tests.support.otlp_requests import as_json, export
 from tests.support.recorded_spans import made, recorded
-from tests.support.serving import configuration, journalled, post, process, serving
+from tests.support.serving import configuration, digest, journalled, post, process, serving
 from tests.support.waiting import wait_for
 
 FULL = '[capture]\ncontent = "full"\n'
@@ -262,3 +263,29 @@ def test_several_retrievals_of_a_request_are_merged_as_configured(tmp_path, merg
         running.settled(1)
     (record,) = journalled(tmp_path)
     assert record.retrieved_ids == ids
+
+
+@pytest.mark.parametrize("command", ["replay", "gate"])
+def test_a_file_of_the_same_spans_is_read_by_the_same_settings(tmp_path, command):
+    """Where ids are, which tools retrieve, how retrievals are merged, and the pipeline's name: as the server has it."""
+    now, trace = time.time_ns(), "7" * 32
+    settings = (
+        '[pipeline]\nname = "docs"\n[capture]\nid_from = "metadata.url"\nretrievers = ["look_*"]\nmerge = "last"\n'
+    )
+    ask = {"openinference.span.kind": "CHAIN", "input.value": "Who?", "output.value": "Ada [1]"}
+    spans = [Span(trace, "1" * 16, None, "ask", now - 100, now, ask)]
+    for place, found in enumerate(["/a", "/b"]):
+        output = json.dumps([{"text": "t", "metadata": {"url": found}}])
+        tool = {"openinference.span.kind": "TOOL", "tool.name": "look_up", "output.value": output}
+        at = now - 90 + 10 * place
+        spans.append(Span(trace, f"{place + 2:016x}", "1" * 16, "look_up", at, at + 5, tool))
+    with serving(tmp_path, settings) as running:
+        send(running, spans)
+        running.settled(1)
+        live = digest(running)
+    (record,) = journalled(tmp_path)
+    assert (record.pipeline, record.retrieved_ids) == ("docs", ["/b"])
+    file = tmp_path / "spans.jsonl"
+    file.write_bytes(as_json(export(spans)))
+    done = ragmon(command, file, "--config", tmp_path / "ragmon.toml", "--format", "json")
+    assert done.json["digest"] == live

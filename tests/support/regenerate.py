@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ragmon.export.markdown import render
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics import build
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer

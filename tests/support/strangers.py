@@ -21,8 +21,9 @@ import pytest
 from ragmon.cli.replay import replay
 from ragmon.config.load import load
 from ragmon.core.record import Record, encode
-from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.build import file_options
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor
 from ragmon.tabular.columns import TableOptions
 from ragmon.testing import FakeClock
@@ -218,8 +219,9 @@ def _records(toml: Path, logs: Sequence[Path], flags: Sequence[str]) -> list[Rec
     """The records of a log, as the command reads it with these flags."""
     given = replay.make_context("replay", [*map(str, logs), *flags]).params
     options = TableOptions(*(given[name] for name in ("mapping", "encoding", "list_separator", "sheet")))
-    options = file_options(load(toml, environ={}), options)
-    lines = read_files([str(log) for log in logs], ReadSummary(), options=options)
+    settings = load(toml, environ={})
+    options, spans = file_options(settings, options), file_span_options(settings)
+    lines = read_files([str(log) for log in logs], ReadSummary(), options=options, span_options=spans)
     return [line for line in lines if isinstance(line, Record)]
 
 

@@ -9,7 +9,8 @@ import zstandard
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
 from ragmon.scoring.scorer import Scorer
 
 NOON = 1_763_683_200.0

@@ -124,7 +124,8 @@ def test_a_missing_extra_is_named(tmp_path, name, package):
     (tmp_path / name).write_bytes(b"PK")
     script = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from ragmon.core.errors import RagmonError\nfrom ragmon.ingest.files import ReadSummary, read_files\n"
+        "from ragmon.core.errors import RagmonError\nfrom ragmon.ingest.files import read_files\n"
+        "from ragmon.ingest.summary import ReadSummary\n"
         f"try:\n    list(read_files([{str(tmp_path / name)!r}], ReadSummary()))\n"
         "except RagmonError as error:\n    print(error.hint)"
     )

@@ -17,9 +17,10 @@ from ragmon.export.rules.annotations import TICKET, Writer
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.scopes import RuleScope
 from ragmon.gates import needs
-from ragmon.gates.captured import FEW, FIRST, HALF
+from ragmon.gates.captured import FEW, HALF
 from ragmon.gates.remedies import Gap, remedy
 from ragmon.metrics.base import parse
+from ragmon.scoring.captured import FIRST
 
 ALERT: Final = "RagmonCaptureGap"
 REASONS: Final = (
