@@ -169,6 +169,7 @@ def test_text_that_a_setting_keeps_back_is_withheld_and_not_missing():
 
 def test_a_span_without_an_answer_lacks_it_and_a_call_kept_for_its_outcome_does_not():
     assert not only(Record(partial=True)) & bits.UNFINISHED
+    assert not only(Record(partial=True, sampling=Sampling())) & bits.UNFINISHED  # a trace at a server lacks its answer
     assert only(Record(partial=True, sampling=Sampling(audit=False))) & bits.UNFINISHED
 
 
