@@ -408,8 +408,7 @@ def _by_flags(flags: int, answer: Answer | None) -> int:
 
 def _explained(mask: int, record: Record) -> int:
     """The bits of a record that failed, of which only the outcome was kept, or whose text was withheld."""
-    # A trace without an answer or without some of its spans is partial as well: there it is missing, not left out by the
-    # draw.
+    # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling = record.sampling
     is_outcome = record.partial and sampling is not None and not sampling.audit
     if record.error is not None or is_outcome:
