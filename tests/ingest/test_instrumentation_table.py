@@ -48,7 +48,7 @@ def test_the_same_is_read_off_the_wire(name):
 def test_the_installed_packages_leave_what_the_row_says(name):
     row = INSTRUMENTATIONS[name]
     if row.program[0].endswith(".mjs"):
-        missing = [] if shutil.which("node") and made.node_modules(row) else ["node with the packages of the row"]
+        missing = [] if shutil.which("node") and made.node_modules(name) else ["node with the packages of the row"]
     else:
         missing = [package for package in row.packages if not _is_installed(package)]
     if missing:

@@ -122,6 +122,12 @@ INSTRUMENTATIONS: Final[dict[str, Instrumentation]] = {
         ("tests/support/instrumented_vercel.mjs",),
         "`experimental_telemetry: { isEnabled: true }`",
     ),
+    "vercel7": Instrumentation(
+        "Vercel AI SDK 7, a tool that retrieves",
+        ("ai", "@ai-sdk/otel"),
+        ("tests/support/instrumented_vercel7.mjs",),
+        "`new OpenTelemetry({ runtimeContext: true })`, `telemetry: { includeRuntimeContext: { sessionId: true } }`",
+    ),
 }
 """The rows by the name of their recording, in the order of the table."""
 AGENTS: Final = {
@@ -186,10 +192,15 @@ def run(name: str) -> Recording:
     return Recording(versions, returned, [_span(span) for span in printed["spans"]])
 
 
-def node_modules(row: Instrumentation) -> bool:
-    """Whether the npm packages of a row are in the folder that `RAGMON_NODE_MODULES` names."""
-    folder = os.environ.get("RAGMON_NODE_MODULES")
-    return folder is not None and all((Path(folder) / package).is_dir() for package in row.packages)
+def node_modules(name: str) -> bool:
+    """Whether the npm packages of a row are in the folder that `RAGMON_NODE_MODULES` names, in their major versions."""
+    folder = Path(os.environ.get("RAGMON_NODE_MODULES", os.devnull))
+    files = {package: folder / package / "package.json" for package in INSTRUMENTATIONS[name].packages}
+    if not all(file.is_file() for file in files.values()):
+        return False
+    installed = {package: json.loads(file.read_text(encoding="utf-8"))["version"] for package, file in files.items()}
+    recorded = load(name).versions
+    return all(version.split(".")[0] == recorded[package].split(".")[0] for package, version in installed.items())
 
 
 def save(name: str, recording: Recording) -> None:

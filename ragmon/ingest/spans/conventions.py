@@ -18,7 +18,7 @@ READERS: Final = (haystack.translate, vercel.translate, platforms.translate)
 """Each gives the attributes of a span in the words that are read, or None where the span is none of its tracer."""
 KEYS: Final = haystack.KEYS | vercel.KEYS | platforms.KEYS
 """The keys of the attributes that they read."""
-KEY_PREFIXES: Final = (vercel.METADATA_PREFIX,)
+KEY_PREFIXES: Final = (vercel.METADATA_PREFIX, vercel.CONTEXT_PREFIX)
 """The prefixes of further keys that they read."""
 _ROLES: Final = {
     semconv.SYSTEM_EVENT: "system",

@@ -1,9 +1,10 @@
 """The AI SDK of Vercel, in the words of OpenInference and OpenTelemetry.
 
 `ai.generateText` and its kin are one request, `….doGenerate` and `….doStream` inside it the model calls, `ai.toolCall`
-the tools. What the application says of a request is in `ai.telemetry.metadata.…`.
+the tools. What the application says of a request is in `ai.telemetry.metadata.…`. AI SDK 7 writes OpenTelemetry's GenAI
+conventions (`@ai-sdk/otel`), and what the application says in `ai.settings.context.…`.
 
-Source: AI SDK 6, "Telemetry".
+Source: AI SDK 6 and 7, "Telemetry".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ PREFIX: Final = "ai."
 """The start of the names of all its spans."""
 OPERATION_ID: Final = "ai.operationId"
 METADATA_PREFIX: Final = "ai.telemetry.metadata."
+CONTEXT_PREFIX: Final = "ai.settings.context."
 _FUNCTION: Final = "ai.telemetry.functionId"
 _PROMPT: Final = "ai.prompt"
 _MESSAGES: Final = "ai.prompt.messages"
@@ -53,7 +55,9 @@ _MEMBERS: Final = {
 def translate(span: Span) -> dict[str, Any] | None:
     """The attributes of a span of the AI SDK in the conventions' words; None where it is none."""
     operation = as_text(span.attributes.get(OPERATION_ID))
-    if operation is None or not operation.startswith(PREFIX):
+    if operation is None:
+        return _named(span.attributes, CONTEXT_PREFIX) or None
+    if not operation.startswith(PREFIX):
         return None
     result = _about_the_request(span.attributes)
     if operation.startswith(_EMBED):
@@ -77,8 +81,17 @@ def _about_the_request(attributes: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {
         key.removeprefix(METADATA_PREFIX): attributes[key] for key in attributes if key.startswith(METADATA_PREFIX)
     }
-    named = {_MEMBERS[member]: value for member, value in metadata.items() if member in _MEMBERS}
-    return {**named, semconv.METADATA: metadata or None, semconv.WORKFLOW_NAME: attributes.get(_FUNCTION)}
+    return {
+        **_named(attributes, METADATA_PREFIX),
+        semconv.METADATA: metadata or None,
+        semconv.WORKFLOW_NAME: attributes.get(_FUNCTION),
+    }
+
+
+def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The members under a prefix that stand for attributes of the conventions."""
+    names = ((key.removeprefix(prefix), key) for key in attributes if key.startswith(prefix))
+    return {_MEMBERS[member]: attributes[key] for member, key in names if member in _MEMBERS}
 
 
 def _model_call(attributes: Mapping[str, Any]) -> dict[str, Any]:
