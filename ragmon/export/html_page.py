@@ -77,7 +77,7 @@ def page(status: Mapping[str, Any]) -> str:
 
 def _more(*, served: bool) -> str:
     """What else can be asked; diagnoses and lists of requests need a server's journal."""
-    paths = ("api/status", "api/records", "metrics") if served else ("api/status", "metrics")
+    paths = ("runbook", "api/status", "api/records", "metrics") if served else ("runbook", "api/status", "metrics")
     links = ", ".join(f'<a href="{path}">/{path}</a>' for path in paths)
     commands = "<code>ragmon why PIPELINE/ALARM</code>, <code>ragmon show TRACE</code>"
     return f"{commands}, {links}" if served else links

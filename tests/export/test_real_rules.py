@@ -12,6 +12,7 @@ import pytest
 
 import ragmon
 from ragmon.core.policy import Gate, Policy
+from ragmon.core.text import READ
 from ragmon.export.rules import render, rule_groups
 from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
@@ -52,11 +53,14 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def seen():
-    """Those of the other tests, and now and then a probe nobody told the documents of."""
-    return [
-        record if place % 10 else make_record("q1", source="probe", retrieved=None, ts=record.ts)
-        for place, record in enumerate(records())
-    ]
+    """Those of the other tests, now and then a probe nobody told the documents of, and one too long to be read."""
+
+    def asked(place, ts):
+        if place % 20:
+            return make_record("q1", source="probe", retrieved=None, ts=ts)
+        return make_record("q1", source="probe", claim="word " * (READ // 5 + 1), ts=ts)
+
+    return [record if place % 10 else asked(place, record.ts) for place, record in enumerate(records())]
 
 
 @pytest.fixture(scope="module")

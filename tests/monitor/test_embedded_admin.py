@@ -83,7 +83,7 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "keeps no journal" in text
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
-    assert links == ["api/status", "metrics"]
+    assert links == ["runbook", "api/status", "metrics"]
     assert all(exchange(monitor, "GET", f"/{link}")[0] == 200 for link in links)
 
 

@@ -113,16 +113,18 @@ VALUE: Final = _share(recording.VALUE)
 INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
 SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
 WINDOWED: Final = if_present(
-    recording.VALUE, f"In its whole window {VALUE} ({INTERVAL}, {SAMPLES})", "No gate of this name has a value"
+    recording.VALUE, f"In its whole window {VALUE} ({SAMPLES})", "No gate of this name has a value"
 )
-"""The value in the gate's window; another text for an alarm on a metric without a gate."""
+"""The value in the gate's window; another text for an alarm on a metric without a gate.
+
+It has no interval: an alarm proves more than a window shows, and an interval that holds the threshold would deny it.
+"""
 THRESHOLD: Final = if_present(
     series_names.GATE_THRESHOLD, f"threshold {_share(series_names.GATE_THRESHOLD)}", "no gate of this name"
 )
 LATELY: Final = if_present(
     recording.RECENT,
-    f"{_share(recording.RECENT)} in {recording.LATELY} (95 % interval {_share(recording.RECENT_LOWER)} to "
-    f"{_share(recording.RECENT_UPPER)}, n = {_number(recording.RECENT_SCORED)})",
+    f"{_share(recording.RECENT)} in {recording.LATELY} (n = {_number(recording.RECENT_SCORED)})",
     f"nothing scored in {recording.LATELY}",
 )
 """The gate's metric in the last minutes, which the alarm is about."""
