@@ -55,12 +55,14 @@ def settings(tmp_path_factory):
 def seen():
     """Those of the other tests, now and then a probe nobody told the documents of, and one too long to be read."""
 
-    def asked(place, ts):
-        if place % 20:
-            return make_record("q1", source="probe", retrieved=None, ts=ts)
-        return make_record("q1", source="probe", claim="word " * (READ // 5 + 1), ts=ts)
+    def given(place, record):
+        if place % 10 == 0:
+            return make_record("q1", source="probe", retrieved=None, ts=record.ts)
+        if place % 100 == 5:
+            return make_record("q1", source="probe", claim="word " * (READ // 5 + 1), ts=record.ts)
+        return record
 
-    return [record if place % 10 else asked(place, record.ts) for place, record in enumerate(records())]
+    return [given(place, record) for place, record in enumerate(records())]
 
 
 @pytest.fixture(scope="module")
