@@ -271,7 +271,7 @@ def _refusal_like(request: AssessedRequest, _: int | None) -> str:
 
 
 def _empty(request: AssessedRequest, _: int | None) -> str:
-    return "retrieval found nothing" if request.facts.empty else f"there are {_documents(request.facts.retrieved)}"
+    return "retrieval found nothing" if request.facts.empty else f"documents found: {request.facts.retrieved}"
 
 
 def _error(request: AssessedRequest, _: int | None) -> str:
