@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ragmon import stats
+from ragmon.core import series_names
 from ragmon.core.policy import Gate
 from ragmon.export.promql import Z9999, equals
 from ragmon.export.rules import recording, slow_burn
-from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped_as, served
+from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped, scraped_as, served
 from ragmon.export.rules.recording import burn_of
 
 _PER_MINUTE: Final = 60
@@ -28,6 +29,8 @@ def burn_cases(gate: Gate) -> Iterator[Case]:
             name = f"{gate.name}, {share:.4g} of its requests fail, all along: one ticket"
             yield Case(alert, name, failing(gate, rate, (60, share)), "60m", fires)
     yield Case(alert, f"{gate.name} within its budget", failing(gate, _PER_MINUTE, (60, burn.budget / 2)), "60m")
+    unused = failing(gate, _PER_MINUTE, (60, 1.0), applies=False)
+    yield Case(alert, f"{gate.name}, all fail, but it does not apply yet", unused, "60m")
     few = (max(1, gate.min_samples - 5)) / 60
     yield Case(alert, f"{gate.name}, all fail, but they are few", failing(gate, few, (60, 1.0)), "60m")
     rate = _enough(gate, severe, burn.page) or _PER_MINUTE
@@ -49,16 +52,22 @@ def _enough(gate: Gate, share: float, level: float) -> float | None:
     return None
 
 
-def failing(gate: Gate, per_minute: float, *phases: tuple[int, float | None]) -> Mapping[str, str]:
+def failing(
+    gate: Gate, per_minute: float, *phases: tuple[int, float | None], applies: bool = True
+) -> Mapping[str, str]:
     """Counters of two replicas with half of the requests each.
 
     Args:
         gate: The gate.
         per_minute: Requests a minute.
         phases: Minutes, and the share of failures in them; None: nobody asks.
+        applies: Whether the gate has a verdict.
     """
+    length = sum(minutes for minutes, _ in phases)
     which = [equals("pipeline", gate.pipeline)]
-    series = dict(served(gate, sum(minutes for minutes, _ in phases)))
+    series = dict(served(gate, length))
+    if applies:
+        series[scraped(series_names.GATE_STATUS, **recording.named(gate), status="fail")] = f"1x{length}"
     for target in (TARGET, OTHER):
         scores, counts = _Counter(), _Counter()
         for minutes, share in phases:

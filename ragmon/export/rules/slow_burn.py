@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ragmon.core import series_names
 from ragmon.export.promql import Z9999, wilson
 from ragmon.export.rules import recording
 from ragmon.export.rules.annotations import (
@@ -41,6 +42,8 @@ SPAN: Final = "pipeline_gate:ragmon_gate_scored:seconds_{}"
 """Seconds of a window in which the gate's counters were there."""
 BURNING: Final = "pipeline_gate:ragmon_gate_slow_burn:wilson_lower9999_{}"
 """The proven share of failures, while the gate burns."""
+_APPLIES: Final = f"max by (pipeline, gate) ({series_names.GATE_STATUS}) == 1"
+"""Gates with a verdict: the others judge what the pipeline never showed, and their counters hold nothing but misses."""
 _WHOLE: Final = 0.95
 """Share of a window with data from which on a text speaks of all of it: scrapes may be missed."""
 
@@ -81,7 +84,8 @@ def recordings() -> list[Rule]:
                 f"{PROVEN.format(long)} > on (pipeline, gate) {level}\n"
                 f"and on (pipeline, gate) {recording.RATIO.format(SHORT)} > on (pipeline, gate) {level}\n"
                 f"and on (pipeline, gate) {recording.SCORED.format(long)} >= on (pipeline, gate) "
-                f"{recording.MIN_SAMPLES}",
+                f"{recording.MIN_SAMPLES}\n"
+                f"and on (pipeline, gate) {_APPLIES}",
             ),
         ]
     return rules
