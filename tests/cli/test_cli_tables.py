@@ -277,7 +277,8 @@ class TestTerminal:
     def test_no_reason_is_longer_than_the_terminal_is_wide(self, files, command, columns):
         shown = on_terminal("stdout", command, *files, "--no-color", columns=columns)
         reasons = [line for line in shown.out.splitlines() if not line.startswith(("default/", "gate"))]
-        assert max(map(len, reasons if columns < 100 else shown.out.splitlines())) <= columns
+        longest = max(reasons if columns < 100 else shown.out.splitlines(), key=len)
+        assert len(longest) <= columns, longest
         plain = ragmon("gate", *files).out.split()
         assert shown.out.split()[-len(plain) :].count("fail") == plain.count("fail") > 1
         assert "interval: questions like these" in " ".join(shown.out.split())

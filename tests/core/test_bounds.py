@@ -344,6 +344,7 @@ def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeyp
     ratio = least_ratio(
         lambda: [read_documents(found, None) for _ in range(10)],
         lambda: [read_documents(found[:DOCUMENTS], None) for _ in range(10)],
+        enough=3,
     )
     few, documents = read_documents(found[:DOCUMENTS], None), read_documents(found, None)
     assert ratio <= 3

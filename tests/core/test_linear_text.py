@@ -48,8 +48,8 @@ MADE_WHERE_NEEDED = {
     "core.refusal",  # the default patterns are tried below
     "core.text",  # one class of characters
     "demo.answerer",  # a number, as in the patterns of the module
-    "export.rules.unit_tests",  # reads its own rules
     "gold.schema",  # names of members
+    "server.traces",  # hexadecimal digits
     "tabular.cells",  # separators of the user
 }
 """Modules that make or use a pattern inside a function, and why that is as good as tried."""

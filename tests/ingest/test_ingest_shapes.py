@@ -11,10 +11,12 @@ from ragmon.core.record import Answer, Latency, Record, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.files import read_files
+from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scoring.scorer import Scorer
-from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.columns import TableOptions
 from tests.support.otlp_requests import as_json, export
 from tests.support.recorded_spans import made
 from tests.support.trace_files import take
@@ -324,6 +326,8 @@ def test_a_file_of_spans_is_read_with_id_from_and_retrievers(tmp_path):
     result = {"openinference.span.kind": "TOOL", "tool.name": "look", "output.value": json.dumps([DOCUMENT])}
     path = tmp_path / "spans.json"
     path.write_bytes(as_json(export([made(result, parent=root, end=0.5), root])))
-    options = TableOptions(id_from=("metadata", "page"), retrievers=("look",))
-    (usual,), (record,) = (list(read_files([str(path)], ReadSummary(), options=each)) for each in (USUAL, options))
+    options = SpanOptions(id_from=("metadata", "page"), retrievers=("look",))
+    (usual,), (record,) = (
+        list(read_files([str(path)], ReadSummary(), span_options=each)) for each in (NO_OPTIONS, options)
+    )
     assert (usual.retrieved_ids, record.retrieved_ids) == (["e1f72df8"], ["normans#1"])

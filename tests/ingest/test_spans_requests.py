@@ -127,4 +127,4 @@ def test_a_trace_of_thousands_of_calls_takes_no_more_time_for_each_than_one_of_h
     """Whoever waits for an answer waits for it: five thousand took 4.4 seconds."""
     few, many = ([own(0, 1) for _ in range(n)] + [made({}, start=0, end=1) for _ in range(n)] for n in (500, 4_000))
     assert len(per_request(many)) == 4_000
-    assert least_ratio(lambda: per_request(many), lambda: per_request(few), rounds=3) <= 16
+    assert least_ratio(lambda: per_request(many), lambda: per_request(few), enough=16) <= 16

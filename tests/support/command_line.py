@@ -93,7 +93,7 @@ def on_terminal(stream, *arguments, columns=80, env=None):
     """
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    process = start(*arguments, env={"TERM": "xterm", **(env or {})}, **{stream: terminal})
+    process = start(*arguments, env={"TERM": "xterm", "COLUMNS": str(columns), **(env or {})}, **{stream: terminal})
     os.close(terminal)
     drawn = b""
     while chunk := _drawn(screen):

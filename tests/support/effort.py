@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable
+from math import inf
 from time import process_time
 from typing import TypeVar
 
@@ -21,12 +22,20 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return process_time() - began
 
 
-def least_ratio(work: Callable[[], object], reference: Callable[[], object], rounds: int = 7) -> float:
+def least_ratio(
+    work: Callable[[], object], reference: Callable[[], object], *, enough: float, rounds: int = 7
+) -> float:
     """The CPU time of `work` in that of `reference`, each measured right after the other, in the best of some rounds.
 
-    Another process on the machine makes single rounds worse; work that takes too long makes every round so.
+    Another process on the machine makes single rounds worse; work that takes too long makes every round so. The first
+    round with a ratio that is small enough is the last.
     """
-    return min(cpu_seconds(work) / max(cpu_seconds(reference), 1e-6) for _ in range(rounds))
+    least = inf
+    for _ in range(rounds):
+        least = min(least, cpu_seconds(work) / max(cpu_seconds(reference), 1e-6))
+        if least <= enough:
+            break
+    return least
 
 
 def effort(work: Callable[[], Result]) -> tuple[float, Result]:
