@@ -60,14 +60,15 @@ def _no_data(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
     """No traffic makes no metric zero, so it needs an alert of its own.
 
     A configured pipeline is expected from the start; any other is missed once it was there, until it gives its place
-    back. What is counted together as `__other__` is no pipeline that anybody waits for.
+    back. What is counted together as `__other__` is no pipeline that anybody waits for. The range is short and the wait
+    an hour: a Prometheus that was started a moment ago has not seen an hour without a request.
     """
     names = configured_names(scopes)
     which = one_of("pipeline", [constants.OTHER], others=True)
     if not any(scope.unnamed for scope in scopes):
         which = one_of("pipeline", names)
     where = selector(f"{series_names.LATENCY}_count", {"source": constants.LIVE}, which)
-    seen = increase(where, "1h", "pipeline")
+    seen = increase(where, "15m", "pipeline")
     expected = f"\n  or 0 * {recording.PIPELINES}{{{one_of('pipeline', names)}}}" if names else ""
     expr = f"(\n  {seen}{expected}\n) == 0\nand on () count({UP})"
     texts = writer.of(
@@ -76,7 +77,7 @@ def _no_data(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
         "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
         gated=True,
     )
-    return _ticket("RagmonNoData", expr, texts, "15m")
+    return _ticket("RagmonNoData", expr, texts, "1h")
 
 
 def _stale(writer: Writer) -> Rule:

@@ -183,6 +183,8 @@ def _no_data(scopes: Sequence[RuleScope]) -> Iterator[Case]:
         calls = scraped(f"{series_names.LATENCY}_count", **labels, source=constants.LIVE)
         fires = _ticket(**labels)
         yield Case("RagmonNoData", f"{pipeline}: nobody asks", {**_UP, calls: "7x200"}, "120m", fires, labels)
+        began = "Prometheus has watched for half an hour"
+        yield Case("RagmonNoData", f"{pipeline}: {began}", {**_UP, calls: "7x200"}, "30m", among=labels)
         ever = fires if pipeline in expected else []
         yield Case("RagmonNoData", f"{pipeline}: nobody ever asked", _UP, "120m", ever, labels)
         some = {**_UP, calls: "0x40 1x40 2x40 3x80"}
