@@ -115,6 +115,8 @@ def response_value(response: Any) -> Any:
     Args:
         response: A value that `is_response`.
     """
+    if stored(response, "_is_rendered") is False:  # Django renders after its views; REST framework keeps the value
+        return stored(response, "data")
     body = _body(response)
     value = decoded(body)
     if value is not None or body is None or len(body) > _MAX_BODY:
