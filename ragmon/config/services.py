@@ -107,6 +107,7 @@ class JudgeTable(Table):
         threshold: The least score of a success.
         include_reason: Ask for reasons.
         strict: Only a perfect score counts; every other score becomes 0.
+        version: The version of its scores, where you name it; None for a hash of what decides them.
         timeout: The timeout of one judgement, including retries.
         concurrency: The number of concurrent judgements.
     """
@@ -120,6 +121,7 @@ class JudgeTable(Table):
     threshold: Share = 0.5
     include_reason: bool = True
     strict: bool = False
+    version: Text | None = None
     timeout: Duration = Seconds(30)
     concurrency: Count = 2
 

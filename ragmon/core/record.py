@@ -145,6 +145,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         tags: Slices.
         verdicts: Recorded relevance of each retrieved document, in rank order.
         measures: Graded scores computed where the text was, by metric name.
+        judge_versions: The version of each judge among them that has one, by metric name.
     """
 
     v: int | None = None
@@ -178,6 +179,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     probe: bool | None = None  # older logs have it instead of a source
     model: str | None = None
     user: str | None = None
+    judge_versions: dict[str, str] | None = None
 
     @property
     def cites(self) -> bool:

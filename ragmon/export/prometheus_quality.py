@@ -22,7 +22,8 @@ from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged
 from ragmon.scoring.calls import Exemplar
-from ragmon.scoring.predictions import METRIC, Prediction
+from ragmon.scoring.cohorts import METRIC
+from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 

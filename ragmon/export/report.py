@@ -20,8 +20,9 @@ from ragmon.gates.evaluate import bounds
 from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
+from ragmon.scoring.cohorts import METRIC
 from ragmon.scoring.labels import Labelled
-from ragmon.scoring.predictions import METRIC, Prediction
+from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot

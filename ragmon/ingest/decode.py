@@ -80,6 +80,7 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
     tags: Any = None
     verdicts: Any = None
     measures: Any = None
+    judge_versions: Any = None
 
 
 def adapt(value: AnyShape) -> Record:
@@ -123,6 +124,7 @@ def adapt(value: AnyShape) -> Record:
         tags=_tags(value.tags, context),
         verdicts=as_verdicts(value.verdicts),
         measures=as_type(value.measures, dict[str, float], "measures"),
+        judge_versions=as_type(value.judge_versions, dict[str, str], "judge_versions"),
     )
     if record.v is None and _is_empty(record):
         raise Rejected(constants.INVALID_SCHEMA, _EMPTY)

@@ -348,7 +348,7 @@ class Engine:
     def _predictions(self, now: float) -> Sequence[Prediction]:
         """Predictions from labels and proxies in every window."""
         scorer, windows = self.scorer, self.settings.windows
-        return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
+        return predictions(scorer.state, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates.

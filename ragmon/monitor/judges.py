@@ -161,6 +161,7 @@ def _judge(name: str, table: Table, quota: DailyQuota) -> Judge:
         include_reason=table.include_reason,
         strict=table.strict,
         timeout=table.timeout,
+        version=table.version,
     )
     function = functions().get(name)
     kind = table.asks(name)

@@ -238,7 +238,7 @@ class Run:
         scorer = self.scorer
         self.labelled = labels.finalise(scorer)
         self._maturity = labels.maturity
-        self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
+        self.predictions = predictions(scorer.state, {ALL: None}, scorer.state.newest, proxy)
 
     def counted(self) -> RunCounts:
         """The counts of this run, to be merged in another process."""

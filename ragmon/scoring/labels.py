@@ -139,7 +139,7 @@ class LabelJoiner:
         verdict = self.book.apply(label, now)
         if verdict is not None:
             record = self._admit(labelled_record(answer, verdict, now), now)
-            self._scorer.observe_label(record, gold_item(label.trace_id, verdict))
+            self._scorer.observe_label(record, gold_item(label.trace_id, verdict), answer.ts)
 
 
 class Labelled(NamedTuple):
@@ -249,7 +249,7 @@ class FinalLabels:
         rated = [(trace_id, labelled, answer) for trace_id, labelled, answer in with_answer if accepts_labels(answer)]
         for trace_id, labelled, answer in rated:
             verdict = consensus(labelled.raters.values())
-            scorer.observe_label(labelled_record(answer, verdict, answer.ts), gold_item(trace_id, verdict))
+            scorer.observe_label(labelled_record(answer, verdict, answer.ts), gold_item(trace_id, verdict), answer.ts)
         maturity, self.maturity = _maturity(rated)
         rated_answers = [labelled for _, labelled, _ in rated]
         return Labelled(

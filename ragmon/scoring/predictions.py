@@ -1,26 +1,26 @@
 """Prediction-powered estimates from labels and a cheap proxy score of the same answers.
 
-Three measures are kept per proxy, whose sums add up as all others do: y (label), f (proxy) and y + f. From their sums
-and sums of squares follows the sum of y f to the last bit.
+The labels of a window are compared with the proxies of the answers they are about: those of the same hours and of the
+same version of the judge (`ragmon.scoring.cohorts`), whenever the labels came. So the estimate is of the answers whose
+labels came in the window, as the labels alone are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final, NamedTuple
 
-from ragmon.core import constants
-from ragmon.metrics.answers import AnswerCorrect
-from ragmon.metrics.facts import OUTCOME_UNKNOWN
-from ragmon.scoring.counts import WindowBucket
-from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.windows import State
+from ragmon.core.constants import OTHER
+from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
+from ragmon.scoring.windows import State, edges
 from ragmon.stats.prediction import FEWEST, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
-METRIC: Final = AnswerCorrect.name
-"""The metric whose estimates are made more precise."""
-_SOURCES: Final = (constants.LIVE, constants.LABEL)
-_LABEL, _PROXY, _BOTH = (f"~{METRIC}", f"~{METRIC}~proxy", f"~{METRIC}~both")
+MAX_COHORTS: Final = 64
+"""Where the labels of a window span more hours than this, consecutive hours are one cohort: cohorts with few labels
+make the mean proxy less precise."""
 
 
 class Prediction(NamedTuple):
@@ -30,8 +30,8 @@ class Prediction(NamedTuple):
         pipeline: The pipeline of the answers.
         window: The window.
         proxy: The score that every answer has.
-        estimate: The estimated mean of the labels that all answers would have; combined over strata where there are
-            several.
+        estimate: The estimated mean of the labels that all answers would have; combined over strata and versions of
+            the judge where there are several.
     """
 
     pipeline: str
@@ -40,86 +40,152 @@ class Prediction(NamedTuple):
     estimate: Predicted | Stratified
 
 
-def pairs(measured: Mapping[str, int]) -> dict[str, int]:
-    """The measures of a labelled answer for each of its proxies, in micro-units."""
-    label = measured.get(METRIC)
-    if label is None:
-        return {}
-    measures: dict[str, int] = {}
-    for name, proxy in measured.items():
-        if name != METRIC:
-            measures |= {name + _LABEL: label, name + _PROXY: proxy, name + _BOTH: label + proxy}
-    return measures
-
-
-def sums_of(labelled: WindowBucket, answers: WindowBucket, proxy: str, table: ScoreTable) -> Sums:
-    """The sums of labels and proxies over labelled answers, and of the proxy over all answers.
-
-    Args:
-        labelled: Labelled answers.
-        answers: All answers, labelled or not.
-        proxy: The proxy score.
-        table: Decides which answers are in its denominator.
-    """
-    n, y, yy = _sums(labelled, proxy + _LABEL)
-    _, f, ff = _sums(labelled, proxy + _PROXY)
-    _, _, both = _sums(labelled, proxy + _BOTH)
-    every = table.of(answers).get(proxy)
-    records, proxies = (0, 0) if every is None else (every.n, every.sum)
-    return Sums(n, y, yy, f, ff, (both - yy - ff) // 2, records, proxies)
-
-
-def _sums(row: WindowBucket, name: str) -> tuple[int, int, int]:
-    sums = [0, 0, 0]
-    for cell in row.measures.get(name, {}).values():
-        sums = [own + other for own, other in zip(sums, cell, strict=True)]
-    n, total, squares = sums
-    return n, total, squares
-
-
 def predictions(
-    state: State, table: ScoreTable, windows: Mapping[str, int | None], now: float, proxy: Callable[[str], str]
+    state: State, windows: Mapping[str, int | None], now: float, proxy: Callable[[str], str]
 ) -> list[Prediction]:
     """The estimates of every pipeline that has labels, for the audit members.
 
     Each stratum is estimated on its own and weighted by its share of the audit members, because raters may prefer some
-    answers. Labels of a window are those that arrived in it, answers those given in it: the relation between proxy and
-    label is assumed to be the same for both.
+    answers; and each version of the judge is on its own, because scores of two versions have no common error.
 
     Args:
         state: The counts.
-        table: The metrics.
         windows: Spans in seconds by name; None is everything.
         now: Seconds since the epoch.
         proxy: The proxy score of each pipeline.
     """
-    estimates = []
-    labelled_pipelines = sorted(
-        {key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.DROPPED_PIPELINES}
-    )
-    for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled_pipelines):
+    estimates, cohorts = [], state.cohorts
+    for pipeline in sorted({judged.pipeline for judged in cohorts.labels}):
+        name = proxy(pipeline)
         for window, span in windows.items():
-            parts = _parts(state, table, pipeline, name, span, now)
+            parts = samples(cohorts, pipeline, name, None if span is None else edges(span, now))
             if sum(part.sums.labels for part in parts) >= FEWEST:
                 estimate = predicted(parts[0].sums) if len(parts) == 1 else stratified(parts)
                 estimates.append(Prediction(pipeline, window, name, estimate))
     return estimates
 
 
-def _parts(
-    state: State, table: ScoreTable, pipeline: str, proxy: str, span: int | None, now: float
-) -> list[StratumSample]:
-    """The sample of each stratum in one window."""
-    rows: dict[str, dict[str, WindowBucket]] = {}
-    for key, series in state.series.items():
-        if key.pipeline == pipeline and key.source in _SOURCES and key.drawn and not key.slice:
-            row = rows.setdefault(key.stratum, {source: WindowBucket() for source in _SOURCES})[key.source]
-            for bucket in state.window(series, span, now):
-                row.merge(bucket)
-    samples = []
-    for stratum, by_source in sorted(rows.items()):
-        answers = by_source[constants.LIVE]
-        sums = sums_of(by_source[constants.LABEL], answers, proxy, table)
-        known = sum(n for facts, n in answers.cells.items() if not facts[0] & OUTCOME_UNKNOWN)
-        samples.append(StratumSample(stratum, answers.count, max(known, sums.records, sums.labels), sums))
-    return [sample for sample in samples if sample.total or sample.sums.labels]
+def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int] | None) -> list[StratumSample]:
+    """The labels of one window with the proxies of their cohorts, by stratum and version of the judge.
+
+    Args:
+        cohorts: The counts.
+        pipeline: The pipeline.
+        proxy: The proxy score.
+        window: The edges of the window in which labels count, seconds since the epoch; None for all labels.
+    """
+    begin, end = (None, 0) if window is None else window
+    labels = {
+        judged: arrived
+        for judged in sorted(cohorts.labels)
+        if (judged.pipeline, judged.proxy) == (pipeline, proxy) and (arrived := cohorts.arrived(judged, begin, end))
+    }
+    hours = [hour for arrived in labels.values() for hour in arrived]
+    if not hours:
+        return []
+    timed = [hour for hour in hours if hour != UNTIMED] or [0]
+    width = -(-(max(timed) - min(timed) + 1) // MAX_COHORTS)
+    strata = _strata(cohorts, pipeline, proxy, {hour // width for hour in hours}, width)
+    for judged, arrived in labels.items():
+        stratum = strata.setdefault(judged.stratum, _Answers())
+        stratum.add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
+    return [sample for name, stratum in sorted(strata.items()) for sample in stratum.samples(name)]
+
+
+@dataclass
+class _Answers:
+    """One stratum.
+
+    Attributes:
+        total, known, scored: Its answers in the hours of the labels, those with a known outcome, and those with a
+            proxy of any version.
+        versions: Sums of labels and proxies by version of the judge.
+        alone: Sums of the labels whose proxies are not used.
+    """
+
+    total: int = 0
+    known: int = 0
+    scored: int = 0
+    versions: dict[str, Sums] = field(default_factory=dict)
+    alone: Sums = field(default_factory=Sums)
+
+    def add(self, judged: Judged, found: tuple[Sums, Sums]) -> None:
+        """Add the labels of one version, those with the proxies of their cohort and those without."""
+        sums, alone = found
+        if sums.labels >= FEWEST and judged.version != OTHER:
+            self.versions[judged.version], self.alone = sums, self.alone + alone
+        else:
+            self.alone = self.alone + _labels_of(sums) + alone
+
+    def samples(self, name: str) -> list[StratumSample]:
+        """The sample of each version, and that of the labels alone; each weighs what it has of the labels."""
+        groups = [(f"{name} {version}".rstrip(), sums) for version, sums in sorted(self.versions.items())]
+        if self.alone.labels or not groups:
+            groups.append((name if not groups else f"{name} without a score", self.alone))
+        labels = sum(sums.labels for _, sums in groups)
+        if not (labels or self.total):
+            return []
+        return [
+            self._sample(group, sums, Fraction(sums.labels, labels) if labels else Fraction(1))
+            for group, sums in groups
+        ]
+
+    def _sample(self, name: str, sums: Sums, share: Fraction) -> StratumSample:
+        scored = max(sums.labels, round(share * self.scored))
+        assessed = max(scored, round(share * self.known))
+        return StratumSample(name, float(share * self.total), assessed, sums, scored)
+
+
+def _strata(cohorts: Cohorts, pipeline: str, proxy: str, blocks: set[int], width: int) -> dict[str, _Answers]:
+    """The answers of every stratum in the hours of the labels."""
+    strata: dict[str, _Answers] = defaultdict(_Answers)
+    for (owner, stratum, hour), (total, known) in cohorts.answers.items():
+        if owner == pipeline and hour // width in blocks:
+            strata[stratum].total += total
+            strata[stratum].known += known
+    for judged, by_hour in cohorts.proxies.items():
+        if (judged.pipeline, judged.proxy) == (pipeline, proxy):
+            strata[judged.stratum].scored += sum(n for hour, (n, _) in by_hour.items() if hour // width in blocks)
+    return dict(strata)
+
+
+def _with_proxies(
+    arrived: Mapping[int, Sequence[int]], answers: Mapping[int, Sequence[int]], width: int
+) -> tuple[Sums, Sums]:
+    """The sums of labels with the mean proxy of all answers of their cohorts, and those of labels without.
+
+    With n of the labels and N of the answers in a cohort, the mean proxy is Σ n · mean / Σ n. It is as precise as that
+    of (Σ n)² / Σ (n² / N) answers: the variance of the estimate is that of `predicted` with so many records.
+
+    Args:
+        arrived: Sums of labels by hour of the answer.
+        answers: Number and sum of the proxies of all answers, by hour.
+        width: Hours of a cohort.
+    """
+    labelled, scored = _blocks(arrived, width, 6), _blocks(answers, width, 2)
+    complete = {block for block, sums in labelled.items() if scored.get(block, (0, 0))[0] >= sums[0]}
+    with_proxies = _total(labelled[block] for block in complete)
+    alone = _total(sums for block, sums in labelled.items() if block not in complete)
+    if not complete:
+        return Sums(), Sums(*alone)
+    n = with_proxies[0]
+    weighted = sum(Fraction(labelled[block][0] * scored[block][1], scored[block][0]) for block in complete)
+    records = int(n * n / sum(Fraction(labelled[block][0] ** 2, scored[block][0]) for block in complete))
+    return replace(Sums(*with_proxies), records=records, proxies=round(weighted * records / n)), Sums(*alone)
+
+
+def _blocks(by_hour: Mapping[int, Sequence[int]], width: int, size: int) -> dict[int, list[int]]:
+    blocks: dict[int, list[int]] = {}
+    for hour, counts in by_hour.items():
+        sums = blocks.setdefault(hour // width, [0] * size)
+        sums[:] = [own + other for own, other in zip(sums, counts, strict=True)]
+    return blocks
+
+
+def _total(rows: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)] or [0] * 6
+
+
+def _labels_of(sums: Sums) -> Sums:
+    """The labels without what is known of all records."""
+    return Sums(sums.labels, sums.y, sums.yy, sums.f, sums.ff, sums.yf)

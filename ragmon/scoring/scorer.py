@@ -20,11 +20,10 @@ from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
-from ragmon.metrics.facts import SHIPPED, FactReader, Facts, Key
+from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.counts import CELLS
-from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
 from ragmon.scoring.windows import MODEL_SLICE, SeriesKey, State, WindowSeries, WindowsState
@@ -96,6 +95,7 @@ LONGEST_MODEL: Final = 200
 MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
@@ -228,12 +228,13 @@ class Scorer:
             self.unmatched += 1
         return True
 
-    def observe_label(self, record: Record, item: GoldItem | None) -> bool:
+    def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> bool:
         """Score a labelled answer; the answer was already counted as a request when it arrived.
 
         Args:
             record: The answer with its label, of source `label`.
             item: The gold item that the label implies.
+            answered: When the answer was given, seconds since the epoch.
 
         Returns:
             True when it was scored; False when it is older than the retention.
@@ -241,8 +242,12 @@ class Scorer:
         stream = self._stream(record)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        proxy_measures = pairs(measured) if key[0] & SHIPPED else {}
-        return self._count(stream, constants.LABEL, record, item, key, {**measured, **proxy_measures})
+        is_counted = self._count(stream, constants.LABEL, record, item, key, measured)
+        sampling = record.sampling or _KEPT_ALL
+        if is_counted and measured and sampling.drawn:
+            pairs, versions = self.table.applying(key, measured), record.judge_versions or _NO_VERSIONS
+            self.state.cohorts.see_label(stream.pipeline, sampling.stratum, answered, record.ts, pairs, versions)
+        return is_counted
 
     def assess(self, record: Record) -> Assessment:
         """The facts and scores of one record, as they are counted; nothing is counted."""
@@ -309,6 +314,7 @@ class Scorer:
         """Delete the counts of labels, so that a report counts them anew: no row expires, and no observer follows."""
         for key in [key for key in self.state.series if key.source == constants.LABEL]:
             del self.state.series[key]
+        self.state.cohorts.reset_labels()
         self.state.retention = None
         self._observers = ()
         self.forget_streams()
@@ -360,10 +366,14 @@ class Scorer:
         if record.model and MODEL_TAG not in slices:
             model_slice = self._model_slice(stream.pipeline, record.model)
             self._add(stream, source, model_slice, record, item, key, measured)
+        applying = self.table.applying(key, measured)
+        if source == constants.LIVE and (record.sampling is None or record.sampling.drawn):
+            stratum, versions = (record.sampling or _KEPT_ALL).stratum, record.judge_versions or _NO_VERSIONS
+            known = not key[0] & OUTCOME_UNKNOWN
+            self.state.cohorts.see(stream.pipeline, stratum, record.ts, applying, versions, known=known)
         if self._observers:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
-                applying = self.table.applying(key, measured)
                 in_gold = None if item is None else ids_in_gold(record, key, stream.items)
                 for observer in self._observers:
                     observer.collect(

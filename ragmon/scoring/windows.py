@@ -21,6 +21,7 @@ from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER,
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls
 from ragmon.scoring.captured import CapturedTable, SavedSeries
+from ragmon.scoring.cohorts import Cohorts, SavedCohorts
 from ragmon.scoring.counts import BucketState, ItemCounts, ItemsState, Table, WindowBucket
 
 MODEL_SLICE: Final = "(model)="
@@ -112,6 +113,7 @@ class WindowsState(msgspec.Struct):
     series: list[tuple[SeriesKey, SeriesState]]
     answers: dict[str, list[int]] = {}
     captured: list[SavedSeries] = []
+    cohorts: SavedCohorts | None = None
 
 
 class State:
@@ -125,6 +127,7 @@ class State:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
         captured: Which fields the records have; not part of the digest.
+        cohorts: Labels and the scores they are compared with, by the hour of the answer.
         remembered: A cache for readers; not part of the state.
     """
 
@@ -137,6 +140,7 @@ class State:
         self.matched: Counter[tuple[str, str]] = Counter()
         self.answers: dict[str, list[int]] = {}
         self.captured = CapturedTable()
+        self.cohorts = Cohorts()
         self.remembered: dict[Any, Any] = {}
         self._fold_due = 0.0
         self._changes = 0
@@ -196,6 +200,7 @@ class State:
         """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
         self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
+        self.cohorts.fold(now, self.retention)
         for series in self.series.values():
             self._change(series)
             for start in [s for s in series.fresh if s < now - FRESH]:
@@ -216,6 +221,7 @@ class State:
         for pipeline, (answers, citing) in other.answers.items():
             self.count_answers(pipeline, answers, citing)
         self.captured.merge(other.captured)
+        self.cohorts.merge(other.cohorts)
         self.newest = max(self.newest, other.newest)
 
     def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
@@ -248,6 +254,7 @@ class State:
         for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
             self.matched[DROPPED_PIPELINES, how] += self.matched.pop((removed, how))
         self.captured.give_up(pipeline)
+        self.cohorts.give_up(pipeline)
 
     def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
         """The rows of a window that ends at the first step edge after now.
@@ -292,12 +299,14 @@ class State:
         return rows
 
     def digest(self) -> str:
-        """The sha256 of the folded rows and matches: the fingerprint by which live and replay are compared."""
+        """The sha256 of folded rows, matches and cohorts: the fingerprint by which live and replay are compared."""
         digest = hashlib.sha256()
         for row in self.to_rows():
             digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())
         if self.matched:
             digest.update(json.dumps(sorted(self.matched.items()), separators=(",", ":")).encode())
+        if cohorts := self.cohorts.to_rows():
+            digest.update(json.dumps(cohorts, separators=(",", ":")).encode())
         return digest.hexdigest()
 
     def dump(self) -> WindowsState:
@@ -310,6 +319,7 @@ class State:
             answers=self.answers,
             series=[(key, series.dump()) for key, series in self.series.items()],
             captured=self.captured.dump(),
+            cohorts=self.cohorts.dump(),
         )
 
     def restore(self, state: WindowsState) -> None:
@@ -319,6 +329,7 @@ class State:
         self.matched = Counter(dict(state.matched))
         self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
         self.captured = CapturedTable(state.captured)
+        self.cohorts = Cohorts() if state.cohorts is None else Cohorts.load(state.cohorts)
         self.series = {key: WindowSeries.load(series) for key, series in state.series}
         self.remembered = {}
         self._changes = 0

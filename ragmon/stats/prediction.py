@@ -262,13 +262,16 @@ class StratumSample:
         name: The name of the stratum.
         total: Calls in it, kept or not.
         assessed: Records of which it is known whether they belong to the denominator.
-        sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not.
+        sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not,
+            or is the number of records that would tell their mean proxy as precisely.
+        domain: Records in the denominator; None: `sums.records`.
     """
 
     name: str
     total: float
     assessed: int
     sums: Sums
+    domain: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +340,8 @@ def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
 
 def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
     """A stratum with the denominator of a sample, and with the equivalent sample of these labels as its scores."""
-    domain = max(sample.sums.records, sample.sums.labels)
+    records = sample.sums.records if sample.domain is None else sample.domain
+    domain = max(records, sample.sums.labels)
     if not sums.labels:
         return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)
     labels = equivalent_sample(sums, z=z)

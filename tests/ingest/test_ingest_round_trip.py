@@ -60,6 +60,7 @@ records = st.builds(
     tags=maybe(st.dictionaries(text, text, min_size=1, max_size=3)),
     verdicts=maybe(st.lists(flags, max_size=4)),
     measures=maybe(st.dictionaries(text, numbers, max_size=3)),
+    judge_versions=maybe(st.dictionaries(text, text, max_size=3)),
 )
 totals = st.builds(
     Totals,

@@ -12,9 +12,8 @@ from ragmon.config.load import defaults
 from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
 from ragmon.monitor.engine import Engine
-from ragmon.scoring.counts import WindowBucket
-from ragmon.scoring.predictions import METRIC, pairs, predictions, sums_of
-from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.cohorts import METRIC, Cohorts
+from ragmon.scoring.predictions import predictions, samples
 from ragmon.stats import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, predicted
 from ragmon.testing import make_record
@@ -28,19 +27,21 @@ def trace(number):
     return f"{number + 1:032x}"
 
 
-@given(st.lists(st.tuples(scores, scores), max_size=20))
+@given(st.lists(st.tuples(scores, scores), min_size=FEWEST, max_size=2 * FEWEST))
 def test_the_sums_of_pairs_are_exact(drawn):
-    row, facts = WindowBucket(), (0, 0, 0, 0, 0, 0, ())
+    cohorts = Cohorts()
     for label, proxy in drawn:
-        for name, score in pairs({METRIC: label, PROXY: proxy}).items():
-            row.measure(name, facts, score)
-    expected = sum((Sums.of_label(label, proxy) for label, proxy in drawn), Sums())
-    assert sums_of(row, WindowBucket(), PROXY, ScoreTable({})) == expected
+        cohorts.see("support", "rest", NOW, {PROXY: proxy}, {}, known=True)
+        cohorts.see_label("support", "rest", NOW, NOW, {METRIC: label, PROXY: proxy}, {})
+    expected = sum((Sums.of_label(label, proxy) + Sums.of_record(proxy) for label, proxy in drawn), Sums())
+    (sample,) = samples(cohorts, "support", PROXY, None)
+    assert sample.sums == expected
 
 
-def test_a_label_without_a_score_and_a_score_without_a_label_make_no_pair():
-    assert pairs({METRIC: 1}) == {}
-    assert pairs({PROXY: 1}) == {}
+def test_a_label_without_a_score_makes_no_pair():
+    cohorts = Cohorts()
+    cohorts.see_label("support", "rest", NOW, NOW, {METRIC: 1}, {})
+    assert cohorts.labels == {}
 
 
 def world(n=600, labels=150, seed=1, audit=None):
@@ -84,26 +85,17 @@ def test_the_estimate_is_nearer_than_labels_alone_and_says_what_a_label_is_worth
 def test_it_is_what_the_formula_says_of_the_same_pairs():
     live, _ = world()
     scorer = live.scorer
-    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    (told,) = predictions(scorer.state, {"all": None}, NOW, lambda _: PROXY)
     every = scorer.snapshot().find("default", "live").metrics[PROXY]
     assert (told.estimate.n, every.n) == (150, 600)
-    rebuilt = sums_of(_merged(live, "label"), _merged(live, "live"), PROXY, scorer.table)
-    assert told.estimate == predicted(rebuilt)
-    assert (rebuilt.records, rebuilt.proxies) == (every.n, every.sum)
-
-
-def _merged(live, source):
-    whole = WindowBucket()
-    for key, series in live.scorer.state.series.items():
-        if key.source == source:
-            for row in live.scorer.state.window(series, None, 0.0):
-                whole.merge(row)
-    return whole
+    (sample,) = samples(scorer.state.cohorts, "default", PROXY, None)
+    assert told.estimate == predicted(sample.sums)
+    assert (sample.sums.records, sample.sums.proxies) == (every.n, every.sum)
 
 
 def test_answers_kept_for_their_outcome_are_no_sample_and_count_on_neither_side():
     live, _ = world(audit=lambda number: number % 2 == 0)
-    (told,) = predictions(live.scorer.state, live.scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    (told,) = predictions(live.scorer.state, {"all": None}, NOW, lambda _: PROXY)
     assert told.estimate.n < 150
     drawn = live.scorer.snapshot().find("default", "live").metrics[PROXY].n
     assert drawn == 300
@@ -120,7 +112,7 @@ def test_refused_answers_are_in_no_pair():
     told = {"ts": NOW, "source": "live", "measures": {PROXY: 0.5}}
     live.observe(make_record(trace_id=trace(1), claim="not in context", **told), NOW)
     live.apply(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
-    assert sums_of(_merged(live, "label"), WindowBucket(), PROXY, live.scorer.table) == Sums()
+    assert live.scorer.state.cohorts.labels == {}
 
 
 def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels():
@@ -135,7 +127,7 @@ def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels()
         if number < 400 and (slow or number % 4 == 1):
             live.apply(Label(trace_id=trace(number), rater="ada", correct=right), NOW + 60)
     scorer = live.scorer
-    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW + 60, lambda _: PROXY)
+    (told,) = predictions(scorer.state, {"all": None}, NOW + 60, lambda _: PROXY)
     alone = scorer.snapshot().find("default", "label").metrics[METRIC].value
     assert told.estimate.lower < 0.83 < told.estimate.upper
     assert alone < told.estimate.lower
@@ -152,5 +144,5 @@ def test_refusals_weigh_nothing_in_what_is_correct():
         if number < 100:
             live.apply(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
     scorer = live.scorer
-    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    (told,) = predictions(scorer.state, {"all": None}, NOW, lambda _: PROXY)
     assert (told.estimate.value, told.estimate.unobserved) == (1.0, 0.0)

@@ -11,6 +11,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
 from time import monotonic
 from typing import Final
@@ -79,6 +80,8 @@ class Cache:
 LARGEST: Final = 400_000
 """Largest total length of a request's texts, in characters; a part of the texts would be judged wrongly."""
 _HASH_RANGE: Final = 1 << 64
+VERSION_DIGITS: Final = 12
+"""Hex digits of a version that is a hash."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class JudgeSettings:
         include_reason: Ask for reasons.
         strict: Only a perfect score counts; any other becomes 0.
         timeout: Seconds for one judgement, all attempts included.
+        version: Its version, where the user names one.
     """
 
     sample: float = 0.01
@@ -98,6 +102,7 @@ class JudgeSettings:
     include_reason: bool = True
     strict: bool = False
     timeout: float = 30.0
+    version: str | None = None
 
 
 class Judge:
@@ -130,6 +135,22 @@ class Judge:
         self._cache.reset_after_fork()
         if isinstance(self._model_or_function, tuple):
             self._model_or_function[0].breaker.reset_after_fork()
+
+    @cached_property
+    def version(self) -> str:
+        """The version of its scores: named by the user, else a hash of all that decides a score and is known here.
+
+        For a model these are address, model, kind, prompts, reasons and strictness; for a function its source text.
+        Scores of two versions are never put together.
+        """
+        if self.terms.version is not None:
+            return self.terms.version
+        if isinstance(self._model_or_function, tuple):
+            endpoint, kind = self._model_or_function
+            parts = (prompts.VERSION, kind, endpoint.url, endpoint.model, str(self.terms.include_reason))
+        else:
+            parts = (source_text(self._model_or_function),)
+        return digest(*parts, str(self.terms.strict)).hex()[:VERSION_DIGITS]
 
     def draws(self, record: Record) -> bool:
         """Whether the judge samples a request, by a hash of its trace id and the judge's name.
@@ -164,7 +185,7 @@ class Judge:
             result = JUDGE_ERROR
             self._warn_once_per_result(result, f"judge {self.name} failed: {error_location(error)}")
         threshold, opinion = self._apply_strict(opinion)
-        return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion)
+        return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion, self.version)
 
     def _warn_once_per_result(self, result: str, message: str) -> None:
         """Log the first failure of each kind."""
@@ -215,6 +236,14 @@ class Judge:
             raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
         kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
         return Opinion(float(score), kept_reason, (), None if record.contexts is None else len(record.contexts))
+
+
+def source_text(function: Function) -> str:
+    """The source text of a function or of the class of a callable object; "" where there is none to read."""
+    try:
+        return inspect.getsource(inspect.unwrap(function) if inspect.isroutine(function) else type(function))
+    except (OSError, TypeError):
+        return ""
 
 
 def _type_name(score: object) -> str:

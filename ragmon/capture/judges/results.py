@@ -77,6 +77,7 @@ class Judgement:
         threshold: Smallest score that counts as a success.
         latency_ms: Duration in milliseconds.
         opinion: The score and its reasons; None if there is none, which is neither a success nor a failure.
+        version: The version of the judge.
     """
 
     judge: str
@@ -84,6 +85,7 @@ class Judgement:
     threshold: float
     latency_ms: float
     opinion: Opinion | None = None
+    version: str = ""
 
     @property
     def metric(self) -> str:

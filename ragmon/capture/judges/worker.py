@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -78,12 +78,16 @@ class JudgeTask:
     @property
     def judged(self) -> Record:
         """The request with its scores."""
-        scores: Mapping[str, float] = {
-            judgement.metric: judgement.score for judgement in self.judgements if judgement.score is not None
-        }
-        if not scores:
+        scored = [judgement for judgement in self.judgements if judgement.score is not None]
+        if not scored:
             return self.record
-        return msgspec.structs.replace(self.record, measures={**(self.record.measures or {}), **scores})
+        scores = {judgement.metric: judgement.score for judgement in scored}
+        versions = {judgement.metric: judgement.version for judgement in scored if judgement.version}
+        return msgspec.structs.replace(
+            self.record,
+            measures={**(self.record.measures or {}), **scores},
+            judge_versions={**(self.record.judge_versions or {}), **versions} or None,
+        )
 
 
 class JudgeWorkers:

@@ -48,7 +48,7 @@ from ragmon.export.promql import (
 )
 from ragmon.metrics import Metric
 from ragmon.metrics.base import JudgeMetric, judged
-from ragmon.scoring.predictions import METRIC
+from ragmon.scoring.cohorts import METRIC
 
 _POOLED = "Replicas are put together by their requests; dots: 95 % interval."
 

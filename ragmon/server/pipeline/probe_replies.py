@@ -165,6 +165,7 @@ def join_reply(own: Record, reply: Record) -> Record:
         sampling=Sampling(stratum="error" if reply.error else stratum),
         tags={**(reply.tags or {}), **(own.tags or {})},
         measures={**(reply.measures or {}), **(own.measures or {})} or None,
+        judge_versions={**(reply.judge_versions or {}), **(own.judge_versions or {})} or None,
         verdicts=own.verdicts if own.verdicts is not None else reply.verdicts,
     )
 

@@ -1,0 +1,251 @@
+"""Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.predictions`).
+
+A label comes days after its answer. It is compared with the proxies of all answers of its own hour and judge version,
+so that neither a change of the judge nor of the traffic comes between them. Everything is a sum of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from ragmon.core.constants import FOLDED, FRESH, HOUR, OTHER, STEP
+from ragmon.gold.labels.ratings import TTL
+from ragmon.metrics.answers import AnswerCorrect
+from ragmon.scoring.counts import Sums as Counts
+from ragmon.scoring.counts import add_sums
+
+T = TypeVar("T")
+METRIC: Final = AnswerCorrect.name
+"""The metric whose estimates are made more precise."""
+UNTIMED: Final = -1
+"""The hour and the step of what has no time."""
+MAX_VERSIONS: Final = 64
+"""Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
+VERSION_CHARS: Final = 64
+"""Characters of a version that are kept."""
+
+
+class Judged(NamedTuple):
+    """Answers with a score of one judge version."""
+
+    pipeline: str
+    stratum: str
+    proxy: str
+    version: str
+
+
+class SavedCohorts(msgspec.Struct, omit_defaults=True):
+    """The saved form of `Cohorts`."""
+
+    answers: list[tuple[tuple[str, str, int], Counts]] = []
+    proxies: list[tuple[Judged, dict[int, Counts]]] = []
+    labels: list[tuple[Judged, dict[int, dict[int, Counts]]]] = []
+    past: list[tuple[Judged, Counts]] = []
+    versions: list[tuple[tuple[str, str, str], Counts]] = []
+
+
+class Cohorts:
+    """Labels and proxies by the hour of the answer; user traffic that the uniform sampler kept.
+
+    Attributes:
+        answers: By pipeline, stratum and hour, the number of answers, and of those with a known outcome.
+        proxies: By judge version and hour, `[n, sum]` of the scores of all answers.
+        labels: By judge version, hour of the answer, and start of the step in which the label counts,
+            `[n, y, y², f, f², y f]` of label y and proxy f.
+        past: By judge version, the sums of expired hours and steps: `[n, sum]` of proxies, then those of labels.
+        versions: By pipeline, proxy and version: the first hour, the last hour, and the number of scored answers.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str, int], Counts] = {}
+        self.proxies: dict[Judged, dict[int, Counts]] = {}
+        self.labels: dict[Judged, dict[int, dict[int, Counts]]] = {}
+        self.past: dict[Judged, Counts] = {}
+        self.versions: dict[tuple[str, str, str], Counts] = {}
+        self._expired_before = 0
+
+    def see(
+        self,
+        pipeline: str,
+        stratum: str,
+        ts: float | None,
+        scores: Mapping[str, int],
+        versions: Mapping[str, str],
+        *,
+        known: bool,
+    ) -> None:
+        """Count an answer.
+
+        Args:
+            pipeline: Its pipeline.
+            stratum: Its stratum.
+            ts: When it was given, seconds since the epoch.
+            scores: The proxies that it has, in micro-units.
+            versions: The versions of judges.
+            known: Its outcome is known.
+        """
+        hour = hour_of(ts)
+        add_sums(self.answers, (pipeline, stratum, hour), (1, int(known)))
+        for proxy, score in scores.items():
+            version = self._version(pipeline, proxy, versions.get(proxy, ""), hour)
+            add_sums(self.proxies.setdefault(Judged(pipeline, stratum, proxy, version), {}), hour, (1, score))
+
+    def see_label(
+        self,
+        pipeline: str,
+        stratum: str,
+        answered: float | None,
+        ts: float | None,
+        measured: Mapping[str, int],
+        versions: Mapping[str, str],
+    ) -> None:
+        """Count the label of an answer with each proxy that the answer has.
+
+        Args:
+            pipeline: The pipeline of the answer.
+            stratum: The stratum of the answer.
+            answered: When the answer was given, seconds since the epoch.
+            ts: When the label counts in windows.
+            measured: The label and the proxies, in micro-units.
+            versions: The versions of judges.
+        """
+        label = measured.get(METRIC)
+        if label is None:
+            return
+        hour, step = hour_of(answered), UNTIMED if ts is None else int(ts) // STEP * STEP
+        for proxy, score in measured.items():
+            if proxy != METRIC:
+                version = versions.get(proxy, "")[:VERSION_CHARS]
+                version = version if (pipeline, proxy, version) in self.versions else OTHER
+                hours = self.labels.setdefault(Judged(pipeline, stratum, proxy, version), {})
+                sums = (1, label, label * label, score, score * score, label * score)
+                add_sums(hours.setdefault(hour, {}), step, sums)
+
+    def _version(self, pipeline: str, proxy: str, version: str, hour: int) -> str:
+        """The version under which a score is counted."""
+        version = version[:VERSION_CHARS]
+        seen = self.versions.get((pipeline, proxy, version))
+        if seen is None:
+            if sum(key[:2] == (pipeline, proxy) for key in self.versions) >= MAX_VERSIONS:
+                version = OTHER
+            seen = self.versions.setdefault((pipeline, proxy, version), [hour, hour, 0])
+        seen[0], seen[1], seen[2] = min(seen[0], hour), max(seen[1], hour), seen[2] + 1
+        return version
+
+    def arrived(self, judged: Judged, begin: float | None, end: float) -> dict[int, Counts]:
+        """The sums of labels by the hour of their answers.
+
+        Args:
+            judged: Which answers.
+            begin: The first second in which labels count; None for all labels.
+            end: The first second in which they do not.
+        """
+        sums: dict[int, Counts] = {}
+        for hour, steps in self.labels.get(judged, {}).items():
+            for step, counts in steps.items():
+                if begin is None or begin <= step < end:
+                    add_sums(sums, hour, counts)
+        return sums
+
+    def fold(self, now: float, retention: float | None) -> None:
+        """Fold steps that are no longer fresh, and drop labels and answers that no window can reach.
+
+        Args:
+            now: Seconds since the epoch.
+            retention: Seconds for which labels are kept; answers are kept as much longer as a label may take. None
+                keeps all.
+        """
+        for judged, hours in self.labels.items():
+            for steps in hours.values():
+                for step in [step for step in steps if step != UNTIMED and step % FOLDED and step < now - FRESH]:
+                    add_sums(steps, step // FOLDED * FOLDED, steps.pop(step))
+            if retention is not None:
+                self._expire_labels(judged, hours, now - retention - FOLDED)
+        before = 0 if retention is None else int(now - retention - TTL) // HOUR
+        if before > self._expired_before:
+            self._expired_before = before
+            self.answers = {key: counts for key, counts in self.answers.items() if key[2] >= before or key[2] < 0}
+            for judged, by_hour in self.proxies.items():
+                for hour in [hour for hour in by_hour if 0 <= hour < before]:
+                    add_sums(self.past, judged, (*by_hour.pop(hour), 0, 0, 0, 0, 0, 0))
+
+    def _expire_labels(self, judged: Judged, hours: dict[int, dict[int, Counts]], before: float) -> None:
+        for hour, steps in list(hours.items()):
+            for step in [step for step in steps if UNTIMED < step < before]:
+                add_sums(self.past, judged, (0, 0, *steps.pop(step)))
+            if not steps:
+                del hours[hour]
+
+    def merge(self, other: Cohorts) -> None:
+        """Add other cohorts; the order of merging does not matter."""
+        for place, counts in other.answers.items():
+            add_sums(self.answers, place, counts)
+        for judged, by_hour in other.proxies.items():
+            for hour, counts in by_hour.items():
+                add_sums(self.proxies.setdefault(judged, {}), hour, counts)
+        for judged, hours in other.labels.items():
+            for hour, steps in hours.items():
+                for step, counts in steps.items():
+                    add_sums(self.labels.setdefault(judged, {}).setdefault(hour, {}), step, counts)
+        for judged, counts in other.past.items():
+            add_sums(self.past, judged, counts)
+        for version, (first, last, n) in other.versions.items():
+            own = self.versions.setdefault(version, [first, last, 0])
+            own[:] = [min(own[0], first), max(own[1], last), own[2] + n]
+
+    def give_up(self, pipeline: str) -> None:
+        """Remove a pipeline."""
+        self.answers = {place: counts for place, counts in self.answers.items() if place[0] != pipeline}
+        self.versions = {version: seen for version, seen in self.versions.items() if version[0] != pipeline}
+        self.proxies = _without(self.proxies, pipeline)
+        self.labels = _without(self.labels, pipeline)
+        self.past = _without(self.past, pipeline)
+
+    def reset_labels(self) -> None:
+        """Remove every label, so that a report counts them anew."""
+        self.labels.clear()
+
+    def to_rows(self) -> list[Any]:
+        """The sums over all time of every judge version, in canonical order."""
+        sums = {judged: list(counts) for judged, counts in self.past.items()}
+        for judged, by_hour in self.proxies.items():
+            for counts in by_hour.values():
+                add_sums(sums, judged, (*counts, 0, 0, 0, 0, 0, 0))
+        for judged, hours in self.labels.items():
+            for counts in _all_steps(hours):
+                add_sums(sums, judged, (0, 0, *counts))
+        return [[*judged, *sums[judged]] for judged in sorted(sums)]
+
+    def dump(self) -> SavedCohorts:
+        """The saved form; parts of it are not copied."""
+        return SavedCohorts(
+            answers=list(self.answers.items()),
+            proxies=list(self.proxies.items()),
+            labels=list(self.labels.items()),
+            past=list(self.past.items()),
+            versions=list(self.versions.items()),
+        )
+
+    @classmethod
+    def load(cls, saved: SavedCohorts) -> Cohorts:
+        """Cohorts from their saved form."""
+        cohorts = cls()
+        cohorts.answers, cohorts.proxies, cohorts.labels = dict(saved.answers), dict(saved.proxies), dict(saved.labels)
+        cohorts.past, cohorts.versions = dict(saved.past), dict(saved.versions)
+        return cohorts
+
+
+def _without(table: Mapping[Judged, T], pipeline: str) -> dict[Judged, T]:
+    return {judged: counts for judged, counts in table.items() if judged.pipeline != pipeline}
+
+
+def _all_steps(hours: Mapping[int, Mapping[int, Counts]]) -> Iterator[Counts]:
+    return (counts for steps in hours.values() for counts in steps.values())
+
+
+def hour_of(ts: float | None) -> int:
+    """The cohort of an event time: hours since the epoch; `UNTIMED` without a time."""
+    return UNTIMED if ts is None else int(ts) // HOUR
