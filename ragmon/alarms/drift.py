@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.alarms.baselines import AlarmTerms
+from ragmon.alarms.judges import JudgeMonitor, JudgeShift, alert_name
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
@@ -203,12 +204,13 @@ class DriftState(msgspec.Struct):
 
     Attributes:
         firing: The minute since which each alarm fires; None while it is silent.
-        indexes, distributions: The monitors.
+        indexes, distributions, judges: The monitors.
     """
 
     firing: dict[str, int | None] = {}
     indexes: dict[str, IndexMonitor] = {}
     distributions: dict[str, DistributionMonitor] = {}
+    judges: dict[str, JudgeMonitor] = {}
 
 
 class Drift:
@@ -235,6 +237,10 @@ class Drift:
             )
             for name in SHAPES
         }
+        self._judges = {
+            alert: (DriftSignal(alert, monitor.metric, constants.TICKET, saved.firing.get(alert)), monitor)
+            for alert, monitor in saved.judges.items()
+        }
 
     def dump(self) -> DriftState:
         """The alarms in their saved form; parts of it are not copied."""
@@ -242,6 +248,7 @@ class Drift:
             {signal.alert: signal.firing for signal in self.signals},
             {signal.alert: monitor for signal, monitor in self._indexes},
             {signal.alert: monitor for signal, monitor in self._distributions.values()},
+            {alert: monitor for alert, (_, monitor) in self._judges.items()},
         )
 
     @property
@@ -249,8 +256,8 @@ class Drift:
         """Every drift alarm."""
         return tuple(signal for signal, _ in self._all())
 
-    def _all(self) -> list[tuple[DriftSignal, IndexMonitor | DistributionMonitor]]:
-        return [*self._indexes, *self._distributions.values()]
+    def _all(self) -> list[tuple[DriftSignal, IndexMonitor | DistributionMonitor | JudgeMonitor]]:
+        return [*self._indexes, *self._distributions.values(), *self._judges.values()]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
         """Process one step; returns the alarms that changed.
@@ -264,9 +271,27 @@ class Drift:
             counts = step.shape(source, name)
             if counts and monitor.step(step.minute, counts):
                 changed.append(signal)
+        changed += self._step_judges(step, source)
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None
         return changed
+
+    def _step_judges(self, step: Step, source: str) -> list[DriftSignal]:
+        """Process the scores of judges, whose alarms begin with their first score; returns those that changed."""
+        scored: dict[str, dict[str, list[int]]] = {}
+        for (scored_source, metric, version), sums in step.judged.items():
+            if scored_source in (source, constants.LABEL):
+                alert = alert_name(metric, labelled=scored_source == constants.LABEL)
+                scored.setdefault(alert, {})[version] = sums
+                if alert not in self._judges:
+                    monitor = JudgeMonitor(metric, scored_source == constants.LABEL)
+                    self._judges[alert] = (DriftSignal(alert, metric, constants.TICKET), monitor)
+        judges = self._judges.items()
+        return [signal for alert, (signal, monitor) in judges if monitor.step(step.minute, scored.get(alert, {}))]
+
+    def judge_shift(self, alert: str) -> JudgeShift | None:
+        """How the scores of a judge moved; None for other alarms, and before a block was compared."""
+        return self._judges[alert][1].shift() if alert in self._judges else None
 
     def shift(self, alert: str) -> Shift | None:
         """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
@@ -275,8 +300,12 @@ class Drift:
 
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
-        fired = [signal for signal, _ in self._distributions.values() if signal.firing is not None]
-        for signal, monitor in self._distributions.values():
+        monitors: list[tuple[DriftSignal, DistributionMonitor | JudgeMonitor]] = [
+            *self._distributions.values(),
+            *self._judges.values(),
+        ]
+        fired = [signal for signal, _ in monitors if signal.firing is not None]
+        for signal, monitor in monitors:
             signal.firing = None
             monitor.clear()
         return fired

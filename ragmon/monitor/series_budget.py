@@ -17,6 +17,9 @@ from ragmon.scoring.cardinality import BUILDS, CODES, SeriesBudget
 _SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
 """Series of one thing of a scope."""
 
+_JUDGE_ALARMS: Final = 2
+"""Alarms of a judge: on its scores, and on labels beside them."""
+
 
 def expected_series(settings: Settings) -> int:
     """An estimate of the number of Prometheus series, an upper bound for steady traffic.
@@ -64,7 +67,7 @@ def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
     drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.gates)))
     return (
         _SERIES[SeriesScope.GATE] * len(pipeline.gates)
-        + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals))
+        + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
         + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
     )
 

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import ALSO_LIVE_SOURCES
+from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
+from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.counts import with_keys, with_text_keys
+from ragmon.scoring.counts import add_sums, with_keys, with_text_keys
 from ragmon.stats import buckets
 
 STEP: Final = 60
@@ -29,6 +31,7 @@ SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 
 
 _NONE: Final[Counter[int]] = Counter()
+_NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class CountedRecord(NamedTuple):
@@ -51,6 +54,7 @@ class StepState(msgspec.Struct):
     indexes: list[tuple[str, str]]
     cites: bool = False
     in_gold: bool | None = None
+    judged: list[tuple[tuple[str, str, str], list[int]]] = []
 
 
 class MinutesState(msgspec.Struct):
@@ -75,6 +79,8 @@ class Step:
         indexes: `(build, index_hash)` seen.
         cites: Whether an answer cites something.
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
+        judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
+            label minus score.
     """
 
     minute: int
@@ -86,6 +92,7 @@ class Step:
     indexes: set[tuple[str, str]] = field(default_factory=set)
     cites: bool = False
     in_gold: bool | None = None
+    judged: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
 
     def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
@@ -98,6 +105,16 @@ class Step:
             sums = self.measures.setdefault((place, name), {}).setdefault(cluster, [0, 0])
             sums[0] += 1
             sums[1] += score
+
+    def add_scores(self, source: str, measured: Mapping[str, int], versions: Mapping[str, str]) -> None:
+        """Add the scores of judges; of a labelled answer, how far the label is above them."""
+        label = measured.get(AnswerCorrect.name) if source == LABEL else 0
+        if label is None:
+            return
+        for name, score in measured.items():
+            if name.startswith(JUDGE_PREFIX):
+                observed = label - score if source == LABEL else score
+                add_sums(self.judged, (source, name, versions.get(name, "")), (1, observed, observed * observed))
 
     def add_properties(self, source: str, cluster: str, record: Record) -> None:
         """Add the monitored properties of a request that do not depend on its facts."""
@@ -138,6 +155,7 @@ class Step:
             indexes=sorted(self.indexes),
             cites=self.cites,
             in_gold=self.in_gold,
+            judged=list(self.judged.items()),
         )
 
     @classmethod
@@ -155,6 +173,7 @@ class Step:
             indexes=set(state.indexes),
             cites=state.cites,
             in_gold=state.in_gold,
+            judged=dict(state.judged),
         )
 
 
@@ -262,6 +281,8 @@ class MinuteBatches:
                 step.count(CountedRecord(source, gold, version, where), cluster, key, measured)
         if source not in ALSO_LIVE_SOURCES:
             step.add_properties(source, cluster, record)
+        if measured and (source == LABEL or source not in ALSO_LIVE_SOURCES):
+            step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 
     def _at(self, pipeline: str, arrival: float) -> Step:
         """The step of an arrival; a record that arrives after its minute was closed counts in a later one."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from ragmon.alarms.detector import Alarm
 from ragmon.alarms.drift import DriftSignal, Shift
+from ragmon.alarms.judges import JudgeShift, alert_name
 from ragmon.alarms.pipeline import PipelineAlarms, minute_end
 from ragmon.alarms.proof import shown
 from ragmon.core import constants
@@ -51,7 +52,7 @@ class ExplainedAlarm:
     firing: float | None
     text: str = ""
     derived: bool = False
-    shift: Shift | None = None
+    shift: Shift | JudgeShift | None = None
     is_drift: bool = False
 
 
@@ -147,11 +148,31 @@ def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal
     if signal.metric == constants.INDEX_HASH:
         text = "compares the indexes that answer under one build: a second one is a ticket"
         return ExplainedAlarm(_outcome(engine, snapshot, gate), firing, text, derived=True)
+    judge_shift = alarms.drift.judge_shift(signal.alert)
     shift = alarms.drift.shift(signal.alert)
     outcome = Outcome(
         gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
     )
-    return ExplainedAlarm(outcome, firing, _moved(signal, shift), derived=True, shift=shift, is_drift=True)
+    text = (
+        _judge_moved(signal, judge_shift) if signal.metric.startswith(constants.JUDGE_PREFIX) else _moved(signal, shift)
+    )
+    moved = judge_shift or shift
+    return ExplainedAlarm(outcome, firing, text, derived=True, shift=moved, is_drift=True)
+
+
+def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
+    """How the scores of a judge moved from its earlier blocks to the one that was compared last."""
+    name = signal.metric
+    if signal.alert == alert_name(signal.metric, labelled=True):
+        name = f"label minus {name}"
+    if shift is None:
+        return f"compares the mean of {name} with its past under the same version; there is too little to compare yet"
+    begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
+    version = f" under version {shift.version}" if shift.version else ""
+    return (
+        f"the mean of {name}{version} was {shift.before:.3f}, and is {shift.after:.3f} of {shift.n} from "
+        f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: the judge changed, or the answers did"
+    )
 
 
 def _moved(signal: DriftSignal, shift: Shift | None) -> str:
