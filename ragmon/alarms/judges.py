@@ -120,7 +120,8 @@ class VersionMonitor(msgspec.Struct):
         self.before, self.after = self.reference[1] / self.reference[0] / MICRO, mean
         self.n, self.begin, self.end = n, self.begun, minute
         difference = mean - self.before
-        differs = abs(difference) >= max(MIN_SHIFT, rule.z * self._error(n, rule))
+        error = 0.0 if self.firing else rule.z * self._error(n, rule)  # what changed stays changed until it is undone
+        differs = abs(difference) >= max(MIN_SHIFT, error)
         side = (1 if difference > 0 else -1) if differs else 0
         if side == self.side:
             self.firing = side != 0

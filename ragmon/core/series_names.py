@@ -291,6 +291,13 @@ BUILD_SEEN: Final = Family(
     SeriesScope.BUILD,
     ("pipeline", "build", "index_hash"),
 )
+JUDGE_INFO: Final = Family(
+    "ragmon_judge_info",
+    "A version of a judge whose scores came in the last day; always 1",
+    SeriesScope.JUDGE,
+    ("pipeline", "judge", "version"),
+    series=2,
+)
 JUDGE_CALLS: Final = Family(
     "ragmon_judge_calls_total",
     "Requests before a judge",

@@ -66,6 +66,7 @@ def page(status: Mapping[str, Any]) -> str:
         _gates(status["gates"], now, linked=served),
         *_gold(status["gold"]),
         *_captured(status["captured"], now),
+        *_judges(status["judges"], now),
         "<h2>Books</h2>",
         _stage_counters(status["books"]),
         f"<p>{_escape(_producers(status))}</p>" if served else "",
@@ -125,6 +126,23 @@ def _trust(status: Mapping[str, Any]) -> str:
         f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
     ]
     return f"{'; '.join(parts)}."
+
+
+def _judges(judges: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """The versions of judges whose scores came in the last day."""
+    if not judges:
+        return []
+    rows = [
+        [
+            _text(judge["pipeline"]),
+            _text(judge["judge"]),
+            _text(judge["version"] or "not named"),
+            _text(judge["answers"]),
+        ]
+        + [(_since(judge["first"], now), "")]
+        for judge in judges
+    ]
+    return ["<h2>Judges</h2>", _table(("pipeline", "judge", "version", "answers", "since"), rows)]
 
 
 def _producers(status: Mapping[str, Any]) -> str:

@@ -45,6 +45,7 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         *_gates(report.outcomes),
         *_drops(report),
         *_labels(report),
+        *_judges(report),
         *_metrics(report),
         *_latency(report),
         *_captured(report),
@@ -80,6 +81,15 @@ def _labels(report: Report) -> list[str]:
             worth = f"{estimate.n} labels beside {proxy}, each worth {estimate.gain:.2f}"
             entries.append(f"{escape(prediction.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
     return ["## Labels\n", *_list(entries)]
+
+
+def _judges(report: Report) -> list[str]:
+    """The versions of judges, whose scores are never put together."""
+    rows = [
+        (escape(judge.pipeline), escape(judge.judge), escape(judge.version), str(judge.answers))
+        for judge in report.judges
+    ]
+    return ["## Judges\n", *_table(("pipeline", "judge", "version", "answers"), rows)] if rows else []
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

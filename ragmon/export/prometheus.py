@@ -283,6 +283,7 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         prometheus_quality.estimands(current.snapshot),
         prometheus_quality.slices(current.snapshot, current.outcomes),
         prometheus_quality.predicted(current.predictions),
+        prometheus_quality.judge_versions(current.judges),
         prometheus_quality.traffic_families(current),
         gate_families(current.outcomes),
         alarms(current.alarms),

@@ -22,7 +22,7 @@ from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged
 from ragmon.scoring.calls import Exemplar
-from ragmon.scoring.cohorts import METRIC
+from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
@@ -176,6 +176,14 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
                 family.add_metric(labels, number)
             gain.add_metric((label(prediction.pipeline), label(prediction.window), prediction.proxy), estimate.gain)
     yield from (value, lower, upper, gain)
+
+
+def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
+    """The versions of judges."""
+    info = gauge(series_names.JUDGE_INFO)
+    for judge in judges:
+        info.add_metric((label(judge.pipeline), label(judge.judge), label(judge.version)), 1)
+    yield info
 
 
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:

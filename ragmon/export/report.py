@@ -20,7 +20,7 @@ from ragmon.gates.evaluate import bounds
 from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
-from ragmon.scoring.cohorts import METRIC
+from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.labels import Labelled
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
@@ -73,6 +73,7 @@ class Report:
         reach: What live alarms on the gates would detect, and how soon, where the run has times.
         labelled: Statistics of the labels on the run's answers; None where there are no labels.
         predictions: Estimates from labels and a proxy together.
+        judges: The versions of judges whose scores the records have.
         captured: What the records have, by pipeline and source.
     """
 
@@ -94,6 +95,7 @@ class Report:
     reach: Sequence[Detectability] = ()
     labelled: Labelled | None = None
     predictions: Sequence[Prediction] = ()
+    judges: Sequence[JudgeVersion] = ()
     captured: Sequence[CaptureReport] = ()
 
     def metric(
@@ -137,6 +139,7 @@ class Report:
             **({"matches": match_counts(self.snapshot)} if match_counts(self.snapshot) else {}),
             **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),
             **({"labels": self.labelled._asdict()} if self.labelled else {}),
+            **({"judges": [judge._asdict() for judge in self.judges]} if self.judges else {}),
             **({"predicted": [_predicted(prediction) for prediction in self.predictions]} if self.predictions else {}),
             **({"detectable": [detectable(each) for each in self.reach]} if self.reach else {}),
             "verdict": self.verdict,

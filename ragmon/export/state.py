@@ -12,6 +12,7 @@ from ragmon.alarms import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.calls import Exemplar
+from ragmon.scoring.cohorts import JudgeVersion
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.snapshot import Snapshot
 
@@ -179,6 +180,7 @@ class MonitorSnapshot:
         labels: Received labels, by result.
         labels_waiting: Labels that wait for the record they rate.
         predictions: Estimates from labels and a proxy together.
+        judges: The versions of judges whose scores came in the last day.
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
         capture: What was captured of each pipeline and source.
@@ -198,6 +200,7 @@ class MonitorSnapshot:
     labels: Mapping[str, int] = field(default_factory=dict)
     labels_waiting: int = 0
     predictions: Sequence[Prediction] = ()
+    judges: Sequence[JudgeVersion] = ()
     overflow: Mapping[str, int] = field(default_factory=dict)
     reloaded: bool = True
     capture: Sequence[CaptureReport] = ()

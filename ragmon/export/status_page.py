@@ -255,6 +255,7 @@ def status(
         "labels": {**reading.labels, "waiting": reading.labels_waiting},
         "journal": server.journal,
         "builds": [list(item) for item in reading.builds],
+        "judges": [judge._asdict() for judge in reading.judges],
     }
 
 

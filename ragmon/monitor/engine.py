@@ -323,6 +323,7 @@ class Engine:
             labels=dict(self.labels.book.results + Counter(captured.labels)),
             labels_waiting=self.labels.book.pending,
             predictions=self._predictions(now),
+            judges=[judge for judge in self.scorer.state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
             overflow=dict(self._limiter.overflow),
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),

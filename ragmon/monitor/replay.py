@@ -295,6 +295,7 @@ class Run:
             reach=_reach(self.scorer, policy, outcomes),
             labelled=self.labelled,
             predictions=self.predictions,
+            judges=[judge for judge in self.scorer.state.cohorts.judges() if judge.version],
             captured=self._captured(policy, outcomes),
         )
 

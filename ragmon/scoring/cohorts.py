@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core.constants import FOLDED, FRESH, HOUR, OTHER, STEP
+from ragmon.core.constants import FOLDED, FRESH, HOUR, JUDGE_PREFIX, OTHER, STEP
 from ragmon.gold.labels.ratings import TTL
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.counts import Sums as Counts
@@ -35,6 +35,26 @@ class Judged(NamedTuple):
     stratum: str
     proxy: str
     version: str
+
+
+class JudgeVersion(NamedTuple):
+    """A version of a judge that scored answers.
+
+    Attributes:
+        pipeline: The pipeline of the answers.
+        judge: The judge's metric.
+        version: Its version; "" where the records name none.
+        answers: How many answers it scored.
+        first: The start of the hour of the first one, seconds since the epoch; None without a time.
+        last: The start of the hour of the last one, likewise.
+    """
+
+    pipeline: str
+    judge: str
+    version: str
+    answers: int
+    first: int | None
+    last: int | None
 
 
 class SavedCohorts(msgspec.Struct, omit_defaults=True):
@@ -149,6 +169,16 @@ class Cohorts:
                 if begin is None or begin <= step < end:
                     add_sums(sums, hour, counts)
         return sums
+
+    def judges(self) -> list[JudgeVersion]:
+        """The versions of every judge, the newest last."""
+        return [
+            JudgeVersion(*key, n, None if first < 0 else first * HOUR, None if last < 0 else last * HOUR)
+            for key, (first, last, n) in sorted(
+                self.versions.items(), key=lambda entry: (*entry[0][:2], entry[1][1], entry[0])
+            )
+            if key[1].startswith(JUDGE_PREFIX)
+        ]
 
     def fold(self, now: float, retention: float | None) -> None:
         """Fold steps that are no longer fresh, and drop labels and answers that no window can reach.

@@ -153,9 +153,8 @@ def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal
     outcome = Outcome(
         gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
     )
-    text = (
-        _judge_moved(signal, judge_shift) if signal.metric.startswith(constants.JUDGE_PREFIX) else _moved(signal, shift)
-    )
+    is_judge = signal.metric.startswith(constants.JUDGE_PREFIX)
+    text = _judge_moved(signal, judge_shift) if is_judge else _moved(signal, shift)
     moved = judge_shift or shift
     return ExplainedAlarm(outcome, firing, text, derived=True, shift=moved, is_drift=True)
 

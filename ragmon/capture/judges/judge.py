@@ -147,7 +147,13 @@ class Judge:
             return self.terms.version
         if isinstance(self._model_or_function, tuple):
             endpoint, kind = self._model_or_function
-            parts = (prompts.VERSION, kind, endpoint.url, endpoint.model, str(self.terms.include_reason))
+            parts: tuple[str, ...] = (
+                prompts.VERSION,
+                kind,
+                endpoint.url,
+                endpoint.model,
+                str(self.terms.include_reason),
+            )
         else:
             parts = (source_text(self._model_or_function),)
         return digest(*parts, str(self.terms.strict)).hex()[:VERSION_DIGITS]

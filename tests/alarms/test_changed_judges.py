@@ -1,0 +1,56 @@
+"""A judge that changes while its version does not is a ticket; one that stays, or says so, is none."""
+
+from __future__ import annotations
+
+from math import sin, tau
+
+import pytest
+
+from ragmon.alarms.baselines import AlarmTerms
+from ragmon.alarms.drift import Drift
+from ragmon.scoring.minutes import Step
+from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
+
+pytestmark = pytest.mark.slow
+SCORES, AGREEMENT = f"{JUDGE}:drift", f"{JUDGE}:label:drift"
+
+
+def tickets(world):
+    """Each alarm with the day of its first ticket, and how many there were."""
+    drift, steps, first = Drift(AlarmTerms(())), {}, {}
+    for now, entry in world.entries():
+        record = getattr(entry, "answer", entry)
+        step = steps.setdefault(int(now) // 60, Step(int(now) // 60))
+        micro = {name: int(score * 1_000_000) for name, score in record.measures.items()}
+        source = "live"
+        if entry is not record:
+            source, micro = "label", {**micro, "answer_correct": 1_000_000 * entry.correct}
+        step.add_scores(source, micro, record.judge_versions or {})
+    for minute, step in sorted(steps.items()):
+        for signal in drift.step(step, "live"):
+            if signal.firing is not None:
+                first.setdefault(signal.alert, []).append((minute * 60 - BEGIN) / DAY)
+    return first
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_unannounced_change_is_a_ticket_by_its_scores_in_a_day_and_by_labels_in_six(seed):
+    found = tickets(JudgedWorld(changed=3.0, seed=seed))
+    assert 3.0 < found[SCORES][0] < 4.0
+    assert 4.0 < found[AGREEMENT][0] < 9.0
+    assert len(found[SCORES]) == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_announced_change_is_no_ticket(seed):
+    assert tickets(JudgedWorld(changed=3.0, versions=("1", "2"), seed=seed)) == {}
+
+
+def quiet(seed):
+    """A world in which nothing changes; in every other one the truth follows the time of day."""
+    swing = 0.05 * (seed % 2)
+    return JudgedWorld(answers=2_000, truth=lambda day: 0.8 + swing * sin(tau * day), seed=100 + seed)
+
+
+def test_fourteen_quiet_worlds_of_fourteen_days_have_no_ticket():
+    assert [tickets(quiet(seed)) for seed in range(14)] == [{}] * 14
