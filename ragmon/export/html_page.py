@@ -132,16 +132,10 @@ def _judges(judges: Sequence[Mapping[str, Any]], now: float) -> list[str]:
     """The versions of judges whose scores came in the last day."""
     if not judges:
         return []
-    rows = [
-        [
-            _text(judge["pipeline"]),
-            _text(judge["judge"]),
-            _text(judge["version"] or "not named"),
-            _text(judge["answers"]),
-        ]
-        + [(_since(judge["first"], now), "")]
-        for judge in judges
-    ]
+    rows = []
+    for judge in judges:
+        names = (judge["pipeline"], judge["judge"], judge["version"] or "not named", judge["answers"])
+        rows.append([*map(_text, names), (_since(judge["first"], now), "")])
     return ["<h2>Judges</h2>", _table(("pipeline", "judge", "version", "answers", "since"), rows)]
 
 

@@ -85,10 +85,7 @@ def _labels(report: Report) -> list[str]:
 
 def _judges(report: Report) -> list[str]:
     """The versions of judges, whose scores are never put together."""
-    rows = [
-        (escape(judge.pipeline), escape(judge.judge), escape(judge.version), str(judge.answers))
-        for judge in report.judges
-    ]
+    rows = [(*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in report.judges]
     return ["## Judges\n", *_table(("pipeline", "judge", "version", "answers"), rows)] if rows else []
 
 

@@ -16,7 +16,7 @@ from ragmon.stats.prediction import predicted
 from tests.support.judged_world import BEGIN, DAY, JUDGE, TRUTH, JudgedWorld, estimates
 
 pytestmark = pytest.mark.slow
-WORLDS = 10
+WORLDS = 6
 WORLD = JudgedWorld(answers=600, labels=90)
 
 
@@ -42,7 +42,7 @@ def backlog(rng, answered):
 @pytest.mark.parametrize("versions", [("", ""), ("prompt-1", "prompt-2")], ids=["unannounced", "announced"])
 @pytest.mark.parametrize("arrival", [None, backlog], ids=["delayed", "at-once"])
 def test_a_stricter_judge_moves_no_estimate(versions, arrival):
-    """Put against the answers of the window in which they came, labels said .64 on the fourth day, and covered never."""
+    """Put beside the answers of the window in which they came, labels said .64 on day 4, and never covered."""
     world = replace(WORLD, changed=3.3, versions=versions)
     by_day = lived(world if arrival is None else replace(world, arrival=arrival))
     assert coverage(by_day) >= 0.93

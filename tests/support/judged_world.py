@@ -14,7 +14,6 @@ import numpy as np
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Record
-from ragmon.monitor.engine import Engine
 from ragmon.scoring.labels import LabelJoiner
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
@@ -84,27 +83,6 @@ class JudgedWorld:
                 label = Label(trace_id=record.trace_id, rater="ada", correct=bool(right), answer=record)
                 heapq.heappush(waiting, (self.arrival(rng, now), number, label))
 
-    def run(self, each: Callable[[float, Engine], None] | None = None, every: float = DAY) -> Engine:
-        """An engine that lived through it.
-
-        Args:
-            each: Called with the time and the engine at every multiple of `every` seconds.
-            every: Seconds.
-        """
-        engine = Engine(judged_settings())
-        due = BEGIN + every
-        for now, entry in self.entries():
-            while now >= due:
-                engine.advance(due)
-                if each is not None:
-                    each(due, engine)
-                due += every
-            engine.apply(entry, now)
-        engine.advance(due)
-        if each is not None:
-            each(due, engine)
-        return engine
-
 
 TABLE = '[judges.strict]\nurl = "http://127.0.0.1:9/v1"\nmodel = "small"\nkind = "faithfulness"\n'
 
@@ -119,19 +97,22 @@ def judged_settings() -> Settings:
 
 
 def estimates(world: JudgedWorld) -> dict[float, Prediction]:
-    """The estimate of the last 24 hours at the end of every day; counted without alarms, which takes a tenth of the time."""
+    """The estimate of the last 24 hours at the end of every day, counted without alarms."""
     scorer = Scorer(metrics=judged_settings().build_metrics(), state=State(retention=25 * 3600))
-    joiner, found, due = LabelJoiner(scorer, lambda record, now: record), {}, BEGIN + DAY
+    joiner, due = LabelJoiner(scorer, lambda record, now: record), BEGIN + DAY
+    found: dict[float, Prediction] = {}
     for now, entry in world.entries():
         while now >= due:
-            found |= {(due - BEGIN) / DAY: told for told in _told(scorer.state, due)}
+            _tell(found, scorer.state, due)
             due += DAY
         if isinstance(entry, Label):
             joiner.take(entry, now)
         else:
             scorer.observe(entry)
-    return found | {(due - BEGIN) / DAY: told for told in _told(scorer.state, due)}
+    _tell(found, scorer.state, due)
+    return found
 
 
-def _told(state: State, now: float) -> list[Prediction]:
-    return predictions(state, {"24h": DAY}, now, lambda _: JUDGE)
+def _tell(found: dict[float, Prediction], state: State, now: float) -> None:
+    for prediction in predictions(state, {"24h": DAY}, now, lambda _: JUDGE):
+        found[(now - BEGIN) / DAY] = prediction
