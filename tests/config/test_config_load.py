@@ -94,6 +94,7 @@ max_per_day = 7
 threshold = 0.8
 include_reason = false
 strict = true
+version = "2"
 timeout = "9s"
 concurrency = 4
 [labels]

@@ -146,3 +146,40 @@ def test_refusals_weigh_nothing_in_what_is_correct():
     scorer = live.scorer
     (told,) = predictions(scorer.state, {"all": None}, NOW, lambda _: PROXY)
     assert (told.estimate.value, told.estimate.unobserved) == (1.0, 0.0)
+
+
+def test_scores_of_two_versions_are_never_put_together_and_both_are_shown():
+    cohorts, judge = Cohorts(), "judge_tone"
+    for number in range(4 * FEWEST):
+        version, score = ("1", MICRO) if number % 2 else ("2", 0)
+        cohorts.see("support", "rest", NOW, {judge: score}, {judge: version}, known=True)
+        cohorts.see_label("support", "rest", NOW, NOW + 60, {METRIC: MICRO, judge: score}, {judge: version})
+    first, second = samples(cohorts, "support", judge, None)
+    assert [(sample.sums.f, sample.sums.proxies) for sample in (first, second)] == [(40 * MICRO, 40 * MICRO), (0, 0)]
+    assert [(version.version, version.answers) for version in cohorts.judges()] == [("1", 40), ("2", 40)]
+
+
+def test_a_label_whose_answer_was_counted_nowhere_speaks_alone():
+    cohorts = Cohorts()
+    for number in range(FEWEST):
+        cohorts.see("support", "rest", NOW, {PROXY: MICRO}, {}, known=True)
+        cohorts.see_label("support", "rest", NOW - 7200, NOW, {METRIC: MICRO * (number % 2), PROXY: MICRO}, {})
+    (sample,) = samples(cohorts, "support", PROXY, None)
+    assert (sample.sums.labels, sample.sums.records) == (FEWEST, 0)
+
+
+def test_merged_cohorts_are_those_of_all_records_in_any_order():
+    def counted(numbers):
+        cohorts = Cohorts()
+        for number in numbers:
+            cohorts.see("support", "rest", NOW + 600 * number, {PROXY: number}, {}, known=True)
+            measured = {METRIC: MICRO, PROXY: number}
+            cohorts.see_label("support", "rest", NOW + 600 * number, NOW + 60, measured, {})
+        return cohorts
+
+    whole, left, right = counted(range(20)), counted(range(0, 20, 2)), counted(range(1, 20, 2))
+    right.merge(left)
+    assert (right.to_rows(), samples(right, "support", PROXY, None)) == (
+        whole.to_rows(),
+        samples(whole, "support", PROXY, None),
+    )

@@ -100,6 +100,8 @@ def test_version_1_that_is_written_again_is_what_is_written_today(settings, vers
     today = msgspec.json.decode(version_2)
     assert mine["engine"]["scorer"]["windows"].pop("captured") == []  # version 1 counted nothing of that
     assert today["engine"]["scorer"]["windows"].pop("captured")
+    assert mine["engine"]["scorer"]["windows"].pop("cohorts") == {}  # nor of this
+    assert today["engine"]["scorer"]["windows"].pop("cohorts")
     for state in (mine, today):
         for pipeline in state["engine"]["limiter"]["pipelines"].values():
             pipeline["sources"].sort()
