@@ -48,6 +48,7 @@ class _Matchers(NamedTuple):
     preambles: re.Pattern[str]
     turns: re.Pattern[str]
     unless: re.Pattern[str]
+    hedges: re.Pattern[str]
 
 
 @cache
@@ -61,6 +62,7 @@ def matchers(language: Language) -> _Matchers:
         re.compile(rf"\W*(?:{language.preambles})"),
         re.compile(language.turns),
         re.compile(language.unless),
+        re.compile(language.hedges),
     )
 
 
@@ -96,7 +98,8 @@ def _opens(language: Language, start: str, window: int) -> bool:
         begin, end = opening.span()
         if begin and _is_taken_back(wordings, start[:begin]):
             continue
-        if wordings.turns.search(start[end : end + REACH]) is None:
+        behind = end + REACH
+        if wordings.turns.search(start[end:behind]) is None and wordings.hedges.search(start[begin:behind]) is None:
             return True
     return False
 

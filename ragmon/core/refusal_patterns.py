@@ -20,6 +20,8 @@ class Language(NamedTuple):
         preambles: How a text may begin that still refuses in a later sentence: thanks, regrets, what was searched.
         turns: What follows an opening where an answer follows after all.
         unless: What an opening must not stand behind in its own sentence: a condition, an answer that it limits.
+        hedges: What makes an opening the hedge of an answer: it says that something is not known in so many words or
+            not for certain and goes on, or another source or a conclusion follows. Searched from where it begins.
         is_spaced: Words are parted by spaces.
     """
 
@@ -29,6 +31,7 @@ class Language(NamedTuple):
     preambles: str
     turns: str
     unless: str
+    hedges: str
     is_spaced: bool = True
 
 
@@ -51,6 +54,19 @@ _MENTION: Final = (
     r"|list|offer|have|reveal|name|clarify|detail|refer|talk)"
 )
 _HAS: Final = r"(?:contains?|has|have|makes?|provides?|gives?|includes?|offers?)"
+_ORDINAL: Final = (
+    r"(?:second|third|fourth|fifth|other|others|last|next|latter|appendix|annex|footnotes?|tables?|figures?)"
+)
+_SAYS: Final = (
+    r"(?:does|do|says?|states?|shows?|gives?|lists?|reads?|names?|puts?|implies|imply|suggests?|indicates?|mentions?)"
+)
+_DEGREE: Final = (
+    r"(?:explicitly|directly|direct|verbatim|outright|literally|word for word|in (?:so|these|as) many words|by name|precisely"
+    r"|independently|explicit|exact|definitive|complete|fully|entirely|for (?:certain|sure)|with (?:\w+ )?certainty"
+    r"|(?:full|whole|entire|complete) (?:list|history|picture|story|text|details?))"
+)
+_GIVES_NOTHING: Final = r"sorry|apolog|you\b|(?:it|that|this) (?:is|was) (?:about|best)|it (?:would|might|may) be (?:best|better|worth)|more |further"
+_NO_NEGATION: Final = r"(?![^.;!?]{0,100}(?:\bnot?\b|n't\b|\bcannot\b|\bnothing\b|\bnone\b|\bunable\b))"
 _HARD: Final = r"(?:not possible|impossible|difficult|hard)"
 _ENGLISH_KEEPS: Final = (
     rf"(?:it|they|these|that|(?:the|these) (?:\w+ ){{0,3}}{_SOURCES})(?: \w+){{0,3}} (?:mention|state|say|discuss|describe"
@@ -134,6 +150,17 @@ ENGLISH: Final = Language(
         r"|\b(?:as of (?!now)|as far as i know|to (?:the best of )?my knowledge|in general,|generally|typically)"
     ),
     r"\W*(?:if|when(?! i)|whenever|unless|because|although|though|while|even if)\b[^,]*$|.*(?:[;,] (?:but|although|though|while|and)|;|\bsa(?:id|ys?) that|\btold|\b(?:who|which)) ?",
+    (
+        rf"\b{_DEGREE}\b[^.,;:!?]{{0,60}}(?:[.;:] |, (?:but |though |yet )?)(?!{_ENGLISH_KEEPS}|{_GIVES_NOTHING}){_NO_NEGATION}\w"
+        rf"|(?:[.;:,] (?:but |though |yet )?|\bbut |\bwhereas |\byet )(?:in |on |from )?(?:the |an? |its )?(?:\w+ )?{_ORDINAL}\b{_NO_NEGATION}[^.;:!?]{{0,40}}?\b{_SAYS}\b"
+        rf"|[.;:] (?:based on|according to|judging by|going by|reading|from|taken together|together)\b{_NO_NEGATION}(?![^.;!?]{{0,80}}\b(?:mention|discuss|cover|describ|focus)\w*)"
+        rf"|\b(?:but|however|yet),? (?:they|it|together they|the \w+)(?: \w+)? (?:indicates?|suggests?|implies|imply|shows?|says?|states?)(?: that\b|:){_NO_NEGATION}"
+        rf"|\bwhereas\b|, yet (?!{_ENGLISH_KEEPS})|[.;] (?:most likely|probably|presumably|in all likelihood|roughly)\b"
+        rf"|[.;:] [^.;:!?]{{0,50}}\b(?:implies|imply|suggests?|points? to|indicates?|it follows|can be (?:inferred|deduced|concluded))\b{_NO_NEGATION}"
+        rf"|[.;,] (?!{_ENGLISH_KEEPS}){_NO_NEGATION}[^.;:!?]{{2,60}}: (?!{_ENGLISH_KEEPS}|{_GIVES_NOTHING})\w"
+        r"|(?:[.;] |, but )(?:(?:they|it|the \w+) (?:do|does|did) \w+|what (?:they|it|the \w+) (?:do|does|did) \w+)\b[^.;!?]{0,40}:"
+        rf"|[.;] (?!{_ENGLISH_KEEPS})\w[^.;:!?]{{2,40}} (?:says?|states?)\b{_NO_NEGATION}|\bi (?:would|'d) guess\b|\bmy (?:best )?guess\b"
+    ),
 )
 
 _DE_SOURCES: Final = (
@@ -199,6 +226,11 @@ GERMAN: Final = Language(
         r"|\b(?:stand 20\d\d|soweit ich weiss|meines wissens|nach meinem stand|im allgemeinen|in der regel)"
     ),
     r"\W*(?:wenn|falls|wer|sofern|obwohl|weil|da|sollten?|ohne)\b[^,]*$|.*(?:, (?:aber|obwohl|doch|jedoch|und)|;)",
+    (
+        r"\b(?:ausdrücklich|wörtlich|direkt|explizit|genau|mit (?:\w+ )?sicherheit|namentlich)\b[^.,;:!?]{0,60}[.;:] (?!(?:bitte|wenden|ich|wir|leider|dazu|hierzu|er|es|sie)\b)(?![^.;!?]{0,100}\b(?:nicht|kein\w*|nichts)\b)\w"
+        r"|[.;,:] (?:aber |doch )?(?:im |in |aus |laut |nach )?(?:der |die |das |dem |den )?(?:zweite|dritte|andere|letzte|anhang|tabelle|fussnote)\w*\b(?! [^.;!?]{0,60}\b(?:nicht|kein\w*|nichts)\b)"
+        r"|[.;:] (?:laut|gemäss|nach|aus|vermutlich|wahrscheinlich|vermutlich gilt)\b(?![^.;!?]{0,100}\b(?:nicht|kein\w*|nichts)\b)"
+    ),
 )
 
 _NL_SOURCES: Final = (
@@ -255,6 +287,11 @@ DUTCH: Final = Language(
         r"|\b(?:voor zover ik weet|in het algemeen|over het algemeen)"
     ),
     r"\W*(?:als(?! (?:taalmodel|ai))|wanneer|indien|hoewel|omdat)\b[^,]*$|.*(?:, (?:maar|hoewel|en)|;|\bverklaarde)\b",
+    (
+        r"\b(?:uitdrukkelijk|letterlijk|rechtstreeks|expliciet|direct|precies|met (?:\w+ )?zekerheid)\b[^.,;:!?]{0,60}[.;:] (?!(?:neem|u|ik|wij|helaas|de|het|er|ze)\b)(?![^.;!?]{0,100}\b(?:niet|geen|niets)\b)\w"
+        r"|[.;,:] (?:maar )?(?:in |uit |volgens )?(?:de |het )?(?:tweede|derde|andere|laatste|bijlage|tabel|voetnoot)\b(?![^.;!?]{0,60}\b(?:niet|geen|niets)\b)"
+        r"|[.;:] (?:volgens|uit|waarschijnlijk|vermoedelijk|wel staat er:)(?![^.;!?]{0,100}\b(?:niet|geen|niets)\b)"
+    ),
 )
 
 _JA_SOURCES: Final = r"(?:資料|文書|文章|コンテキスト|文脈|情報源|本文|マニュアル|検索結果|参考文献|ナレッジベース|規約|テキスト|ドキュメント|情報)"
@@ -284,6 +321,7 @@ JAPANESE: Final = Language(
         r"|(?:一般的に|通常)は?[,、]"
     ),
     r".*(?:。|(?:が|けれど|けど|ものの)[,、]|場合|なら)",
+    r"。(?:しかし|一方)?[、,]?(?:二|三|第二|第三|別|他|もう一つ|次)[^。]{0,12}(?:によると|によれば|には|では|に)(?![^。]{0,60}(?:ません|ない))|、(?:表|付録|注)(?:に|で)(?:よると|よれば|は)",
     is_spaced=False,
 )
 
@@ -315,6 +353,7 @@ CHINESE: Final = Language(
     r"(?:抱歉|很抱歉|对不起|對不起|不好意思|感谢|谢谢|很遗憾|遗憾|您好|你好|我(?:已)?(?:查看|查阅|检索|搜索)|请问|作为|根据|目前)",
     rf"(?:不过|不過|然而|但)(?!是?,?{_ZH_KEEPS})|(?:一般来说|通常|据我所知|截至)",
     r".*(?:。|!|\?|,但|如果|若|,不过|[说表]示?(?:他|她|自己|,))",
+    r"[;;。,,](?:但)?(?:第二|第三|另一|其他|附录|表格|根据(?:表格|附录|第)|只写明|仅写明)(?![^。;;]{0,40}(?:没有|未|无法|不))",
     is_spaced=False,
 )
 
@@ -350,5 +389,6 @@ KOREAN: Final = Language(
     r"(?:죄송|미안|아쉽게도|유감|문의|감사|안타깝|설명서를 확인|확인했지만|어떤|인공지능|질문)",
     r"(?:하지만|그러나|다만|그렇지만|그래도),? ?(?![^.]{0,60}(?:나와 있|언급|적혀|명시|문의|확인해|바랍니다|주세요))|(?:일반적으로|보통|기준)",
     r".*(?:[.!?] |지만|으나|으면|경우)",
+    r"[.,;] (?:다만 |하지만 )?(?:두 번째|세 번째|다른|표에|부록|각주|사실 자체)(?![^.]{0,60}(?:없|않|못))",
     is_spaced=False,
 )

@@ -58,6 +58,11 @@ FRENCH: Final = Language(
         r"|\b(?:en général|à ma connaissance|selon (?!les|le)|en 20\d\d,)"
     ),
     r"\W*(?:si|lorsque|quand|bien que|comme|parce que)\b[^,]*$|.*(?:, (?:mais|bien que|et)|;|\bdéclaré|\bdit que)\b",
+    (
+        r"\b(?:explicitement|directement|mot pour mot|littéralement|exacte?s?|précisément|avec (?:\w+ )?certitude)\b[^.,;:!?]{0,60}? ?[.;:] (?!(?:je|il|elle|ils|elles|vous|veuillez|n'hésitez|malheureusement|le|la|les)\b)(?![^.;!?]{0,100}\b(?:pas|aucune?|rien)\b)\w"
+        r"|[.;,:] (?:mais )?(?:dans |selon |d'après )?(?:le |la |les |l'|une? )?(?:second|deuxième|troisième|autre|dernier|annexe|tableau|note)\w*\b(?![^.;!?]{0,60}\b(?:pas|aucune?|rien)\b)"
+        r"| ?[.;:] (?:d'après|selon|on peut en (?:déduire|conclure)|il en (?:ressort|découle)|probablement)\b(?![^.;!?]{0,100}\b(?:pas|aucune?|rien)\b)"
+    ),
 )
 
 _ES_SOURCES: Final = (
@@ -106,6 +111,11 @@ SPANISH: Final = Language(
         r"|\b(?:en general|hasta donde sé|según (?!el|la|los)|en 20\d\d,? )"
     ),
     r"\W*(?:si|cuando|aunque|como|porque)\b[^,]*$|.*(?:, (?:pero|aunque|y)|;|\bdeclaró|\bdijo)\b",
+    (
+        r"\b(?:explícitamente|directamente|literalmente|textualmente|exacta|exacto|con (?:\w+ )?certeza)\b[^.,;:!?]{0,60}[.;:] (?!(?:puede|por favor|el|la|los|las|lamentablemente)\b)(?![^.;!?]{0,100}\b(?:no|ningun[oa]?|nada)\b)\w"
+        r"|[.;,:] (?:pero )?(?:en |según )?(?:el |la |los )?(?:segund[oa]|tercer[oa]?|otr[oa]|últim[oa]|anexo|tabla|nota)\b(?![^.;!?]{0,60}\b(?:no|ningun[oa]?|nada)\b)"
+        r"|[.;:] (?:según|de [^.;:!?]{0,30} se deduce|se deduce|probablemente|sí)\b(?![^.;!?]{0,100}\b(?:no|ningun[oa]?|nada)\b)"
+    ),
 )
 
 _PT_SOURCES: Final = (
@@ -154,6 +164,11 @@ PORTUGUESE: Final = Language(
         r"|\b(?:em geral|que eu saiba|segundo (?!o|a)|em 20\d\d,? )"
     ),
     r"\W*(?:se|quando|embora|como|porque|caso)\b[^,]*$|.*(?:, (?:mas|embora|e)|;|\bdeclarou|\bdisse)\b",
+    (
+        r"\b(?:explicitamente|diretamente|directamente|literalmente|textualmente|exat[oa]|com (?:\w+ )?certeza)\b[^.,;:!?]{0,60}[.;:] (?!(?:pode|por favor|o|a|os|as|infelizmente)\b)(?![^.;!?]{0,100}\b(?:não|nenhuma?|nada)\b)\w"
+        r"|[.;,:] (?:mas )?(?:n[oa] |segundo )?(?:o |a |os )?(?:segund[oa]|terceir[oa]|outr[oa]|últim[oa]|anexo|tabela|nota)\b(?![^.;!?]{0,60}\b(?:não|nenhuma?|nada)\b)"
+        r"|[.;:] (?:segundo|da? [^.;:!?]{0,30} (?:conclui|deduz)-se|provavelmente)\b(?![^.;!?]{0,100}\b(?:não|nenhuma?|nada)\b)"
+    ),
 )
 
 _IT_SOURCES: Final = (
@@ -201,4 +216,9 @@ ITALIAN: Final = Language(
         r"|\b(?:in generale|per quanto ne so|secondo (?!il|la|i|le)|nel 20\d\d,? )"
     ),
     r"\W*(?:se|quando|sebbene|poiché)\b[^,]*$|.*(?:, (?:ma|sebbene|e)|;|\bdichiarato|\bdetto)\b",
+    (
+        r"\b(?:esplicitamente|direttamente|letteralmente|alla lettera|esatt[oa]|con (?:\w+ )?certezza)\b[^.,;:!?]{0,60}[.;:] (?!(?:può|per favore|il|la|i|le|purtroppo)\b)(?![^.;!?]{0,100}\b(?:non|nessun[oa]?|nulla|niente)\b)\w"
+        r"|[.;,:] (?:ma )?(?:nel |nella |secondo )?(?:il |la |l')?(?:second[oa]|terz[oa]|altr[oa]|ultim[oa]|allegato|tabella|nota)\b(?![^.;!?]{0,60}\b(?:non|nessun[oa]?|nulla|niente)\b)"
+        r"|[.;:] (?:secondo|da[l]?[^.;:!?]{0,30} si deduce|probabilmente)\b(?![^.;!?]{0,100}\b(?:non|nessun[oa]?|nulla|niente)\b)"
+    ),
 )

@@ -203,22 +203,29 @@ def _error(line: AnyShape) -> str | None:
 
 
 def _latency(line: AnyShape) -> Latency | None:
+    """The latency of a line.
+
+    A format that times its stages alone has their sum as total. An object is that of the trace contract, where a total
+    that is not there is unknown: a live record without one has none either.
+    """
     perf = as_object(line.perf)
     total = line.latency_ms
     retrieve = _or_default(line.retrieval_ms, perf.get("t_retrieve_ms"))
     generate = _or_default(line.generation_ms, perf.get("t_reason_ms"))
-    if isinstance(total, dict):
+    is_of_contract = isinstance(total, dict)
+    if is_of_contract:
         retrieve, generate = _or_default(total.get("retrieve"), retrieve), _or_default(total.get("generate"), generate)
         total = total.get("total")
     if total is None and retrieve is None and generate is None:
-        return None
+        return Latency() if is_of_contract else None
     latency = Latency(
         as_number(total, "latency_ms"),
         as_number(retrieve, "the latency of retrieval"),
         as_number(generate, "the latency of generation"),
     )
     if (
-        latency.total is None
+        not is_of_contract
+        and latency.total is None
         and latency.retrieve is not None
         and latency.generate is not None
         and latencies_in_range(latency)

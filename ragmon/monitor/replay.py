@@ -22,7 +22,7 @@ from ragmon.alarms import Detectability, budget_divisor
 from ragmon.alarms.plan import detectability
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
-from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, STEP
+from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY, STEP
 from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
@@ -183,7 +183,7 @@ class Run:
         self.intake = intake or ReadSummary()
         self._counts_itself = intake is None
         self._duplicates = duplicates
-        self._held: dict[tuple[str | None, ...], Record] = {}
+        self._held: dict[tuple[str, ...], Record] = {}
         self._left_out = 0
         self.labels: list[Label] = []
         self.labelled: Labelled | None = None
@@ -216,7 +216,7 @@ class Run:
         item = self.scorer.gold.match(record)
         if item is None:
             return self.scorer.observe(record)
-        key = (record.pipeline, record.source, item.set_name, item.qid)
+        key = (record.pipeline or DEFAULT_PIPELINE, record.source or REPLAY, item.set_name, item.qid)
         if key in self._held:
             self._left_out += 1
             if self._duplicates == "first":

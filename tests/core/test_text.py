@@ -17,6 +17,7 @@ from ragmon.core.text import (
     normalise_context,
     normalise_question,
 )
+from tests.support.oracle import own_facts as oracle
 
 ASCII = st.text(st.characters(max_codepoint=127))
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
@@ -246,3 +247,34 @@ def test_a_key_is_its_own_key(text):
 )
 def test_contexts_are_normalised_as_in_seed_003(context, normalised):
     assert normalise_context(context) == normalised
+
+
+# --- combining marks --------------------------------------------------------------------------------------------------
+
+ACUTE, DOT_BELOW, JOINER = "\u0301", "\u0323", "\u034f"
+
+
+@given(
+    st.text(
+        st.sampled_from(
+            ["a", "\u1e69", "\ufb01", "\u0958", ACUTE, DOT_BELOW, "\u0344", "\uff9e", "\U0001d165", "\u05d0"]
+        ),
+        max_size=90,
+    )
+)
+def test_marks_are_compared_as_the_definition_says(text):
+    """The oracle walks through the whole text; ragmon looks for long runs first."""
+    assert fold(text) == oracle.fold(text)
+
+
+def test_marks_that_look_alike_are_alike_up_to_thirty_in_a_row():
+    assert fold("caf\u00e9") == fold(f"cafe{ACUTE}")
+    assert fold("cafe") != fold("caf\u00e9")
+    order = fold("e" + DOT_BELOW + ACUTE * 29)
+    assert order == fold("e" + ACUTE * 29 + DOT_BELOW)
+    assert fold("e" + ACUTE * 30 + DOT_BELOW) != fold("e" + DOT_BELOW + ACUTE * 30)
+
+
+def test_a_joiner_stands_before_the_31st_mark_of_a_text_that_normalising_changes():
+    assert fold("A" + ACUTE * 31) == "\u00e1" + ACUTE * 29 + JOINER + ACUTE
+    assert fold("Q" + ACUTE * 31) == "q" + ACUTE * 31, "it has its normal form already"

@@ -190,6 +190,14 @@ def test_pipelines_and_sources_answer_the_same_question_each_for_itself(tmp_path
     assert (run.scorer.scored, run._left_out) == (4, 4)
 
 
+@pytest.mark.parametrize("duplicates", ["last", "first"])
+def test_a_record_that_names_no_pipeline_or_source_repeats_one_that_names_the_default(tmp_path, duplicates):
+    names = ({}, {"pipeline": "default"}, {"source": "replay"}, {"pipeline": "default", "source": "replay"})
+    run = replay(write(tmp_path / "t.jsonl", *(good(1, **name) for name in names)), duplicates=duplicates)
+    report = run.report(Policy(gates=()))
+    assert (run.scorer.scored, report.duplicate) == (1, 3)
+
+
 def ragmon(*arguments, **options):
     """The command line, as a process of its own."""
     command = [sys.executable, "-m", "ragmon", *map(str, arguments)]

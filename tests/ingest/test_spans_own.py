@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import combinations
+
 import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
+from ragmon.ingest.decode import decode
 from ragmon.ingest.spans import Mapped, fill, per_request, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from tests.support.recorded_spans import START, TRACE, made, recorded
@@ -75,6 +79,22 @@ class TestARootSpan:
     )
     def test_that_cannot_be_read_is_no_record_and_says_why(self, foreign, line, reason):
         assert to_record([*foreign, root(line=line)]) == Mapped(None, reason)
+
+
+STAGES = {"total": 9.0, "retrieve": 2.0, "generate": 3.0}
+
+
+@pytest.mark.parametrize("known", [set(names) for n in range(4) for names in combinations(STAGES, n)], ids=sorted)
+def test_a_record_has_the_same_latency_as_a_span_and_in_a_file(known):
+    """Whichever way a line is decoded: a total that is not there is unknown, not the sum of what is."""
+    latency = {stage: STAGES[stage] for stage in STAGES if stage in known}
+    line = json.dumps({"v": 1, "q": "Is it?", "latency_ms": latency})
+    in_span = to_record([root(line=line)]).record.latency_ms
+    assert in_span == Latency(**latency)
+    assert decode(line.encode()).latency_ms == in_span
+    for further in ({}, {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "yes"}}, {"probe": True}):
+        written = json.dumps({"q": "Is it?", "latency_ms": latency} | further)
+        assert decode(written.encode()).latency_ms == in_span
 
 
 class TestFill:

@@ -21,6 +21,9 @@ which country you mean", "I cannot give legal advice, please ask a lawyer".
 The lists. `handmade.jsonl`: 500 answers in ten languages, half of them refusals, written before the patterns; every
 third (the number of its id can be divided by 3) was not looked at while the patterns were tuned. `later.jsonl`: 444
 more in four rounds, each written when the patterns passed all before, and measured before anything was changed for it.
+`hedged.jsonl`: 177 answers that hedge first ("The documents do not state this explicitly, but ...") and give what was
+asked, in ten languages, and 45 English refusals that hedge and give nothing; the patterns were tuned on the first 162
+and 30, the others were measured first.
 `qaeval_chatgpt.json`: which of ChatGPT's 4,958 answers in qaeval refuse, by reading the 374 that hold a negation, an
 apology or a request in their first 300 characters; all others count as answers.
 """
@@ -132,13 +135,14 @@ def line(name: str, counts: Confusion) -> str:
 
 def report(shared: Path | None) -> Iterator[str]:
     """The rows of the report."""
-    handmade, later = read_list("handmade.jsonl"), read_list("later.jsonl")
+    handmade, later, hedged = (read_list(f"{name}.jsonl") for name in ("handmade", "later", "hedged"))
     yield f"{'':34} precis  recall   found missed  false answers"
     for language in dict.fromkeys(answer.language for answer in handmade):
         yield line(language, measure(answer for answer in (*handmade, *later) if answer.language == language))
     yield line("handmade", measure(handmade))
     yield line("handmade, held-out third", measure(answer for answer in handmade if answer.held_out))
     yield line("later", measure(later))
+    yield line("hedged", measure(hedged))
     for system in SYSTEMS if shared is not None else ():
         yield line(system, measure(read_system(shared, system)))
 

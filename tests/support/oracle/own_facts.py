@@ -31,8 +31,23 @@ def idents(values):
 
 
 def fold(text):
-    """Text as it is compared: NFKC, then casefold."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    """Text as it is compared: NFKC, then casefold; a run of marks is broken before the 31st where NFKC changes the text."""
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", with_joiners(text))
+    return text.casefold()
+
+
+def with_joiners(text):
+    """Text with a combining grapheme joiner before every mark that would be the 31st in a row, once decomposed."""
+    joined, marks = "", 0
+    for character in text:
+        parts = [unicodedata.combining(part) > 0 for part in unicodedata.normalize("NFKD", character)]
+        leading = parts.index(False) if False in parts else len(parts)
+        if marks + leading > 30:
+            joined, marks = joined + "\N{COMBINING GRAPHEME JOINER}", 0
+        joined += character
+        marks = parts[::-1].index(False) if False in parts else marks + leading
+    return joined
 
 
 def joins_words(character):
