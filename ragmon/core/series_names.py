@@ -193,6 +193,9 @@ CAPTURED_RATIO: Final = Family(
 )
 SLICE_SCORE: Final = Family("rag_slice_score_total", "Sum of a metric's scores in a slice", SeriesScope.SLICE, _SLICE)
 SLICE_SCORED: Final = Family("rag_slice_scored_total", "Requests a metric scored in a slice", SeriesScope.SLICE, _SLICE)
+SLICE_SQUARES: Final = Family(
+    "rag_slice_score_squares_total", "Sum of the squares of a metric's scores in a slice", SeriesScope.SLICE, _SLICE
+)
 
 GATE_THRESHOLD: Final = Family("ragmon_gate_threshold", "What the gate's value must keep", SeriesScope.GATE, _GATE)
 GATE_VALUE: Final = Family("ragmon_gate_value", "The value the gate judges", SeriesScope.GATE, _GATE)

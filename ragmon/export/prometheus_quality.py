@@ -20,7 +20,7 @@ from ragmon.core.policy import Outcome
 from ragmon.core.series_names import Family, label
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
-from ragmon.metrics.base import is_labelled, judged
+from ragmon.metrics.base import is_labelled, judged, parse
 from ragmon.scoring.calls import Exemplar
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.predictions import Prediction
@@ -190,7 +190,7 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """The gated metrics of every slice, over all time."""
     gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
     versions = _Versions(snapshot)
-    sums: dict[tuple[str, ...], tuple[int, int]] = {}
+    sums: dict[tuple[str, ...], tuple[int, int, int]] = {}
     for series in snapshot.series:
         if not series.slice or series.window != ALL or not versions.show(series):
             continue
@@ -204,13 +204,17 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                     label(series.slice),
                     *gold_labels,
                 )
-                total, n = sums.get(labels, (0, 0))  # long label values are cut, so two series may have the same labels
-                sums[labels] = (total + stat.sum, n + stat.n)
-    score, scored = counter(series_names.SLICE_SCORE), counter(series_names.SLICE_SCORED)
-    for labels, (total, n) in sums.items():
+                # Long label values are cut, so two series may have the same labels.
+                total, n, squares = sums.get(labels, (0, 0, 0))
+                sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
+    names = (series_names.SLICE_SCORE, series_names.SLICE_SCORED, series_names.SLICE_SQUARES)
+    score, scored, squared = (counter(name) for name in names)
+    for labels, (total, n, squares) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)
-    yield from (score, scored)
+        if not parse(labels[1]).binary:
+            squared.add_metric(labels, squares / stats.MICRO**2)
+    yield from (score, scored, squared)
 
 
 _MILLISECONDS: Final = 1000

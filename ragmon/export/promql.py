@@ -100,6 +100,28 @@ def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:
     )
 
 
+def graded(ratio: str, spread: str, samples: str, z: float, *, upper: bool = False) -> str:
+    """A bound of the interval of a mean of graded scores, as `ragmon.stats.graded` has it.
+
+    Args:
+        ratio: The mean.
+        spread: The variance of the scores, as a part of the variance a share with this mean has; above 0, at most 1.
+        samples: The number of observations.
+        z: The normal quantile of the interval.
+        upper: The upper bound; else the lower one.
+    """
+    share = f"{ratio} * (1 - {ratio})"
+    more_data = _score_bound(ratio, f"({z * z:.10g} * {spread} / {samples})", share, upper=upper)
+    less_variance = _score_bound(ratio, f"({z * z:.10g} / {samples})", f"{spread} * {share}", upper=upper)
+    return f"(\n  {more_data}\n  {'>' if upper else '<'} {less_variance}\n)\nor {less_variance}"
+
+
+def _score_bound(ratio: str, noise: str, variance: str, *, upper: bool) -> str:
+    """Wilson's bound: `noise` is the squared quantile per observation, `variance` that of one observation."""
+    half = f"sqrt({noise} * {variance} + {noise} ^ 2 / 4)"
+    return f"(({ratio} + {noise} / 2 {'+' if upper else '-'} {half}) / (1 + {noise}))"
+
+
 PIPELINE: Final = 'pipeline=~"$pipeline"'
 SOURCE: Final = 'source=~"$source"'
 WINDOW: Final = 'window="$window"'
@@ -169,6 +191,26 @@ def bounds_over_replicas(series: ReplicaSeries, by: str) -> tuple[str, str]:
     below = _worst_case(f"{samples} * {value}", f"{total} * {lower}", total, by)
     above = _worst_case(f"{samples} * (1 - {value})", f"{total} * (1 - {upper})", total, by)
     return below, f"1 - {above}"
+
+
+def correlated_over_replicas(series: ReplicaSeries, by: str) -> tuple[str, str]:
+    """The bounds of a value over replicas that asked the same questions, so that their errors are the same.
+
+    Such errors do not average out: the distance to a bound is the mean of those of the replicas.
+
+    Args:
+        series: The series, or expressions of them.
+        by: The labels to keep.
+
+    Returns:
+        Expressions of the lower and the upper bound.
+    """
+    samples, unknown = series.samples, series.unknown
+    total = f"({samples} + ({unknown} or 0 * {samples}))" if unknown else samples
+    lower, upper = (
+        f"sum by ({by}) ({total} * {bound}) / (sum by ({by}) ({total}) > 0)" for bound in (series.lower, series.upper)
+    )
+    return lower, upper
 
 
 def _worst_case(scores: str, bound: str, total: str, by: str) -> str:

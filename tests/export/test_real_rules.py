@@ -198,6 +198,10 @@ QUIET = """
 ragmon_gate_alarm{pipeline="default",gate="hit_rate:baseline",severity="page"} 1
 ragmon_gate_alarm{pipeline="default",gate="answer_precision",severity="page"} 1
 ragmon_gate_threshold{pipeline="default",gate="answer_precision"} 0.8
+ragmon_gate_value{pipeline="default",gate="answer_precision"} 0.75
+ragmon_gate_lower{pipeline="default",gate="answer_precision"} 0.6917
+ragmon_gate_upper{pipeline="default",gate="answer_precision"} 0.8023
+ragmon_gate_samples{pipeline="default",gate="answer_precision"} 250
 """
 
 
@@ -227,4 +231,7 @@ def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, 
     said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
     assert said["answer_precision"]["summary"].endswith("fires: nothing scored in 5m, threshold 80%")
     assert said["hit_rate:baseline"]["summary"].endswith("fires: nothing scored in 5m, no gate of this name")
+    window = "In its whole window 75% (95 % interval 69.17% to 80.23%, n = 250)"
+    assert said["answer_precision"]["description"].startswith(window), "the interval of the gate, not one of its own"
+    assert said["hit_rate:baseline"]["description"].startswith("No gate of this name has a value")
     assert not any("unknown" in text or "error expanding" in text for one in said.values() for text in one.values())

@@ -28,6 +28,7 @@ def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[Ru
             [
                 *recording.pipeline_recordings(scopes),
                 *recording.threshold_recordings(scopes),
+                *recording.gold_recordings(),
                 *recording.over_replicas(),
                 *capture_alerts.recordings(),
                 *recording.recent_values(scopes),

@@ -113,11 +113,13 @@ VALUE: Final = _share(recording.VALUE)
 INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
 SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
 WINDOWED: Final = if_present(
-    recording.VALUE, f"In its whole window {VALUE} ({SAMPLES})", "No gate of this name has a value"
+    recording.VALUE,
+    f"In its whole window {VALUE} ({if_present(recording.VALUE_LOWER, f'{INTERVAL}, ', '')}{SAMPLES})",
+    "No gate of this name has a value",
 )
-"""The value in the gate's window; another text for an alarm on a metric without a gate.
+"""The value in the gate's window with the gate's interval; another text for an alarm on a metric without a gate.
 
-It has no interval: an alarm proves more than a window shows, and an interval that holds the threshold would deny it.
+The interval may still hold the threshold: an alarm proves more than one window shows, and fires before it is full.
 """
 THRESHOLD: Final = if_present(
     series_names.GATE_THRESHOLD, f"threshold {_share(series_names.GATE_THRESHOLD)}", "no gate of this name"

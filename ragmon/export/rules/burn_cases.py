@@ -10,7 +10,7 @@ from ragmon.core import series_names
 from ragmon.core.policy import Gate
 from ragmon.export.promql import Z9999, equals
 from ragmon.export.rules import recording, slow_burn
-from ragmon.export.rules.promtool import OTHER, TARGET, Case, scraped, scraped_as, served
+from ragmon.export.rules.promtool import OTHER, TARGET, Case, judged_on_gold, scraped, scraped_as, served
 from ragmon.export.rules.recording import burn_of
 
 _PER_MINUTE: Final = 60
@@ -65,7 +65,7 @@ def failing(
     """
     length = sum(minutes for minutes, _ in phases)
     which = [equals("pipeline", gate.pipeline)]
-    series = dict(served(gate, length))
+    series = {**served(gate, length), **judged_on_gold(gate, length)}
     if applies:
         series[scraped(series_names.GATE_STATUS, **recording.named(gate), status="fail")] = f"1x{length}"
     for target in (TARGET, OTHER):

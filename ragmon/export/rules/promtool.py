@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from ragmon.core import series_names
 from ragmon.core.policy import Gate
-from ragmon.export.promql import exact, selector
+from ragmon.core.series_names import label
+from ragmon.export.promql import exact, quoted, selector
 from ragmon.export.rules import recording
 from ragmon.export.rules.file import HEADER, RuleGroup, dump
+from ragmon.metrics.base import parse
 
 RULES: Final = "ragmon.rules.yml"
 """The rule file, beside its tests."""
@@ -18,6 +20,8 @@ TARGET: Final = {"instance": "ragmon:9464", "job": "ragmon"}
 """The labels Prometheus adds to scraped series."""
 OTHER: Final = {"instance": "ragmon-2:9464", "job": "ragmon"}
 """The same labels for a second replica."""
+_VERSION: Final = "v1"
+"""The version of the gold set in force."""
 _EVERY: Final = "1m"
 _EVALUATED: Final = "2m"
 """Half as often as samples: evaluating rules over hours takes most of the time."""
@@ -69,12 +73,27 @@ def scraped_as(series_selector: str, target: Mapping[str, str]) -> str:
     """A series that a selector matches, with the labels of a target."""
     name, _, matchers = series_selector.partition("{")
     labels = matchers[:-1].replace('gold!=""', 'gold="any"')
+    if "gold=" in labels and 'gold=""' not in labels:
+        labels += f",gold_version={quoted(_VERSION)}"
     return f"{name}{{{labels},{selector('', target)[1:-1]}}}"
 
 
 def served(gate: Gate, length: int) -> Mapping[str, str]:
     """The threshold of a gate that ragmon serves: the rules are of the pipelines that have one."""
     return {scraped(series_names.GATE_THRESHOLD, **recording.named(gate)): f"{exact(gate.threshold)}x{length}"}
+
+
+def judged_on_gold(gate: Gate, length: int) -> Mapping[str, str]:
+    """What ragmon serves of the gold set that a gate is judged on; nothing of a gate without gold."""
+    if not (parse(gate.metric).needs_gold or gate.gold):
+        return {}
+    gold = label(gate.gold or "any")
+    info = scraped(series_names.GATE_INFO, **recording.named(gate), gold=gold)
+    return {
+        info: f"1x{length}",
+        scraped(series_names.GATE_SAMPLES, **recording.named(gate)): f"100x{length}",
+        scraped(series_names.GOLD_INFO, gold=gold, version=_VERSION): f"1x{length}",
+    }
 
 
 def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:

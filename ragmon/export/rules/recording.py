@@ -24,8 +24,10 @@ from ragmon.export.promql import (
     Z95,
     Z999,
     bounds_over_replicas,
+    correlated_over_replicas,
     equals,
     exact,
+    graded,
     increase,
     one_of,
     selector,
@@ -133,6 +135,11 @@ def scored(gate: Gate, matchers: Sequence[str]) -> str:
     return _counter(gate, matchers, series_names.SCORED, series_names.SLICE_SCORED)
 
 
+def squares(gate: Gate, matchers: Sequence[str]) -> str:
+    """A selector for the sum of squared scores of the gate's metric, which graded metrics have."""
+    return _counter(gate, matchers, series_names.SQUARES, series_names.SLICE_SQUARES)
+
+
 def scored_by(keys: Sequence[str]) -> dict[str, str]:
     """Selectors for the number of requests each metric scored, over all pipelines."""
     selectors = {}
@@ -161,17 +168,44 @@ def _gold(gate: Gate) -> list[str]:
     return [] if metric.labelled else ['gold!=""' if metric.needs_gold else 'gold=""']
 
 
+GOLD: Final = "pipeline_gate:ragmon_gate_gold:samples"
+"""The gold set each gate is judged on: that with the most requests over all replicas."""
+_PRESENT: Final = f'label_replace({series_names.GOLD_INFO}, "gold_version", "$1", "version", "(.*)")'
+"""The versions of gold sets that are in force."""
+
+
+def _judged_increase(gate: Gate, counter: str, window: str) -> str:
+    """The increase of a counter of the gate's metric, over all replicas, in what the gate is judged on.
+
+    That is one gold set, the largest if the gate names none, in its version in force: a sum over sets would be a
+    number about nothing.
+    """
+    metric = parse(gate.metric)
+    if gate.source == constants.LABEL or not (metric.needs_gold or gate.gold):
+        return increase(counter, window, "pipeline")
+    series = f"increase({counter}[{window}])"
+    if gate.gold is None:
+        series += f"\n  and on (pipeline, gold) {selector(GOLD, {'gate': label(gate.name)})}"
+    return f"sum by (pipeline) (\n  {series}\n  and on (gold, gold_version) {_PRESENT}\n)"
+
+
 WINDOWS: Final = ("15m", "30m", "1h", "6h", "3d")
 """The windows of the recorded shares: those of slow burns, and the last hour."""
 LATELY: Final = "5m"
 """The window of values in a page: the gate's own window may still be full of requests from before the fault."""
 RECENT: Final = f"pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{LATELY}"
+RECENT_SQUARES: Final = f"pipeline_gate:ragmon_gate_score_squares:increase{LATELY}"
+RECENT_SPREAD: Final = f"pipeline_gate:ragmon_gate_score_per_scored:variance_ratio{LATELY}"
 RECENT_LOWER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_lower95_{LATELY}"
 RECENT_UPPER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_upper95_{LATELY}"
 RECENT_SCORE: Final = f"pipeline_gate:ragmon_gate_score:increase{LATELY}"
 RECENT_SCORED: Final = f"pipeline_gate:ragmon_gate_scored:increase{LATELY}"
 FAILURES: Final = "pipeline_gate:ragmon_gate_failures:increase{}"
 SCORED: Final = "pipeline_gate:ragmon_gate_scored:increase{}"
+SQUARES: Final = "pipeline_gate:ragmon_gate_failure_squares:increase{}"
+"""The sum of the squared failures of a graded metric, each from 0 to 1."""
+SPREAD: Final = "pipeline_gate:ragmon_gate_failures_per_scored:variance_ratio{}"
+"""The variance of a graded metric as a part of that of a share; a share has none of these."""
 RATIO: Final = "pipeline_gate:ragmon_gate_failures_per_scored:ratio_increase{}"
 BURN: Final = "pipeline_gate:ragmon_gate_burn:ratio_increase{}"
 PROVEN: Final = "pipeline_gate:ragmon_gate_failures_per_scored:wilson_lower999_{}"
@@ -190,6 +224,7 @@ MIN_SAMPLES: Final = "pipeline_gate:ragmon_gate_min_samples:constant"
 BUDGET: Final = "pipeline_gate:ragmon_gate_budget:constant"
 PAGE: Final = "pipeline_gate:ragmon_gate_page:constant"
 
+_BY_ITEM: Final = selector(series_names.GATE_INFO, {"estimand": constants.QUESTIONS_LIKE_THESE})
 _NOT_SHARES: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
 
 
@@ -225,10 +260,32 @@ def _constant(pipelines: str, number: float) -> str:
     return f"0 * {pipelines} + {exact(number)}"
 
 
+def gold_recordings() -> list[Rule]:
+    """The gold set of each gate, and how many of the gate's requests it has.
+
+    A gate whose window has no request keeps the set it had: longer windows still hold its requests.
+    """
+    judged = selector(series_names.GATE_INFO, None, 'gold!=""')
+    details = "metric, source, gold, direction, window, estimand"
+    of_set = f"sum by (pipeline, gate, gold) ({judged} * ignoring ({details}) group_left () {series_names.GATE_SAMPLES})"
+    before = f"{GOLD} and on (pipeline, gate) {series_names.GATE_INFO}"
+    return [Rule(GOLD, f"topk by (pipeline, gate) (1, {of_set} > 0)\nor on (pipeline, gate) ({before})")]
+
+
 def over_replicas() -> list[Rule]:
-    """Each gate's value, bounds and samples over all replicas; bounds as `promql.bounds_over_replicas` has them."""
+    """Each gate's value, bounds and samples over all replicas.
+
+    Bounds are those of `promql.bounds_over_replicas`; where the gold items are the observations, all replicas ask the
+    same ones, and they are those of `promql.correlated_over_replicas`. Of one replica they are its own.
+    """
     weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
-    lower, upper = bounds_over_replicas(GATE, "pipeline, gate")
+    bounds = zip(
+        correlated_over_replicas(GATE, "pipeline, gate"), bounds_over_replicas(GATE, "pipeline, gate"), strict=True
+    )
+    lower, upper = (
+        f"(\n  {correlated}\n  and on (pipeline, gate) {_BY_ITEM}\n)\nor {independent}"
+        for correlated, independent in bounds
+    )
     return [
         Rule(SAMPLES, weight),
         Rule(
@@ -250,10 +307,14 @@ def failure_sums(scopes: Sequence[RuleScope]) -> list[Rule]:
     for scope, gate in _share_gates(scopes):
         name = {**scope.labels, "gate": label(gate.name)}
         for window in WINDOWS:
-            good = increase(score(gate, scope.matchers), window, "pipeline")
-            total = increase(scored(gate, scope.matchers), window, "pipeline")
+            good = _judged_increase(gate, score(gate, scope.matchers), window)
+            total = _judged_increase(gate, scored(gate, scope.matchers), window)
             rules.append(Rule(FAILURES.format(window), f"{total} - {good}" if gate.at_least else good, name))
             rules.append(Rule(SCORED.format(window), total, name))
+            if not parse(gate.metric).binary:
+                squared = _judged_increase(gate, squares(gate, scope.matchers), window)
+                of_failures = f"{total} - 2 * {good} + {squared}" if gate.at_least else squared
+                rules.append(Rule(SQUARES.format(window), of_failures, name))
     return rules
 
 
@@ -262,15 +323,37 @@ def recent_values(scopes: Sequence[RuleScope]) -> list[Rule]:
     rules = []
     for scope, gate in _share_gates(scopes):
         name = {**scope.labels, "gate": label(gate.name)}
-        rules.append(Rule(RECENT_SCORE, increase(score(gate, scope.matchers), LATELY, "pipeline"), name))
-        rules.append(Rule(RECENT_SCORED, increase(scored(gate, scope.matchers), LATELY, "pipeline"), name))
+        rules.append(Rule(RECENT_SCORE, _judged_increase(gate, score(gate, scope.matchers), LATELY), name))
+        rules.append(Rule(RECENT_SCORED, _judged_increase(gate, scored(gate, scope.matchers), LATELY), name))
+        if not parse(gate.metric).binary:
+            rules.append(Rule(RECENT_SQUARES, _judged_increase(gate, squares(gate, scope.matchers), LATELY), name))
     samples = f"({RECENT_SCORED} > 0)"
     return [
         *rules,
         Rule(RECENT, f"clamp({RECENT_SCORE} / {samples}, 0, 1)"),
-        Rule(RECENT_LOWER, wilson(RECENT, samples, Z95)),
-        Rule(RECENT_UPPER, wilson(RECENT, samples, Z95, upper=True)),
+        Rule(RECENT_SPREAD, _spread(RECENT, RECENT_SQUARES, RECENT_SCORED)),
+        Rule(RECENT_LOWER, mean_bound(RECENT, RECENT_SPREAD, samples, Z95)),
+        Rule(RECENT_UPPER, mean_bound(RECENT, RECENT_SPREAD, samples, Z95, upper=True)),
     ]
+
+
+def _spread(ratio: str, squared: str, samples: str) -> str:
+    """The sample variance of graded scores as a part of that of a share; no series where it is not known."""
+    variance = f"({squared} / ({samples} > 1) - {ratio} ^ 2) * {samples} / ({samples} - 1)"
+    return f"clamp({variance} / ({ratio} * (1 - {ratio}) > 0), 0, 1)"
+
+
+def mean_bound(ratio: str, spread: str, samples: str, z: float, *, upper: bool = False) -> str:
+    """A bound of the interval of a mean: by the variance of its scores where they are graded, else Wilson's.
+
+    Args:
+        ratio: The mean.
+        spread: The series of `promql.graded`, which shares do not have.
+        samples: The number of observations.
+        z: The normal quantile of the interval.
+        upper: The upper bound; else the lower one.
+    """
+    return f"{graded(ratio, spread, samples, z, upper=upper)}\nor {wilson(ratio, samples, z, upper=upper)}"
 
 
 def _share_gates(scopes: Sequence[RuleScope]) -> Iterator[tuple[RuleScope, Gate]]:
@@ -278,19 +361,20 @@ def _share_gates(scopes: Sequence[RuleScope]) -> Iterator[tuple[RuleScope, Gate]
 
 
 def failure_shares() -> list[Rule]:
-    """Shares of failures with Wilson bounds, which need only sums and so hold over all replicas."""
+    """Shares of failures with bounds, which need only sums and so hold over all replicas."""
     rules = []
     for window in WINDOWS:
-        share, samples = RATIO.format(window), f"({SCORED.format(window)} > 0)"
+        share, spread, samples = RATIO.format(window), SPREAD.format(window), f"({SCORED.format(window)} > 0)"
         ratio = f"clamp({FAILURES.format(window)} / {samples}, 0, 1)"
         rules += [
             Rule(share, ratio),
+            Rule(spread, _spread(share, SQUARES.format(window), SCORED.format(window))),
             Rule(BURN.format(window), f"{share} / ({BUDGET} > 0)"),
-            Rule(PROVEN.format(window), wilson(share, samples, Z999)),
+            Rule(PROVEN.format(window), mean_bound(share, spread, samples, Z999)),
         ]
-    share, samples = RATIO.format("1h"), f"({SCORED.format('1h')} > 0)"
+    share, spread, samples = RATIO.format("1h"), SPREAD.format("1h"), f"({SCORED.format('1h')} > 0)"
     return [
         *rules,
-        Rule(LOWER.format("1h"), wilson(share, samples, Z95)),
-        Rule(UPPER.format("1h"), wilson(share, samples, Z95, upper=True)),
+        Rule(LOWER.format("1h"), mean_bound(share, spread, samples, Z95)),
+        Rule(UPPER.format("1h"), mean_bound(share, spread, samples, Z95, upper=True)),
     ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ragmon.core import series_names
-from ragmon.export.promql import Z9999, wilson
+from ragmon.export.promql import Z9999
 from ragmon.export.rules import recording
 from ragmon.export.rules.annotations import (
     BUILDS,
@@ -78,7 +78,7 @@ def recordings() -> list[Rule]:
         samples = f"({recording.SCORED.format(long)} > 0)"
         rules += [
             Rule(SPAN.format(long), f"60 * count_over_time({recording.RECENT_SCORED}[{long}:1m])"),
-            Rule(PROVEN.format(long), wilson(recording.RATIO.format(long), samples, Z9999)),
+            Rule(PROVEN.format(long), _proven(long, samples)),
             Rule(
                 BURNING.format(long),
                 f"{PROVEN.format(long)} > on (pipeline, gate) {level}\n"
@@ -89,6 +89,10 @@ def recordings() -> list[Rule]:
             ),
         ]
     return rules
+
+
+def _proven(long: str, samples: str) -> str:
+    return recording.mean_bound(recording.RATIO.format(long), recording.SPREAD.format(long), samples, Z9999)
 
 
 def ticket(writer: Writer) -> Rule:
