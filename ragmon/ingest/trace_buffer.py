@@ -141,6 +141,14 @@ class TraceBuffer(Generic[Key, Open]):
                 trace.complete = trace.complete and not trace.open and rest <= now
                 yield key, self.take(key)
 
+    def postpone(self, seconds: float) -> None:
+        """Let all open traces be due later, by the buffer's clock: for so long no span could come."""
+        for trace in self.traces.values():
+            trace.first += seconds
+            trace.last += seconds
+            if trace.root_ended is not None:
+                trace.root_ended += seconds
+
     def _candidates(self, now: float) -> Iterator[Key]:
         """The open traces that may be due, in the order in which they are taken."""
         yield from list(self.traces)

@@ -157,12 +157,12 @@ def make_writer(
         clock.go_on_from(journal.last()[1])
         try:
             _quarantine(journal)
-            server_state, traces = _restored(settings, journal, clock.now(), assembly_limits)
+            server_state, traces = _restored(settings, journal, clock, assembly_limits)
         except JournalError as error:
             if error.reason != CORRUPT:
                 raise
             journal.quarantine_and_reset()
-            server_state, traces = _restored(settings, journal, clock.now(), assembly_limits)
+            server_state, traces = _restored(settings, journal, clock, assembly_limits)
     except BaseException:
         journal.close()
         raise
@@ -191,7 +191,7 @@ def _quarantine(journal: Journal) -> None:
 
 
 def _restored(
-    settings: Settings, journal: Journal, now: float, assembly_limits: AssemblyLimits | None
+    settings: Settings, journal: Journal, clock: Clock, assembly_limits: AssemblyLimits | None
 ) -> tuple[ServerState, TraceTracker]:
     """The server state after every row of the journal, and the incomplete traces.
 
@@ -199,5 +199,6 @@ def _restored(
         JournalError: The journal cannot be read.
     """
     server_state, traces = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
-    traces.restore(journal, now, journal.attempts)
+    traces.restore(journal, clock.now(), journal.attempts)
+    traces.resume(journal.last()[1], clock.arrival())
     return server_state, traces

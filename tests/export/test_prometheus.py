@@ -340,11 +340,29 @@ def test_a_thing_has_as_many_series_as_are_declared_for_its_scope_and_never_more
         SeriesScope.ALARM,
         SeriesScope.METRIC_WINDOW,
         SeriesScope.METRIC_TOTAL,
-        SeriesScope.SLICE,
         SeriesScope.SOURCE,
         SeriesScope.GOLD,
     }
     assert {scope: most[scope] for scope in exact} == {scope: series_of(scope) for scope in exact}
+    assert most[SeriesScope.SLICE] == series_of(SeriesScope.SLICE) - 1, "the gates here are on shares, without squares"
+
+
+def test_a_graded_metric_has_its_squares_in_slices_too(configured):
+    settings = configured(CONFIG + '[gates."recall@5"]\nat_least = 0.5\nslice = { lang = "de" }\nsource = "match"\n')
+    (settings.path.parent / "gold.jsonl").write_text(GOLD)
+    with Monitor(settings) as found:
+        for place in range(4):
+            found.submit(make_record("a", source="live", retrieved=["d1", "d9"][: 1 + place % 2], tags={"lang": "de"}))
+        sums = {
+            name: value
+            for (name, *labels), value in read(expose(found)).items()
+            if name.startswith("rag_slice_") and ("metric", "recall@5") in labels and ("source", "match") in labels
+        }
+    assert sums == {
+        "rag_slice_score_total": 3.0,
+        "rag_slice_scored_total": 4.0,
+        "rag_slice_score_squares_total": 2.5,
+    }
 
 
 anything = st.text(st.characters(), max_size=12) | st.sampled_from(

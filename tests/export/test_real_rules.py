@@ -19,6 +19,7 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records
 from tests.support.servers import prometheus
+from tests.support.waiting import wait_for
 
 PERMISSIVE = """
 [gates.shipped_cited]
@@ -226,9 +227,15 @@ def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, 
         threading.Thread(target=told.serve_forever, daemon=True).start()
         with prometheus(real("prometheus"), tmp_path, [f"127.0.0.1:{told.server_port}"], [rules]) as found:
             found.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"})', 2)
-            alerts = found.ask("alerts")["alerts"]
+            found.wait_for("count(pipeline_gate:ragmon_gate_value:lower)", 1)
+
+            def texts():
+                alerts = found.ask("alerts")["alerts"]
+                said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
+                return said if "interval" in said["answer_precision"]["description"] else None
+
+            said = wait_for(texts)  # those of the next evaluation
         told.shutdown()
-    said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
     assert said["answer_precision"]["summary"].endswith("fires: nothing scored in 5m, threshold 80%")
     assert said["hit_rate:baseline"]["summary"].endswith("fires: nothing scored in 5m, no gate of this name")
     window = "In its whole window 75% (95 % interval 69.17% to 80.23%, n = 250)"

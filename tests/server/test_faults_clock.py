@@ -137,7 +137,7 @@ def test_a_request_that_was_scored_is_not_scored_again_after_hours_of_silence(tm
         between_rows(running, lambda: shutil.copytree(tmp_path / "folder", left))
     time.now += 5 * HOUR
     with serving(left, clock=time.clock(), assembly_limits=QUICK) as running:
-        pass_by(running, time, 2.0)
+        pass_by(running, time, 40.0)  # exporters may try again for half a minute
         books = accounted(running)
     assert (books["received"], books["scored"], books["ignored"]) == (2, 2, {})
     assert len({record.trace_id for record in journalled(left)}) == 2
@@ -160,3 +160,35 @@ def test_a_producer_whose_clock_is_wrong_spoils_no_other_ones_counts(tmp_path):
         assert running.status()["producers"] == {"missing": 0, "dropped": {}}
         for sink in sinks.values():
             sink.close()
+
+
+@pytest.mark.parametrize("first", ["the call", "what it retrieved"])
+def test_spans_that_waited_in_an_exporter_while_the_server_was_down_join_their_trace(tmp_path, first):
+    """The server is down for ten minutes, longer than any trace waits; the exporter tries again half a minute later."""
+    time, limits = Time(), AssemblyLimits(idle=5.0, rootless=60.0)
+    spans = foreign(1, at=time.now)
+    sent, kept = spans if first == "the call" else spans[::-1]
+    with serving(tmp_path, clock=time.clock(), assembly_limits=limits) as running:
+        send_body(running, export([sent]).SerializeToString())
+        running.wait_for(lambda books: (books["received"], books["pending"]) == (1, 1))
+    time.now += HOUR / 6
+    with serving(tmp_path, clock=time.clock(), assembly_limits=limits) as running:
+        pass_by(running, time, 28.0)
+        assert running.books()["pending"] == 1
+        send_body(running, export([kept]).SerializeToString())
+        pass_by(running, time, 100.0)
+        books = accounted(running)
+    assert (books["received"], books["scored"], books["ignored"]) == (1, 1, {})
+    (record,) = journalled(tmp_path)
+    assert (record.facts.answered, record.retrieved_ids, record.partial) == (True, ["d1"], False)
+
+
+def test_a_trace_whose_spans_never_come_ends_soon_after_a_downtime(tmp_path):
+    time, limits = Time(), AssemblyLimits(idle=5.0, rootless=60.0)
+    with serving(tmp_path, clock=time.clock(), assembly_limits=limits) as running:
+        send_body(running, export(foreign(1, at=time.now)).SerializeToString())
+        running.wait_for(lambda books: books["pending"] == 1)
+    time.now += HOUR / 6
+    with serving(tmp_path, clock=time.clock(), assembly_limits=limits) as running:
+        pass_by(running, time, 36.0)
+        assert accounted(running)["scored"] == 1

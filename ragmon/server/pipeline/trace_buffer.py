@@ -44,6 +44,8 @@ MEMORY: Final = 3600.0
 """Seconds of finished traces that are read back at start."""
 IN_MEMORY: Final = 3
 """Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
+RETRIED: Final = 30.0
+"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
 WHOLE: Final = TRACE_ID + 8
 """Bytes of a native record's key: its trace and its span."""
 
@@ -254,6 +256,19 @@ class TraceTracker:
             if body.encoding == RECORD:
                 self._restore_probe_record(body, now)
         self._restore_all_spans(journal, attempts)
+
+    def resume(self, last: float, now: float) -> None:
+        """Go on waiting for the spans of open traces after a downtime, in which none could arrive.
+
+        Exporters keep what a server does not take, and wait longer and longer before they try again: about as long as
+        the server was down, and no longer than `RETRIED`.
+
+        Args:
+            last: When something arrived last before this process started.
+            now: The arrival time of what comes now.
+        """
+        downtime = max(0.0, now - max([last, *(trace.last for trace in self._room.traces.values())]))
+        self._room.postpone(downtime + min(downtime, RETRIED))
 
     def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
         """Restore waiting spans; what ended the process twice is quarantined."""
