@@ -16,8 +16,8 @@ LISTS = [[], ["d1"], ["d1", "d2"]]
 WAYS = {
     "the application's own record": lambda record: record,
     "a file": lambda record: decode(encode(record)),
-    "facts in place of the text": lambda record: Redaction(content="none")(record),
-    "text that was redacted": lambda record: Redaction(content="redacted")(record),
+    "facts in place of the text": Redaction(content="none"),
+    "text that was redacted": Redaction(content="redacted"),
 }
 
 

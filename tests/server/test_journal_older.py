@@ -111,7 +111,7 @@ def test_its_saved_state_is_read(manual):
 def test_what_waited_goes_on_waiting_and_is_accounted_for(manual):
     manual.send(body(foreign(5, at=AFTER)[0]))
     for _ in range(2):
-        manual.tick(10.0)
+        manual.tick(40.0)
     assert (manual.books.received, manual.books.scored, manual.books.pending, manual.books.residual) == (51, 46, 0, 0)
     assert manual.agrees()
     assert manual.verified().holds
@@ -121,7 +121,7 @@ def test_what_waited_goes_on_waiting_and_is_accounted_for(manual):
 @pytest.mark.slow
 def test_what_came_to_the_older_ragmon_is_a_duplicate_now(manual, sent):
     manual.send(whole(sent.values()), body(*foreign(0)))
-    manual.tick(10.0)
+    manual.tick(40.0)
     assert (manual.books.duplicate, manual.books.scored, manual.books.residual) == (5 + len(sent), 46, 0)
     assert sum(manual.server_state.counts.spans.values()) == len(foreign(0))
 

@@ -267,7 +267,8 @@ def gold_recordings() -> list[Rule]:
     """
     judged = selector(series_names.GATE_INFO, None, 'gold!=""')
     details = "metric, source, gold, direction, window, estimand"
-    of_set = f"sum by (pipeline, gate, gold) ({judged} * ignoring ({details}) group_left () {series_names.GATE_SAMPLES})"
+    samples = f"{judged} * ignoring ({details}) group_left () {series_names.GATE_SAMPLES}"
+    of_set = f"sum by (pipeline, gate, gold) ({samples})"
     before = f"{GOLD} and on (pipeline, gate) {series_names.GATE_INFO}"
     return [Rule(GOLD, f"topk by (pipeline, gate) (1, {of_set} > 0)\nor on (pipeline, gate) ({before})")]
 

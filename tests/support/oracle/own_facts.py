@@ -31,7 +31,7 @@ def idents(values):
 
 
 def fold(text):
-    """Text as it is compared: NFKC, then casefold; a run of marks is broken before the 31st where NFKC changes the text."""
+    """Text as it is compared: NFKC, then casefold; where NFKC changes it, runs of marks are broken before the 31st."""
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", with_joiners(text))
     return text.casefold()
