@@ -224,7 +224,7 @@ class ObservationSelector:
             if key.gold:
                 versions_by_gold.setdefault((key.source, key.gold), set()).add(key.gold_version)
         swapped = set()
-        for (source, gold), versions in versions_by_gold.items():
+        for (source, gold), versions in sorted(versions_by_gold.items()):  # in whatever order their records came
             current = self.state.golds.setdefault(source, {})
             previous = current.get(gold, self.state.given.get(gold))
             current[gold] = max(versions - {previous}, default=previous or "")

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.record import Record, Totals
+from ragmon.scoring import fingerprint
+from ragmon.scoring.fingerprint import PRIME, moment, of_counts
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -75,6 +77,8 @@ class Producer(NamedTuple):
 
 GONE: Final = Producer("", 0.0)
 """Stands for all producers that are gone."""
+EXPIRED: Final = -1
+"""The step of the last count of all steps that are no longer kept apart."""
 
 
 class CallKey(NamedTuple):
@@ -129,6 +133,13 @@ class CounterSeries:
         self.steps[step] = count.larger(self.steps.get(step))
         self._times.clear()
 
+    def merge(self, other: CounterSeries) -> None:
+        """Add the counts of another series; its steps may be thinned out, and say nothing of the first report."""
+        self.first = min(self.first, other.first)
+        for step, count in other.steps.items():
+            self.steps[step] = count.larger(self.steps.get(step))
+        self._times.clear()
+
     def at(self, end: float) -> Count:
         """The count at a time."""
         if not self._times:
@@ -137,19 +148,67 @@ class CounterSeries:
         place = bisect_left(self._times, end)
         return self._counts[place - 1] if place else NOTHING
 
-    def thin(self, fresh: float, oldest: float | None) -> None:
-        """Thin out old counts: one per five minutes, and a single one of those that are older still."""
+    def thin(self, fresh: float) -> None:
+        """Thin out old counts: one per five minutes."""
         kept: dict[int, Count] = {}
         for step, count in self.steps.items():
-            slot = step if step >= fresh else step // FOLDED * FOLDED
-            slot = slot if oldest is None or step >= oldest else 0
+            slot = step if step >= fresh or step == EXPIRED else _slot(step)
             kept[slot] = count.larger(kept.get(slot))
         self.steps = kept
         self._times.clear()
 
+    def expire(self, before: float) -> int:
+        """Keep the last of the counts before a time; returns the fingerprint of the calls between them."""
+        expired = {step: count for step, count in self.steps.items() if step == EXPIRED or _slot(step) < before}
+        if expired.keys() <= {EXPIRED}:
+            return 0
+        last = NOTHING
+        for step, count in expired.items():
+            del self.steps[step]
+            last = count.larger(last)
+        self.steps[EXPIRED] = last
+        self._times.clear()
+        return _of_increments(expired)
+
+    def fingerprint(self) -> int:
+        """The fingerprint of the calls in every five minutes, since the count that expired last."""
+        return _of_increments(self.steps)
+
+    def fingerprint_of_start(self) -> int:
+        """The fingerprint of the first reported step, and the count then."""
+        step, count = self.first
+        return moment(step) * of_counts({"first": [1, *count]})
+
+
+def _slot(step: int) -> int:
+    """The five minutes that a step belongs to."""
+    return step // FOLDED * FOLDED
+
+
+def _of_increments(steps: Mapping[int, Count]) -> int:
+    """The fingerprint of the calls in every five minutes, given the last count of each step."""
+    last_counts: dict[int, Count] = {}
+    for step, count in steps.items():
+        if step != EXPIRED:
+            last_counts[_slot(step)] = count.larger(last_counts.get(_slot(step)))
+    total, known = 0, steps.get(EXPIRED, NOTHING)
+    for slot, last in sorted(last_counts.items()):
+        total += moment(slot) * of_counts(last.minus(known)._asdict())
+        known = last.larger(known)
+    return total % PRIME
+
+
+def _of_producer(producer: Producer) -> int:
+    """The factor of a producer, so that the same calls of another one have another fingerprint."""
+    return fingerprint.place(f"{producer.started!r} {producer.instance}")
+
 
 SavedCalls = tuple[Producer, CallKey, tuple[int, Count], dict[int, Count]]
 """The saved form of a `CounterSeries`: its producer and key, its first step with the count then, and its steps."""
+
+
+SavedExpired = tuple[CallKey, str]
+"""The saved fingerprint of the calls of a key whose steps are no longer kept apart."""
 
 
 class CallTotals:
@@ -157,6 +216,7 @@ class CallTotals:
 
     def __init__(self) -> None:
         self._series: dict[Producer, dict[CallKey, CounterSeries]] = {}
+        self._expired: dict[CallKey, int] = {}
 
     def see(self, line: Totals) -> None:
         """Add totals of a producer; a line that only reports losses counts no calls."""
@@ -209,11 +269,26 @@ class CallTotals:
             fresh: Of older counts, the last of every five minutes is kept.
             oldest: Of still older counts, only the last is kept; None keeps all.
         """
-        for keys in self._series.values():
-            for series in keys.values():
-                series.thin(fresh, oldest)
+        for producer, key, series in self:
+            if oldest is not None:
+                self._expire(key, _of_producer(producer) * series.expire(oldest))
+            series.thin(fresh)
         if oldest is not None:
             self._sum_silent(oldest)
+
+    def _expire(self, key: CallKey, fingerprint: int) -> None:
+        """Remember the fingerprint of calls whose steps are no longer kept apart."""
+        if fingerprint:
+            self._expired[key] = (self._expired.get(key, 0) + fingerprint) % PRIME
+
+    def fingerprints(self) -> dict[CallKey, int]:
+        """The fingerprint of all calls by key."""
+        totals = dict(self._expired)
+        for producer, key, series in self:
+            if producer != GONE:
+                own = _of_producer(producer) * (series.fingerprint() + series.fingerprint_of_start())
+                totals[key] = (totals.get(key, 0) + own) % PRIME
+        return totals
 
     def _sum_silent(self, oldest: float) -> None:
         """Sum up producers that have reported nothing for long: processes come and go, and memory must stay bounded."""
@@ -222,16 +297,17 @@ class CallTotals:
             if producer != GONE:
                 for key, series in self._series.pop(producer).items():
                     gone_series = self._series.setdefault(GONE, {}).get(key)
-                    count = series.at(oldest).plus(NOTHING if gone_series is None else gone_series.steps[0])
-                    self._series[GONE][key] = CounterSeries(0, count)
+                    count = series.at(oldest).plus(NOTHING if gone_series is None else gone_series.at(oldest))
+                    self._series[GONE][key] = CounterSeries(EXPIRED, count)
+                    self._expire(key, _of_producer(producer) * series.fingerprint_of_start())
 
     def merge(self, other: CallTotals) -> None:
         """Add the totals of another instance."""
         for producer, key, series in other:
             own_series = self._series.setdefault(producer, {}).setdefault(key, CounterSeries(*series.first))
-            own_series.first = min(own_series.first, series.first)
-            for step, count in series.steps.items():
-                own_series.put(step, count)
+            own_series.merge(series)
+        for key, expired in other._expired.items():
+            self._expire(key, expired)
 
     def __iter__(self) -> Iterator[tuple[Producer, CallKey, CounterSeries]]:
         for producer, keys in self._series.items():
@@ -242,10 +318,15 @@ class CallTotals:
         """The totals in their saved form."""
         return [(producer, key, series.first, series.steps) for producer, key, series in self]
 
+    def dump_expired(self) -> list[SavedExpired]:
+        """The fingerprints of steps that are no longer kept apart, in their saved form."""
+        return [(key, fingerprint.as_text(expired)) for key, expired in self._expired.items()]
+
     @classmethod
-    def load(cls, state: Sequence[SavedCalls]) -> CallTotals:
+    def load(cls, state: Sequence[SavedCalls], expired: Sequence[SavedExpired] = ()) -> CallTotals:
         """The totals from their saved form."""
         calls = cls()
+        calls._expired = {key: fingerprint.from_text(text) for key, text in expired}
         for producer, key, first, steps in state:
             series = CounterSeries(*first)
             series.steps = steps

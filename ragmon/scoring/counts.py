@@ -5,21 +5,25 @@ Counts of gold items are kept by step while fresh, by hour later, and as one tab
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from ragmon.core.constants import HOUR, STAGES, STEP
 from ragmon.core.record import Latency
 from ragmon.metrics.facts import Key
+from ragmon.scoring.fingerprint import PRIME, as_text, from_text, moment, of_counts
 from ragmon.stats import buckets
 
 CELLS: Final = 4096
-"""Distinct facts that a row keeps; further ones go into the spill."""
+"""Distinct facts that a row keeps, those with the smallest hashes; the sums of the others go into the spill."""
 
+UNTIMED: Final = -1
+"""The step of records without a time: they are in the totals, but in no window."""
 _BATCH: Final = 64
 """Latencies that are collected before they are put into buckets."""
 _stages = attrgetter(*STAGES)
@@ -47,9 +51,10 @@ class WindowBucket:
         measures: By metric name and facts, the sums of a measured score.
         spill: Sums of requests above the limit on cells, by metric key, and their counts by reason where unassessed.
         spilled: How many requests went into the spill.
+        ranked: A heap of the facts of a full row, the largest hash first; empty where it has to be made. Not saved.
     """
 
-    __slots__ = ("_latency", "_pending", "cells", "measures", "spill", "spilled")
+    __slots__ = ("_latency", "_pending", "cells", "measures", "ranked", "spill", "spilled")
 
     def __init__(self) -> None:
         self.cells: dict[Key, int] = {}
@@ -58,6 +63,7 @@ class WindowBucket:
         self._pending: list[Latency] = []
         self.spill: dict[str, Sums] = {}
         self.spilled = 0
+        self.ranked: list[tuple[int, Key]] = []
 
     def measure(self, name: str, key: Key, score: int) -> None:
         """Add a measured score, in micro-units."""
@@ -89,6 +95,7 @@ class WindowBucket:
         """Add another row's counts to this one."""
         # Readers merge tens of thousands of small rows: function calls for each part would double the cost.
         cells = self.cells
+        self.ranked = []
         for key, n in other.cells.items():
             cells[key] = cells.get(key, 0) + n
         for name, other_cells in other.measures.items():
@@ -107,6 +114,22 @@ class WindowBucket:
         for metric, sums in other.spill.items():
             add_sums(self.spill, metric, sums)
         self.spilled += other.spilled
+
+    def drop(self, key: Key) -> tuple[int, dict[str, Sums]]:
+        """Remove the requests with some facts; returns their number, and the sums of what was measured on them."""
+        count, measured = self.cells[key], {name: cells[key] for name, cells in self.measures.items() if key in cells}
+        for table in self.counts().values():  # whatever is counted by facts, alone or by name
+            if isinstance(table, dict):
+                table.pop(key, None)
+                if isinstance(next(iter(table.values()), None), dict):
+                    for inner in table.values():
+                        inner.pop(key, None)
+        return count, measured
+
+    def counts(self) -> dict[str, Any]:
+        """Everything that it counts, by name; all of it is whole numbers that add up when rows are merged."""
+        names = [name for name in self.__slots__ if not name.startswith("_") and name != "ranked"]
+        return {"latency": self.latency, **{name: getattr(self, name) for name in names}}
 
     @property
     def count(self) -> int:
@@ -151,6 +174,12 @@ def text_key(text: str) -> Key:
     return flags, relevant, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
 
 
+@lru_cache(_KNOWN_KEYS)
+def rank(key: Key) -> int:
+    """The hash of facts, by which a full row keeps them: the same in every process, whatever came first."""
+    return int.from_bytes(hashlib.blake2b(key_text(key).encode(), digest_size=16).digest(), "big")
+
+
 def with_text_keys(table: Mapping[Key, T]) -> dict[str, T]:
     """A table by facts, with the facts as text."""
     return {key_text(key): value for key, value in table.items()}
@@ -188,6 +217,7 @@ class ItemsState(msgspec.Struct):
     steps: dict[int, SavedTable] = {}
     hours: dict[int, SavedTable] = {}
     whole: SavedTable = {}
+    expired: str = ""
 
 
 class ItemCounts:
@@ -195,19 +225,23 @@ class ItemCounts:
 
     Attributes:
         steps: Tables by the start of their step, while rows of that age are fresh.
-        hours: Tables by hour since the epoch.
+        hours: Tables by hour since the epoch, and of requests without a time.
         whole: Counts that are not kept by time.
+        expired: The fingerprint of the hours that were deleted or added to `whole`.
     """
 
-    __slots__ = ("hours", "steps", "whole")
+    __slots__ = ("expired", "hours", "steps", "whole")
 
     def __init__(self) -> None:
         self.steps: dict[int, Table] = {}
         self.hours: dict[int, Table] = {}
         self.whole: Table = {}
+        self.expired = 0
 
-    def at(self, ts: float, *, fresh_from: float) -> Table:
-        """The table an event time belongs to."""
+    def at(self, ts: float | None, *, fresh_from: float) -> Table:
+        """The table an event time belongs to; None for a request without one."""
+        if ts is None:
+            return self.hours.setdefault(UNTIMED, {})
         if ts < fresh_from:
             return self.hours.setdefault(int(ts) // HOUR, {})
         return self.steps.setdefault(int(ts) // STEP * STEP, {})
@@ -217,10 +251,18 @@ class ItemCounts:
         for start in [s for s in self.steps if s < before]:
             add_table(self.hours.setdefault(start // HOUR, {}), self.steps.pop(start))
 
-    def expire(self, before: float) -> None:
-        """Delete the hours that ended before a time."""
-        for hour in [h for h in self.hours if (h + 1) * HOUR < before]:
-            del self.hours[hour]
+    def expire(self, before: float, *, keep: bool = False) -> None:
+        """Delete the hours that ended before a time.
+
+        Args:
+            before: Seconds since the epoch.
+            keep: Add them to what is not kept by time.
+        """
+        for hour in [h for h in self.hours if h != UNTIMED and (h + 1) * HOUR < before]:
+            table = self.hours.pop(hour)
+            self.expired = (self.expired + moment(hour) * of_counts(table)) % PRIME
+            if keep:
+                add_table(self.whole, table)
 
     def merge(self, other: ItemCounts) -> None:
         """Add another series' tables."""
@@ -228,6 +270,13 @@ class ItemCounts:
             for start, table in other_tables.items():
                 add_table(own_tables.setdefault(start, {}), table)
         add_table(self.whole, other.whole)
+        self.expired = (self.expired + other.expired) % PRIME
+
+    def fingerprint(self) -> int:
+        """The fingerprint of everything ever counted, by hour."""
+        by_hour = [(hour, table) for hour, table in self.hours.items()]
+        by_hour += [(start // HOUR, table) for start, table in self.steps.items()]
+        return sum((moment(hour) * of_counts(table) for hour, table in by_hour), self.expired) % PRIME
 
     def window(self, start: float | None, end: float, *, hours: bool = True) -> Iterator[Table]:
         """The tables of a window: exact steps, and all older hours that overlap it; without a start, all tables.
@@ -256,6 +305,7 @@ class ItemCounts:
             steps={start: _saved(table) for start, table in self.steps.items()},
             hours={hour: _saved(table) for hour, table in self.hours.items()},
             whole=_saved(self.whole),
+            expired=as_text(self.expired),
         )
 
     @classmethod
@@ -265,6 +315,7 @@ class ItemCounts:
         items.steps = {start: _table(saved) for start, saved in state.steps.items()}
         items.hours = {hour: _table(saved) for hour, saved in state.hours.items()}
         items.whole = _table(state.whole)
+        items.expired = from_text(state.expired)
         return items
 
 

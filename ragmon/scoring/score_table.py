@@ -6,7 +6,8 @@ calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +16,7 @@ from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
-from ragmon.scoring.counts import WindowBucket
+from ragmon.scoring.counts import CELLS, WindowBucket, add_sums, rank
 from ragmon.stats.strata import Estimate, Stratum, post_stratified
 
 MEMORY: Final = 65_536
@@ -98,10 +99,12 @@ class ScoreTable:
 
     Args:
         metrics: The metrics by key.
+        cells: Distinct facts that a row keeps.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+    def __init__(self, metrics: Mapping[str, Metric], *, cells: int = CELLS) -> None:
         self.metrics = dict(metrics)
+        self.cells = cells
         self._cache: dict[Key, tuple[Score, ...]] = {}
         self._shared_keys: dict[Key, Key] = {}
 
@@ -151,18 +154,49 @@ class ScoreTable:
                 builders[name].add(*sums)
         return {name: builder.stat() for name, builder in builders.items()}
 
+    def has_room(self, row: WindowBucket, key: Key) -> bool:
+        """Whether a row keeps facts it has not seen; in a full one, those with the largest hash make room for them."""
+        if len(row.cells) < self.cells:
+            return True
+        if not row.ranked:
+            row.ranked = [(-rank(known), known) for known in row.cells]
+            heapq.heapify(row.ranked)
+        if not row.ranked or rank(key) >= -row.ranked[0][0]:
+            return False
+        _, largest = heapq.heapreplace(row.ranked, (-rank(key), key))
+        self._drop(row, largest)
+        return True
+
+    def cut(self, row: WindowBucket) -> None:
+        """Keep as many facts of a merged row as a row may have: those with the smallest hashes.
+
+        So a row is the same however its requests were divided and in whatever order they came: facts that are among the
+        first of the whole are among the first of every part, where none of their requests was left out.
+        """
+        if len(row.cells) > self.cells:
+            for key in sorted(row.cells, key=rank)[self.cells :]:
+                self._drop(row, key)
+
+    def _drop(self, row: WindowBucket, key: Key) -> None:
+        """Move the requests with some facts to the spill."""
+        count, measured = row.drop(key)
+        self._spill(row, key, count, measured)
+
     def spill(self, row: WindowBucket, key: Key, measured: Mapping[str, int]) -> None:
         """Add a request to a full row: its scores are kept, its facts are not."""
-        row.spilled += 1
+        self._spill(row, key, 1, {name: (1, score, score * score) for name, score in measured.items()})
+
+    def _spill(self, row: WindowBucket, key: Key, count: int, measured: Mapping[str, Sequence[int]]) -> None:
+        row.spilled += count
         for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
-            value = measured.get(name) if metric.measured and isinstance(score, int) else score
-            if isinstance(value, str):
-                row.spill.setdefault(f"{name}|{value}", [0, 0, 0])[0] += 1
-            elif value is not None:
-                sums = row.spill.setdefault(name, [0, 0, 0])
-                sums[0] += 1
-                sums[1] += value
-                sums[2] += value * value
+            if isinstance(score, str):
+                add_sums(row.spill, f"{name}|{score}", (count, 0, 0))
+            elif score is not None and not metric.measured:
+                add_sums(row.spill, name, (count, count * score, count * score * score))
+            elif score is not None and name in measured:
+                add_sums(row.spill, name, measured[name])
+        for name in measured.keys() - self.metrics.keys():  # what is no metric by itself, such as labels with a proxy
+            add_sums(row.spill, name, measured[name])
 
 
 def _score(metric: Metric, facts: Facts) -> Score:

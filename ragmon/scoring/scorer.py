@@ -23,10 +23,10 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.counts import CELLS
 from ragmon.scoring.score_table import Score, ScoreTable
+from ragmon.scoring.series import SeriesKey, WindowSeries
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
-from ragmon.scoring.windows import MODEL_SLICE, SeriesKey, State, WindowSeries, WindowsState
+from ragmon.scoring.windows import MODEL_SLICE, State, WindowsState
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,7 @@ class Scorer:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
         self.table = metrics if isinstance(metrics, ScoreTable) else ScoreTable(build() if metrics is None else metrics)
         self.state = state if state is not None else State()
+        self.state.cut = self.table.cut
         self.dropped: dict[str, int] = {}
         self.scored = 0
         self.unmatched = 0
@@ -200,8 +201,8 @@ class Scorer:
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
             stream = self._latest = self._streams.get(names) or self._stream(record)
         ts = record.ts
-        if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
-            return self._drop(constants.TOO_FUTURE)
+        if ts is not None and (reason := self._out_of_time(ts)):
+            return self._drop(reason)
         item = stream.items.by_qid.get(record.qid)
         if item is None and (record.q is not None or record.facts is not None):
             item = stream.items.by_text(record)
@@ -213,41 +214,41 @@ class Scorer:
         if stream.source == constants.LIVE and item is not None:
             # A matched live request counts twice: as live traffic without its gold item, and as a match.
             key_without_gold = stream.rules.facts.read(record, None, grounded)
-            is_counted = self._count(stream, constants.LIVE, record, None, key_without_gold, measured) and self._count(
-                stream, constants.MATCH, record, item, key, measured
-            )
-            if is_counted and (record.sampling is None or record.sampling.drawn):
+            self._count(stream, constants.LIVE, record, None, key_without_gold, measured)
+            self._count(stream, constants.MATCH, record, item, key, measured)
+            if record.sampling is None or record.sampling.drawn:
                 self.state.matched[stream.pipeline, stream.items.how(record)] += 1
         else:
-            is_counted = self._count(stream, stream.source, record, item, key, measured)
-        if not is_counted:
-            return self._drop(constants.TOO_OLD)
+            self._count(stream, stream.source, record, item, key, measured)
         stream.captured.see(record, item, key, stream.items, stream.lacks)
         self.scored += 1
         if item is None:
             self.unmatched += 1
         return True
 
-    def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> bool:
+    def _out_of_time(self, ts: float) -> str:
+        """Why a record of a time is not counted; "" where it is."""
+        state = self.state
+        if self._clock is not None and ts > self._clock() + FUTURE:
+            return constants.TOO_FUTURE
+        return constants.TOO_OLD if state.retention is not None and ts < state.newest - state.retention else ""
+
+    def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
         """Score a labelled answer; the answer was already counted as a request when it arrived.
 
         Args:
             record: The answer with its label, of source `label`.
             item: The gold item that the label implies.
             answered: When the answer was given, seconds since the epoch.
-
-        Returns:
-            True when it was scored; False when it is older than the retention.
         """
         stream = self._stream(record)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        is_counted = self._count(stream, constants.LABEL, record, item, key, measured)
+        self._count(stream, constants.LABEL, record, item, key, measured)
         sampling = record.sampling or _KEPT_ALL
-        if is_counted and measured and sampling.drawn:
+        if measured and sampling.drawn:
             pairs, versions = self.table.applying(key, measured), record.judge_versions or _NO_VERSIONS
             self.state.cohorts.see_label(stream.pipeline, sampling.stratum, answered, record.ts, pairs, versions)
-        return is_counted
 
     def assess(self, record: Record) -> Assessment:
         """The facts and scores of one record, as they are counted; nothing is counted."""
@@ -298,6 +299,7 @@ class Scorer:
     def replace_state(self, state: State) -> None:
         """Count in another state from here on."""
         self.state = state
+        self.state.cut = self.table.cut
         self.forget_streams()
 
     def dump(self) -> ScorerState:
@@ -352,11 +354,10 @@ class Scorer:
         item: GoldItem | None,
         key: Key,
         measured: Mapping[str, int],
-    ) -> bool:
-        """Count a request in its series and in each of its slices; False when it is too old."""
+    ) -> None:
+        """Count a request in its series and in each of its slices."""
         self.table.scores(key)  # a metric that raises must do so before anything is counted
-        if not self._add(stream, source, "", record, item, key, measured):
-            return False
+        self._add(stream, source, "", record, item, key, measured)
         if key[0] & SHIPPED and source not in constants.ALSO_LIVE_SOURCES:
             self.state.count_answers(stream.pipeline, 1, record.cites or stream.rules.facts.citations_required)
         slices = stream.rules.slices
@@ -379,7 +380,6 @@ class Scorer:
                     observer.collect(
                         stream.pipeline, arrival, source, record, item, key, applying, request_slices, in_gold
                     )
-        return True
 
     def _add(  # everything that a request adds to a series
         self,
@@ -390,21 +390,19 @@ class Scorer:
         item: GoldItem | None,
         key: Key,
         measured: Mapping[str, int],
-    ) -> bool:
-        """Count a request in one series; False when it is too old."""
+    ) -> None:
+        """Count a request in one series."""
         sampling, ts = record.sampling or _KEPT_ALL, record.ts
         version = "" if item is None else item.set_version
         series = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
         if series is None:
             series = self._series(stream, source, item, where, sampling)
         row = self.state.row(series, ts)
-        if row is None:
-            return False
         cells = row.cells
         cell_count = cells.get(key)
         if cell_count is not None:
             cells[key] = cell_count + 1
-        elif len(cells) < CELLS:
+        elif self.table.has_room(row, key):
             # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
             key = self.table.shared(key)
             cells[key] = 1
@@ -418,7 +416,6 @@ class Scorer:
             row.add_latency(record.latency_ms)
         if item is not None and not where.startswith(MODEL_SLICE):
             self.state.count_item(series, ts, item.qid, key)
-        return True
 
     def _model_slice(self, pipeline: str, model: str) -> str:
         """The slice of a model: its own, as long as the pipeline has few models."""

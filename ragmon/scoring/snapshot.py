@@ -28,10 +28,10 @@ from ragmon.metrics.facts import IDS, Key
 from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.counts import Table, WindowBucket, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
+from ragmon.scoring.series import SeriesKey
 from ragmon.scoring.windows import (
     MODEL_SLICE,
     Rows,
-    SeriesKey,
     State,
     Sums,
     Window,

@@ -7,8 +7,6 @@ once, together with others that lie in the same windows.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,90 +15,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
+from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls
+from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, SavedExpired
 from ragmon.scoring.captured import CapturedTable, SavedSeries
-from ragmon.scoring.cohorts import Cohorts, SavedCohorts
-from ragmon.scoring.counts import BucketState, ItemCounts, ItemsState, Table, WindowBucket
+from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
+from ragmon.scoring.counts import UNTIMED, Table, WindowBucket
+from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
+from ragmon.scoring.fingerprint import Sums as Fingerprints
+from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries
 
 MODEL_SLICE: Final = "(model)="
 """The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
-UNTIMED: Final = -1
-"""The step of records without a time: they are in the totals, but in no window."""
-
-
-class SeriesKey(NamedTuple):
-    """The key of a series. Rows of different keys are added only where a reader does so explicitly."""
-
-    pipeline: str
-    source: str
-    gold: str = ""
-    gold_version: str = ""
-    slice: str = ""
-    audit: bool = True
-    stratum: str = "rest"
-    build: str = ""
-    index_hash: str = ""
-
-    @property
-    def drawn(self) -> bool:
-        """Whether its records were kept by the uniform sampler, at a known rate."""
-        return self.audit and self.stratum != UNKNOWN_WEIGHT
-
-
-class WindowSeries:
-    """The rows of one series.
-
-    Attributes:
-        fresh: Rows of `STEP` seconds by their start.
-        folded: Rows of `FOLDED` seconds by their start.
-        past: The sum of rows older than the retention; counters must never fall.
-        items: The counts of each gold item.
-        changed, old_changed: The change number of its state at the last change of the series, and of its folded or
-            older rows.
-    """
-
-    __slots__ = ("changed", "folded", "fresh", "items", "old_changed", "past")
-
-    def __init__(self) -> None:
-        self.changed = self.old_changed = 0
-        self.fresh: dict[int, WindowBucket] = {}
-        self.folded: dict[int, WindowBucket] = {}
-        self.past = WindowBucket()
-        self.items = ItemCounts()
-
-    def merge(self, other: WindowSeries) -> None:
-        """Add the counts of another series."""
-        for own_rows, other_rows in ((self.fresh, other.fresh), (self.folded, other.folded)):
-            for start, row in other_rows.items():
-                own_rows.setdefault(start, WindowBucket()).merge(row)
-        self.past.merge(other.past)
-        self.items.merge(other.items)
-
-    def dump(self) -> SeriesState:
-        """The series in its saved form."""
-        fresh, folded = ({start: row.dump() for start, row in rows.items()} for rows in (self.fresh, self.folded))
-        return SeriesState(fresh, folded, self.past.dump(), self.items.dump())
-
-    @classmethod
-    def load(cls, state: SeriesState) -> WindowSeries:
-        """A series from its saved form."""
-        series = cls()
-        series.fresh = {start: WindowBucket.load(row) for start, row in state.fresh.items()}
-        series.folded = {start: WindowBucket.load(row) for start, row in state.folded.items()}
-        series.past = WindowBucket.load(state.past)
-        series.items = ItemCounts.load(state.items)
-        return series
-
-
-class SeriesState(msgspec.Struct):
-    """The saved form of a `WindowSeries`."""
-
-    fresh: dict[int, BucketState]
-    folded: dict[int, BucketState]
-    past: BucketState
-    items: ItemsState
 
 
 class WindowsState(msgspec.Struct):
@@ -114,6 +40,7 @@ class WindowsState(msgspec.Struct):
     answers: dict[str, list[int]] = {}
     captured: list[SavedSeries] = []
     cohorts: SavedCohorts | None = None
+    calls_expired: list[SavedExpired] = []
 
 
 class State:
@@ -126,10 +53,13 @@ class State:
     Attributes:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
-        captured: Which fields the records have; not part of the digest.
+        captured: Which fields the records have.
         cohorts: Labels and the scores they are compared with, by the hour of the answer.
         remembered: A cache for readers; not part of the state.
+        cut: Set by the scorer (`ragmon.scoring.score_table.ScoreTable.cut`); not part of the state either.
     """
+
+    cut: Cut = staticmethod(lambda _: None)
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
         self.series: dict[SeriesKey, WindowSeries] = {}
@@ -145,6 +75,12 @@ class State:
         self._fold_due = 0.0
         self._changes = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: the counts alone."""
+        return {name: value for name, value in vars(self).items() if name not in ("cut", "remembered")} | {
+            "remembered": {}
+        }
+
     def at(self, key: SeriesKey) -> WindowSeries:
         """The series of a key, created if it is new."""
         series = self.series.get(key)
@@ -152,15 +88,12 @@ class State:
             series = self.series[key] = WindowSeries()
         return series
 
-    def row(self, series: WindowSeries, ts: float | None) -> WindowBucket | None:
+    def row(self, series: WindowSeries, ts: float | None) -> WindowBucket:
         """The row of an event time.
 
         Args:
             series: The series.
             ts: Event time in seconds since the epoch; None for a record without one.
-
-        Returns:
-            The row; None when the time is older than the retention.
         """
         self._changes = series.changed = self._changes + 1
         if ts is None:
@@ -171,8 +104,6 @@ class State:
             if ts > self._fold_due:
                 self.fold(ts)
         if ts < self.newest - FRESH:
-            if self.retention is not None and ts < self.newest - self.retention:
-                return None
             series.old_changed = self._changes
             rows, start = series.folded, int(ts) // FOLDED * FOLDED
         else:
@@ -184,8 +115,8 @@ class State:
 
     def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
         """Add one request to the table of a gold item."""
-        items = series.items
-        table = items.whole if not self.timed_items or ts is None else items.at(ts, fresh_from=self.newest - FRESH)
+        # A replay asks for no window of items, so their steps are not kept apart.
+        table = series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf)
         facts = table.get(qid)
         if facts is None:
             table[qid] = {key: 1}
@@ -203,18 +134,18 @@ class State:
         self.cohorts.fold(now, self.retention)
         for series in self.series.values():
             self._change(series)
-            for start in [s for s in series.fresh if s < now - FRESH]:
-                series.folded.setdefault(start // FOLDED * FOLDED, WindowBucket()).merge(series.fresh.pop(start))
-            series.items.fold(now - FRESH)
+            series.fold(now - FRESH, self.cut)
             if self.retention is not None:
-                for start in [s for s in series.folded if s != UNTIMED and s + FOLDED < now - self.retention]:
-                    series.past.merge(series.folded.pop(start))
+                series.expire(now - self.retention, self.cut)
+            if not self.timed_items:
+                series.items.expire(now - FRESH, keep=True)
+            elif self.retention is not None:
                 series.items.expire(now - self.retention)
 
     def merge(self, other: State) -> None:
         """Add another state; the order of merging does not matter."""
         for key, series in other.series.items():
-            self.at(key).merge(series)
+            self.at(key).merge(series, self.cut)
             self._change(self.at(key))
         self.calls.merge(other.calls)
         self.matched.update(other.matched)
@@ -235,7 +166,7 @@ class State:
         retired = (pipeline, build, index_hash)
         for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == retired]:
             other_series = self.at(key._replace(build=OTHER, index_hash=OTHER))
-            other_series.merge(self.series.pop(key))
+            other_series.merge(self.series.pop(key), self.cut)
             self._change(other_series)
 
     def give_up(self, pipeline: str) -> None:
@@ -249,6 +180,8 @@ class State:
                 sums = self.at(key._replace(pipeline=DROPPED_PIPELINES, build="", index_hash=""))
                 for row in self.window(series, None, 0):
                     sums.past.merge(row)
+                    self.cut(sums.past)
+                sums.expired = (sums.expired + series.fingerprint(self.cut)) % PRIME
                 self._change(sums)
         self.answers.pop(pipeline, None)
         for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
@@ -285,29 +218,38 @@ class State:
         _, end = grid(span, now)
         return series.items.window(max(0, end - span), end, hours=span > HOUR)
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Every row, folded, as plain data in canonical order; equal states give equal lists."""
-        rows: list[dict[str, Any]] = []
-        for key in sorted(self.series):
-            series, folded = self.series[key], dict[int, WindowBucket]()
-            for start, row in (*series.folded.items(), *series.fresh.items()):
-                step = start if start == UNTIMED else start // FOLDED * FOLDED
-                folded.setdefault(step, WindowBucket()).merge(row)
-            rows += [{"series": list(key), "step": step, **_plain(folded[step])} for step in sorted(folded)]
-            if series.past.count:
-                rows.append({"series": list(key), "step": None, **_plain(series.past)})
-        return rows
-
     def digest(self) -> str:
-        """The sha256 of folded rows, matches and cohorts: the fingerprint by which live and replay are compared."""
-        digest = hashlib.sha256()
-        for row in self.to_rows():
-            digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())
-        if self.matched:
-            digest.update(json.dumps(sorted(self.matched.items()), separators=(",", ":")).encode())
-        if cohorts := self.cohorts.to_rows():
-            digest.update(json.dumps(cohorts, separators=(",", ":")).encode())
-        return digest.hexdigest()
+        """The digest of everything counted, by which live and replay are compared.
+
+        It holds the rows by five minutes, past ones included, and their sum; gold items by hour; all calls by five
+        minutes; matches, answers, labels by judge version, and whether ids occur in gold. Which models have a slice
+        of their own depends on the order of records: their slices are taken together.
+        """
+        sums: Fingerprints = {}
+        whole: dict[SeriesKey, WindowBucket] = {}
+        for key, series in self.series.items():
+            if key.slice.startswith(MODEL_SLICE):
+                key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
+            add(sums, ("rows", *key), series.fingerprint(self.cut))
+            add(sums, ("items", *key), series.items.fingerprint())
+            total = whole.setdefault(key, WindowBucket())
+            for row in self.window(series, None, 0):
+                total.merge(row)
+        for key, total in whole.items():
+            self.cut(total)
+            add(sums, ("sum", *key), of_counts(total.counts()))
+        for call_key, fingerprint in self.calls.fingerprints().items():
+            add(sums, ("calls", *call_key), fingerprint)
+        for matched_key, n in self.matched.items():
+            add(sums, ("matched", *matched_key), n)
+        for pipeline, counts in self.answers.items():
+            add(sums, ("answers", pipeline), of_counts(counts))
+        for captured_key, captured in self.captured:
+            add(sums, ("ids", *captured_key), of_counts(captured.compared()))
+        places = len(Judged._fields)
+        for row in self.cohorts.to_rows():
+            add(sums, ("cohorts", *row[:places]), of_counts(row[places:]))
+        return digest_of(sums)
 
     def dump(self) -> WindowsState:
         """The whole state in its saved form; parts of it are not copied."""
@@ -320,12 +262,13 @@ class State:
             series=[(key, series.dump()) for key, series in self.series.items()],
             captured=self.captured.dump(),
             cohorts=self.cohorts.dump(),
+            calls_expired=self.calls.dump_expired(),
         )
 
     def restore(self, state: WindowsState) -> None:
         """Replace everything by a saved state; the retention stays."""
         self.newest, self._fold_due = state.newest, state.fold_due
-        self.calls = CallTotals.load(state.calls)
+        self.calls = CallTotals.load(state.calls, state.calls_expired)
         self.matched = Counter(dict(state.matched))
         self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
         self.captured = CapturedTable(state.captured)
@@ -345,12 +288,6 @@ def edges(span: int, now: float) -> tuple[int, int]:
     """The start and the end of a window; records without a time lie in no window."""
     _, end = grid(span, now)
     return max(0, end - span), end
-
-
-def _plain(row: WindowBucket) -> dict[str, Any]:
-    """A row as plain data, as digests are made of it."""
-    data: dict[str, Any] = msgspec.to_builtins(row.dump(), str_keys=True)
-    return data
 
 
 class Kind(NamedTuple):

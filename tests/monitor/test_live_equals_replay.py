@@ -11,12 +11,12 @@ from hypothesis import given, settings
 import ragmon
 from ragmon.capture.api import probe
 from ragmon.config.load import load
-from ragmon.core.record import Record
 from ragmon.ingest.files import read_files
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
+from ragmon.monitor.replay import Run
 from tests.support.oracle.draw import drawn
 from tests.support.oracle.generators import REFUSALS, TEXTS
 
@@ -106,12 +106,10 @@ def live_and_replay(home, happenings, content):
         ask(happens)
     assert installed.shutdown()
     assert installed.counters().scored == installed.counters().received == len(happenings)
-    scorer = ScorerFactory(found, load_gold(found.gold))()
-    intake = ReadSummary()
-    found_records = [line for line in read_files([str(log)], intake) if isinstance(line, Record)]
-    assert all(map(scorer.observe, found_records))
-    assert len(found_records) == len(happenings)
-    return monitor, scorer, log.read_text()
+    run = Run(ScorerFactory(found, load_gold(found.gold))())
+    run.feed(read_files([str(log)], ReadSummary()))
+    assert run.scorer.scored == len(happenings)
+    return monitor, run.scorer, log.read_text()
 
 
 def ask(happens):

@@ -97,13 +97,10 @@ def test_a_saved_table_comes_back_and_goes_on(world):
 
 @law
 @given(worlds())
-def test_every_scored_record_is_counted_once_and_the_digest_is_that_of_the_rows(world):
+def test_every_scored_record_is_counted_once(world):
     gold, records = world
     scorer = scored(gold, records)
     assert sum(series.whole().records for _, series in scorer.state.captured) == scorer.scored
-    digest = scorer.state.digest()
-    scorer.state.captured = CapturedTable()
-    assert scorer.state.digest() == digest
 
 
 def test_a_state_that_was_saved_without_these_counts_opens():

@@ -13,6 +13,9 @@ from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
+from ragmon.metrics.base import build
+from ragmon.scoring.counts import CELLS
+from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 from tests.support.examples import cases
@@ -23,6 +26,8 @@ DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
 RULES = ReductionRules(slices={"lang": ["de"]})
 law = settings(max_examples=cases(200), deadline=None, derandomize=True)
+caps = st.sampled_from((0, 1, 3, CELLS))
+"""How many distinct facts a row keeps."""
 chances = st.integers(0, 2**32 - 1).map(Random)
 
 
@@ -31,8 +36,8 @@ def any_spread(most=25):
     return st.sampled_from(SPREADS).flatmap(lambda spread: worlds(most, spread))
 
 
-def scored(gold, records, **state):
-    scorer = Scorer(gold, rules=RULES, state=State(**state))
+def scored(gold, records, cells=CELLS, **state):
+    scorer = Scorer(gold, metrics=ScoreTable(build(), cells=cells), rules=RULES, state=State(**state))
     for record in records:
         scorer.observe(record)
     return scorer
@@ -60,23 +65,23 @@ def shards(chance, records):
 
 @pytest.mark.slow
 @law
-@given(any_spread(), chances)
-def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance):
+@given(any_spread(), chances, caps)
+def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance, cells):
     gold, records = world
-    one, other = scored(gold, records), scored(gold, shuffled(chance, records))
+    one, other = scored(gold, records, cells), scored(gold, shuffled(chance, records), cells)
     assert one.state.digest() == other.state.digest()
     assert read(one) == read(other)
 
 
 @pytest.mark.slow
 @law
-@given(any_spread(), chances, st.booleans())
-def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items):
+@given(any_spread(), chances, st.booleans(), caps)
+def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items, cells):
     gold, records = world
-    whole = scored(gold, records, timed_items=timed_items)
-    merged = scored(gold, [], timed_items=timed_items)
+    whole = scored(gold, records, cells, timed_items=timed_items)
+    merged = scored(gold, [], cells, timed_items=timed_items)
     for part in shards(chance, records):
-        merged.state.merge(scored(gold, part, timed_items=timed_items).state)
+        merged.state.merge(scored(gold, part, cells, timed_items=timed_items).state)
     assert merged.state.digest() == whole.state.digest()
     assert merged.state.newest == whole.state.newest
     assert read(merged) == read(whole)
@@ -165,10 +170,12 @@ def test_windows_of_merged_shards_are_the_windows_of_the_whole(world, chance):
 
 @pytest.mark.slow
 @law
-@given(any_spread(), st.lists(st.integers(0, 3 * DAY), max_size=4))
-def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times):
+@given(any_spread(), st.lists(st.integers(0, 3 * DAY), max_size=4), caps, st.sampled_from((None, FRESH, 30 * HOUR)))
+def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times, cells, retention):
+    """Nor does it when rows are past the retention, which a replay keeps."""
     gold, records = world
-    scorer = scored(gold, records)
+    scorer = scored(gold, records, cells)
+    scorer.state.retention, scorer.state.timed_items = retention, retention is not None
     before, digest = read(scorer), scorer.state.digest()
     for time in times:
         scorer.state.fold(NOON + time)
@@ -222,9 +229,7 @@ def sums(scorer):
 def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
     """What comes after the cap is kept as sums of every metric: facts are lost, figures are not."""
     gold, records = world
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragmon.scoring.scorer.CELLS", cells)
-        capped = scored(gold, records)
+    capped = scored(gold, records, cells=cells)
     whole = scored(gold, records)
     assert sums(capped) == sums(whole)
     rows = [row for series in capped.state.series.values() for row in capped.state.window(series, None, 0)]

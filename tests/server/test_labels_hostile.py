@@ -17,7 +17,8 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.windows import SeriesKey, State
+from ragmon.scoring.series import SeriesKey
+from ragmon.scoring.windows import State
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding

@@ -16,10 +16,11 @@ from ragmon.gates.diagnosis.change import Point, ScoreSums, added
 from ragmon.gates.diagnosis.model import Side, Stage, Times
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counts import Table, WindowBucket, add_counts, add_table
+from ragmon.scoring.counts import UNTIMED, Table, WindowBucket, add_counts, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
+from ragmon.scoring.series import SeriesKey
 from ragmon.scoring.snapshot import FEW, SLACK, item_sums
-from ragmon.scoring.windows import UNTIMED, SeriesKey, State
+from ragmon.scoring.windows import State
 from ragmon.stats.strata import Estimate
 
 OCTAVES: Final = tuple(2**power for power in range(18))

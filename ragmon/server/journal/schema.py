@@ -290,18 +290,25 @@ _Data = dict[str, Any]
 class _CheckpointVersion(msgspec.Struct):
     v: int
     facts: int = 1
+    digest: int = 1
 
 
 _decode_version: Final = msgspec.json.Decoder(_CheckpointVersion).decode
 
 
-def counts_facts(data: bytes, version: int) -> bool:
-    """Whether a checkpoint counts facts of this version, as far as can be told before it is read."""
+def counts_alike(data: bytes, facts: int, digest: int) -> bool:
+    """Whether a checkpoint has counts as they are made today, as far as can be told before it is read.
+
+    Args:
+        data: The checkpoint.
+        facts: The version of the facts.
+        digest: The version of the digest: an older checkpoint does not know that of rows whose time is over.
+    """
     try:
         header = _decode_version(data)
     except msgspec.MsgspecError:
         return True
-    return header.facts == version or header.v > CHECKPOINT
+    return (header.facts, header.digest) == (facts, digest) or header.v > CHECKPOINT
 
 
 def upgrade_checkpoint(data: bytes) -> bytes:

@@ -11,11 +11,12 @@ from ragmon.config.settings import Settings
 from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.metrics.facts import VERSION
+from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
-from ragmon.server.journal.schema import counts_facts
+from ragmon.server.journal.schema import counts_alike
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
@@ -24,7 +25,8 @@ from ragmon.server.pipeline.state import ServerState
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
     """The server state after every row of a journal, starting from the newest checkpoint.
 
-    If that counts other facts than today's, all rows that are kept are counted anew.
+    If that counts other facts than today's, or has another version of the digest, all rows that are kept are counted
+    anew.
 
     Args:
         settings: The configuration.
@@ -36,7 +38,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
     newest = journal.checkpoint()
-    if newest is not None and not counts_facts(newest.data, VERSION):
+    if newest is not None and not counts_alike(newest.data, VERSION, FORMAT):
         newest = None
     server_state = _from_checkpoint(empty_state, [newest, journal.base()])
     for row in journal.rows(after=server_state.seq):

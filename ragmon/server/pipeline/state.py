@@ -26,6 +26,7 @@ from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState
 from ragmon.scoring.counts import add_counts
+from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.server.journal import Failure
@@ -260,6 +261,7 @@ class SavedServerState(msgspec.Struct):
         producers: The latest totals of every producer.
         v: The version.
         facts: The version of the facts that were counted.
+        digest: The version of the digest.
     """
 
     v: int
@@ -268,6 +270,7 @@ class SavedServerState(msgspec.Struct):
     seq: int
     producers: list[tuple[ProducerSeries, LastTotals]]
     facts: int = 1
+    digest: int = 1
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -435,7 +438,7 @@ class ServerState:
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
         parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
-        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION))
+        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=FORMAT))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
