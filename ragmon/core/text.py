@@ -34,6 +34,7 @@ _CUT_QUESTION: Final = "…"
 """The last character of the key of a cut question; no other key contains punctuation."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = string.punctuation.encode("ascii")
 
 # Unicode's Stream-Safe Text Format (UAX #15, section 13).
 _JOINER: Final = "\u034f"  # COMBINING GRAPHEME JOINER: invisible, and it ends a run of non-starters
@@ -189,7 +190,8 @@ def normalise_question(text: str) -> str:
 @lru_cache(maxsize=64)  # the key of a record's question is needed for the gold lookup and for its minute's clusters
 def _question_key(text: str) -> str:
     if text.isascii():
-        return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
+        letters = text.lower().encode("ascii").translate(None, _PUNCTUATION)  # four times faster than on a string
+        return " ".join(letters.decode("ascii").split())
     return " ".join("".join(char for char in fold(text) if not _is_punctuation(char)).split())
 
 

@@ -57,7 +57,7 @@ NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions wh
 MAX_UNOBSERVED: Final = 0.02
 """Largest share of all calls that may lie in strata without a scored request."""
 PLAIN_RATIO: Final = 0.9
-"""Effective size per request from which on the reason does not mention that a sample is weighted."""
+"""Effective size per request from which on the reason does not mention that a sample is weighted or clustered."""
 MAX_MISSING: Final = 0.02
 """Largest share of a gold set that may be missing from a run that is judged on the set."""
 MIN_MATURITY: Final = 0.80
@@ -352,8 +352,9 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if n_eff < gate.min_samples:
         reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
         return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
-    like_plain = evidence.weighted is None or n_eff >= PLAIN_RATIO * evidence.n
-    worth = "" if like_plain else f"; {evidence.n} weighted samples are worth {n_eff:.0f} plain ones"
+    like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
+    kind = "clustered" if evidence.weighted is None else "weighted"
+    worth = "" if like_plain else f"; {evidence.n} {kind} samples are worth {n_eff:.0f} plain ones"
     if gate.holds(lower) and gate.holds(upper):
         return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
@@ -379,8 +380,13 @@ def _decides(gate: Gate, evidence: Evidence, n_eff: float) -> bool:
 
 
 def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:
-    """The number of weighted samples that carry as much information as `plain` unweighted ones."""
-    return plain if evidence.weighted is None or not n_eff else math.ceil(plain * evidence.n / n_eff)
+    """The number of weighted or clustered samples that carry as much information as `plain` ones."""
+    return plain if not _in_requests(evidence) or not n_eff else math.ceil(plain * evidence.n / n_eff)
+
+
+def _in_requests(evidence: Evidence) -> bool:
+    """Whether requests are the observations, which strata and clusters make worth less than plain ones; else items."""
+    return evidence.estimand != constants.QUESTIONS_LIKE_THESE
 
 
 def _observations(evidence: Evidence) -> str:

@@ -244,6 +244,7 @@ def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
         ),
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
+        cluster=pipeline.metrics.cluster,
     )
 
 

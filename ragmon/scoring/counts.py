@@ -17,6 +17,8 @@ from ragmon.core.constants import HOUR, STAGES, STEP
 from ragmon.core.record import Latency
 from ragmon.metrics.facts import Key
 from ragmon.scoring.fingerprint import PRIME, as_text, from_text, moment, of_counts
+from ragmon.scoring.groups import COUNT, SUM, Packed, packed_sums_text, packed_text
+from ragmon.scoring.groups import from_text as packed_from_text
 from ragmon.stats import buckets
 
 CELLS: Final = 4096
@@ -41,6 +43,8 @@ class BucketState(msgspec.Struct, omit_defaults=True):
     latency: dict[str, dict[int, int]] = {}
     spill: dict[str, Sums] = {}
     spilled: int = 0
+    groups: dict[str, str] = {}
+    measured_groups: dict[str, dict[str, tuple[str, str]]] = {}
 
 
 class WindowBucket:
@@ -51,10 +55,12 @@ class WindowBucket:
         measures: By metric name and facts, the sums of a measured score.
         spill: Sums of requests above the limit on cells, by metric key, and their counts by reason where unassessed.
         spilled: How many requests went into the spill.
+        groups: By facts, the packed counts of requests by random group of clusters (`ragmon.scoring.groups`).
+        measured_groups: By metric name and facts, the packed counts and sums of a measured score.
         ranked: A heap of the facts of a full row, the largest hash first; empty where it has to be made. Not saved.
     """
 
-    __slots__ = ("_latency", "_pending", "cells", "measures", "ranked", "spill", "spilled")
+    __slots__ = ("_latency", "_pending", "cells", "groups", "measured_groups", "measures", "ranked", "spill", "spilled")
 
     def __init__(self) -> None:
         self.cells: dict[Key, int] = {}
@@ -64,10 +70,19 @@ class WindowBucket:
         self.spill: dict[str, Sums] = {}
         self.spilled = 0
         self.ranked: list[tuple[int, Key]] = []
+        self.groups: dict[Key, Packed] = {}
+        self.measured_groups: dict[str, dict[Key, list[Packed]]] = {}
 
     def measure(self, name: str, key: Key, score: int) -> None:
         """Add a measured score, in micro-units."""
         add_sums(self.measures.setdefault(name, {}), key, (1, score, score * score))
+
+    def group(self, group: int, key: Key, measured: Mapping[str, int]) -> None:
+        """Add a request, and its measured scores in micro-units, to the random group of its cluster."""
+        packed = self.groups.get(key)
+        self.groups[key] = COUNT[group] if packed is None else packed + COUNT[group]
+        for name, score in measured.items():
+            add_sums(self.measured_groups.setdefault(name, {}), key, (COUNT[group], score * SUM[group]))
 
     def add_latency(self, latency: Latency) -> None:
         """Add one request's stages to their histograms."""
@@ -114,6 +129,18 @@ class WindowBucket:
         for metric, sums in other.spill.items():
             add_sums(self.spill, metric, sums)
         self.spilled += other.spilled
+        if other.groups:
+            self._merge_groups(other)
+
+    def _merge_groups(self, other: WindowBucket) -> None:
+        groups = self.groups
+        for key, packed in other.groups.items():
+            # Most facts are rare, and a packed count that was never added to is one of the 64 that all rows share.
+            groups[key] = groups[key] + packed if key in groups else packed
+        for name, other_groups in other.measured_groups.items():
+            own_groups = self.measured_groups.setdefault(name, {})
+            for key, pair in other_groups.items():
+                add_sums(own_groups, key, pair)
 
     def drop(self, key: Key) -> tuple[int, dict[str, Sums]]:
         """Remove the requests with some facts; returns their number, and the sums of what was measured on them."""
@@ -139,7 +166,14 @@ class WindowBucket:
     def dump(self) -> BucketState:
         """The row in its saved form."""
         measures = {name: with_text_keys(cells) for name, cells in self.measures.items()}
-        return BucketState(with_text_keys(self.cells), measures, self.latency, self.spill, self.spilled)
+        groups = {key_text(key): packed_text(packed) for key, packed in self.groups.items()}
+        measured_groups = {
+            name: {key_text(key): (packed_text(n), packed_sums_text(sums)) for key, (n, sums) in cells.items()}
+            for name, cells in self.measured_groups.items()
+        }
+        return BucketState(
+            with_text_keys(self.cells), measures, self.latency, self.spill, self.spilled, groups, measured_groups
+        )
 
     @classmethod
     def load(cls, state: BucketState) -> WindowBucket:
@@ -148,6 +182,14 @@ class WindowBucket:
         row.cells = with_keys(state.cells)
         row.measures = {name: with_keys(cells) for name, cells in state.measures.items()}
         row._latency, row.spill, row.spilled = state.latency, state.spill, state.spilled
+        row.groups = {text_key(text): packed_from_text(packed) for text, packed in state.groups.items()}
+        row.measured_groups = {
+            name: {
+                text_key(text): [packed_from_text(counts), packed_from_text(sums, SUM)]
+                for text, (counts, sums) in cells.items()
+            }
+            for name, cells in state.measured_groups.items()
+        }
         return row
 
 

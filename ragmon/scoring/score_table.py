@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ragmon import stats
@@ -17,7 +17,9 @@ from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
 from ragmon.scoring.counts import CELLS, WindowBucket, add_sums, rank
-from ragmon.stats.strata import Estimate, Stratum, post_stratified
+from ragmon.scoring.groups import Spread
+from ragmon.stats.design_effect import DesignEffect, GroupedSample, design_effect
+from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
 MEMORY: Final = 65_536
 """Tuples of facts whose scores are cached."""
@@ -35,12 +37,14 @@ class Stat:
         sum: Sum of their scores in micro-units.
         squares: Sum of the squares.
         unassessed: Requests in the denominator that could not be scored, by reason.
+        spread: The scores by random group of clusters.
     """
 
     n: int = 0
     sum: int = 0
     squares: int = 0
     unassessed: Mapping[str, int] = field(default_factory=dict)
+    spread: Spread = field(default_factory=Spread, compare=False)  # requests in a spill have no group
 
     @property
     def value(self) -> float | None:
@@ -63,23 +67,34 @@ class Stat:
     def estimate(self) -> Estimate:
         """The mean with its 95 % interval, for a sample in which all requests had the same probability.
 
-        The interval holds whatever the unknown scores are: its lower bound takes them as 0, its upper bound as 1.
+        The interval holds whatever the unknown scores are: its lower bound takes them as 0, its upper bound as 1. It is
+        that of as many independent scores as the clusters of requests are worth.
         """
         total, squares, unknown = self.sum / stats.MICRO, self.squares / stats.MICRO**2, self.unknown
-        lower, upper = stats.graded(self.n, total, squares)
+        effect = design_effect([self.grouped()] if self.spread else [])
+        lower, upper = stats.graded(self.n, total, squares, effect.z)
         if unknown:
-            lower = stats.graded(self.n + unknown, total, squares)[0]
-            upper = stats.graded(self.n + unknown, total + unknown, squares + unknown)[1]
-        return Estimate(self.value, lower, upper, self.n, float(self.n), 0.0, float(self.n), ())
+            lower = stats.graded(self.n + unknown, total, squares, effect.z)[0]
+            upper = stats.graded(self.n + unknown, total + unknown, squares + unknown, effect.z)[1]
+        return Estimate(self.value, lower, upper, self.n, self.n / effect.ratio, 0.0, float(self.n), ())
+
+    def grouped(self, weight: float = 1.0, shift: float = 0.0) -> GroupedSample:
+        """The scores with their sums by group, as the sample of a stratum."""
+        total, squares = self.sum / stats.MICRO, self.squares / stats.MICRO**2
+        if not self.spread:
+            return GroupedSample(weight, self.n, total, squares, shift=shift)
+        counts, sums = self.spread.totals()
+        return GroupedSample(weight, self.n, total, squares, counts, [x / stats.MICRO for x in sums], shift)
 
 
 class _StatBuilder:
     """A `Stat` under construction."""
 
-    __slots__ = ("n", "squares", "sum", "unassessed")
+    __slots__ = ("n", "spread", "squares", "sum", "unassessed")
 
     def __init__(self) -> None:
         self.n = self.sum = self.squares = 0
+        self.spread = Spread()
         self.unassessed: dict[str, int] = {}
 
     def add(self, n: int, total: int, squares: int) -> None:
@@ -91,7 +106,7 @@ class _StatBuilder:
         self.unassessed[reason] = self.unassessed.get(reason, 0) + n
 
     def stat(self) -> Stat:
-        return Stat(self.n, self.sum, self.squares, self.unassessed)
+        return Stat(self.n, self.sum, self.squares, self.unassessed, self.spread)
 
 
 class ScoreTable:
@@ -152,7 +167,19 @@ class ScoreTable:
                 builders[name].miss(reason, sums[0])
             elif name in builders:
                 builders[name].add(*sums)
+        self._add_groups(builders, row)
         return {name: builder.stat() for name, builder in builders.items()}
+
+    def _add_groups(self, builders: Mapping[str, _StatBuilder], row: WindowBucket) -> None:
+        """Add what a row holds of clusters."""
+        for key, packed in row.groups.items():
+            for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
+                if not isinstance(score, int):
+                    continue
+                if not metric.measured:
+                    builders[name].spread.add(score, packed)
+                elif pair := row.measured_groups.get(name, {}).get(key):
+                    builders[name].spread.add_measured(pair)
 
     def has_room(self, row: WindowBucket, key: Key) -> bool:
         """Whether a row keeps facts it has not seen; in a full one, those with the largest hash make room for them."""
@@ -221,11 +248,22 @@ def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: 
     stats_by_stratum = {name: (table.of(row), row.count) for name, row in rows.items()}
     strata = sorted({*rows, *calls})
     return {
-        key: post_stratified(
-            [_stratum(name, key, metric, stats_by_stratum.get(name), calls.get(name, 0)) for name in strata]
+        key: _post_stratified(
+            [_stratum(name, key, metric, stats_by_stratum.get(name), calls.get(name, 0)) for name in strata],
+            {name: stats_of[key] for name, (stats_of, _) in stats_by_stratum.items()},
         )
         for key, metric in table.metrics.items()
     }
+
+
+def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> Estimate:
+    """The weighted mean of strata whose requests come in clusters, which may reach over strata."""
+    effect = DesignEffect()
+    if any(stat.spread for stat in samples.values()):
+        weights = shifts(strata)
+        effect = design_effect(samples[name].grouped(*weights[name]) for name in sorted(weights))
+    estimate = post_stratified(strata, z=effect.z)
+    return replace(estimate, n_eff=estimate.n_eff / effect.ratio) if effect.ratio > 1 else estimate
 
 
 def _stratum(name: str, key: str, metric: Metric, sample: tuple[Mapping[str, Stat], int] | None, calls: int) -> Stratum:

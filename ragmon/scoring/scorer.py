@@ -23,6 +23,8 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.groups import group_of
+from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.series import SeriesKey, WindowSeries
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
@@ -37,11 +39,13 @@ class ReductionRules:
         facts: The refusal rule and the latency bound.
         grounded_threshold: The groundedness from which an answer counts as grounded.
         slices: Tags that become series: allowed values by tag name.
+        cluster: What makes a cluster of requests that share their fate: `session`, `question`.
     """
 
     facts: FactReader = field(default_factory=FactReader)
     grounded_threshold: float = DEFAULT_THRESHOLD
     slices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    cluster: Collection[str] = CLUSTER
 
 
 class Assessment(NamedTuple):
@@ -357,16 +361,17 @@ class Scorer:
     ) -> None:
         """Count a request in its series and in each of its slices."""
         self.table.scores(key)  # a metric that raises must do so before anything is counted
-        self._add(stream, source, "", record, item, key, measured)
+        group = group_of(record, item, source, stream.rules.cluster)
+        self._add(stream, source, "", record, item, key, measured, group)
         if key[0] & SHIPPED and source not in constants.ALSO_LIVE_SOURCES:
             self.state.count_answers(stream.pipeline, 1, record.cites or stream.rules.facts.citations_required)
         slices = stream.rules.slices
         request_slices = _slices_of(record, item, slices) if slices else []
         for request_slice in request_slices:
-            self._add(stream, source, request_slice, record, item, key, measured)
+            self._add(stream, source, request_slice, record, item, key, measured, group)
         if record.model and MODEL_TAG not in slices:
             model_slice = self._model_slice(stream.pipeline, record.model)
-            self._add(stream, source, model_slice, record, item, key, measured)
+            self._add(stream, source, model_slice, record, item, key, measured, group)
         applying = self.table.applying(key, measured)
         if source == constants.LIVE and (record.sampling is None or record.sampling.drawn):
             stratum, versions = (record.sampling or _KEPT_ALL).stratum, record.judge_versions or _NO_VERSIONS
@@ -390,6 +395,7 @@ class Scorer:
         item: GoldItem | None,
         key: Key,
         measured: Mapping[str, int],
+        group: int | None,
     ) -> None:
         """Count a request in one series."""
         sampling, ts = record.sampling or _KEPT_ALL, record.ts
@@ -408,10 +414,12 @@ class Scorer:
             cells[key] = 1
         else:
             self.table.spill(row, key, measured)
-            measured = _NOTHING
+            measured, group = _NOTHING, None
         if measured:
             for name, score in measured.items():
                 row.measure(name, key, score)
+        if group is not None:
+            row.group(group, key, measured)
         if record.latency_ms is not None:
             row.add_latency(record.latency_ms)
         if item is not None and not where.startswith(MODEL_SLICE):

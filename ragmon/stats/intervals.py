@@ -199,9 +199,9 @@ def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, 
     if n <= 0:
         return 0.0, 1.0
     tail = math.erfc(z / math.sqrt(2)) / 2
-    lower = 0.0 if successes <= 0 else _beta_quantile(tail, successes, n - successes + 1)
+    lower = 0.0 if successes <= 0 else beta_quantile(tail, successes, n - successes + 1)
     # By symmetry the upper bound is 1 minus the lower bound of the failures; near 1 this keeps precision.
-    upper = 1.0 if successes >= n else 1 - _beta_quantile(tail, n - successes, successes + 1)
+    upper = 1.0 if successes >= n else 1 - beta_quantile(tail, n - successes, successes + 1)
     return lower, upper
 
 
@@ -240,7 +240,7 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     return value
 
 
-def _beta_quantile(q: float, a: float, b: float) -> float:
+def beta_quantile(q: float, a: float, b: float) -> float:
     """The x at which `_beta_cdf` is q, by Newton's method; a step out of the bracket is replaced by bisection."""
     low, high, x = 0.0, 1.0, a / (a + b)
     while high - low > _CONVERGED:

@@ -10,15 +10,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats.intervals import Z95, clopper_pearson, graded
+from ragmon.stats.intervals import Z95, clopper_pearson, graded, wilson
 
 SMALL: Final = 20
 """A stratum with fewer records in the denominator is small."""
 MANY: Final = 6
 """If more strata than this are small, they get exact intervals: the sum of Wilson's distances would be too small."""
+EMPTY: Final = 0.75
+"""Where no assessed record was in the denominator: the share that is assumed of it, by its upper bound."""
 SHARED: Final = 2.5
 """From so many equal contributions to the variance, the interval is at least as wide as Wilson's at the effective n."""
 _ROUNDING: Final = 1e-9
@@ -193,6 +195,34 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     )
 
 
+def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
+    """What the scores and the records of each stratum move the mean by.
+
+    Args:
+        strata: All of the traffic, as for `post_stratified`.
+
+    Returns:
+        By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
+        and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
+        that is left where calls are counted and the domain is known of the assessed records alone.
+    """
+    observed = [s for s in strata if s.n]
+    population = math.fsum(s.population for s in observed)
+    if not population:
+        return {}
+    mix = _Mix(tuple(observed), population, math.fsum(s.population * s.mean for s in observed) / population)
+    return {s.name: (mix.share(s), (s.mean - mix.value) * math.sqrt(s.n * _weight_variance(s))) for s in observed}
+
+
+def _weight_variance(stratum: Stratum) -> float:
+    """The relative variance of a stratum's weight.
+
+    A domain that is known only for the assessed records is an estimate, and the number of calls in a stratum is random,
+    too: another hour of the same traffic would have other totals.
+    """
+    return (1 - stratum.domain / stratum.assessed) / stratum.domain + 1 / stratum.calls
+
+
 def _or_unknown(strata: Sequence[Stratum], z: float) -> Estimate:
     """The estimate from the known scores, with bounds that hold whatever the unknown ones are."""
     known, at_worst, at_best = (
@@ -211,13 +241,30 @@ def _empty_shares(strata: Iterable[Stratum], population: float, z: float) -> flo
     """The squared weights that strata may still have in which no assessed record was in the denominator.
 
     Such a stratum has no weight in the value. Its share of the denominator need not be zero, and at a low sampling rate
-    that can be many calls: the share is taken as the centre of Wilson's interval for 0 of `assessed`.
+    that can be many calls: the share is taken as three quarters of Wilson's upper bound for 0 of `assessed`.
 
     Returns:
         The sum of the squared weights.
     """
-    calls = [s.calls * (z * z / 2) / (s.assessed + z * z) for s in strata if s.assessed and not s.domain]
+    calls = [s.calls * EMPTY * z * z / (s.assessed + z * z) for s in strata if s.assessed and not s.domain]
     return math.fsum((n / (population + n)) ** 2 for n in calls)
+
+
+class _DomainError(NamedTuple):
+    """What the unknown size of a stratum's domain leaves open.
+
+    The share of a few records has a skew distribution: the bounds are those of Wilson's interval for it, and the
+    linearised error is the least they may give. The weight and the mean of the stratum may both be wrong, which adds
+    the product of their errors (the variance of a product: Goodman, J. Am. Stat. Assoc. 55 (1960), p. 708).
+
+    Attributes:
+        down, up: How far the mean of all strata may lie below and above, for another weight of this one.
+        weight: How far the weight itself may be off.
+    """
+
+    down: float = 0.0
+    up: float = 0.0
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,27 +291,35 @@ class _Mix:
         down, up = [empty * self.value**2], [empty * (1 - self.value) ** 2]
         for s in self.parts:
             lower, upper = _interval(s, z, exact=exact and s.n < SMALL)
-            weight = self.share(s)
-            down.append((weight * (s.mean - lower)) ** 2)
-            up.append((weight * (upper - s.mean)) ** 2)
-        drift = z * z * self.drift()
-        bounds = self.value - math.sqrt(math.fsum(down) + drift), self.value + math.sqrt(math.fsum(up) + drift)
+            weight, domain = self.share(s), self.domain_error(s, z)
+            below, above = s.mean - lower, upper - s.mean
+            down += [(weight * below) ** 2, domain.down**2, (domain.weight * below) ** 2]
+            up += [(weight * above) ** 2, domain.up**2, (domain.weight * above) ** 2]
+            totals = (z * weight * (s.mean - self.value)) ** 2 / s.calls
+            down.append(totals)
+            up.append(totals)
+        bounds = self.value - math.sqrt(math.fsum(down)), self.value + math.sqrt(math.fsum(up))
         if self.sharing() < SHARED:
             return bounds
         squares = math.fsum(self.share(s) * s.squares / s.n for s in self.parts)
         pooled = graded(n_eff, n_eff * self.value, n_eff * squares, z)
         return min(bounds[0], pooled[0]), max(bounds[1], pooled[1])
 
-    def drift(self) -> float:
-        """The variance that comes from the weights.
+    def domain_error(self, stratum: Stratum, z: float) -> _DomainError:
+        """The error that comes from a domain known only on the assessed records."""
+        rest = self.population - stratum.population
+        if stratum.domain >= stratum.assessed or rest <= 0:
+            return _DomainError()
+        weight, distance = self.share(stratum), stratum.mean - self.value
+        sizes = (stratum.calls * bound for bound in wilson(stratum.domain, stratum.assessed, z))
+        changes = [size / (rest + size) - weight for size in sizes]
+        moves = [change * distance / (1 - weight) for change in changes]
+        linear = z * weight * abs(distance) * math.sqrt((1 - stratum.domain / stratum.assessed) / stratum.domain)
+        return _DomainError(max(linear, -min(moves)), max(linear, *moves), max(map(abs, changes)))
 
-        A domain that is known only for the assessed records is an estimate, and the number of calls in a stratum is
-        random, too: another hour of the same traffic would have other totals.
-        """
-        return math.fsum(
-            (self.share(s) * (s.mean - self.value)) ** 2 * ((1 - s.domain / s.assessed) / s.domain + 1 / s.calls)
-            for s in self.parts
-        )
+    def drift(self) -> float:
+        """The variance that comes from the weights."""
+        return math.fsum((self.share(s) * (s.mean - self.value)) ** 2 * _weight_variance(s) for s in self.parts)
 
     def n_eff(self, z: float) -> float:
         """The size of an unweighted sample with this variance.
