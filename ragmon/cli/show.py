@@ -14,18 +14,19 @@ from ragmon.cli.client import get_json, parse_server_url
 from ragmon.cli.common import config_option, gold_option, settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.net import Url
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
 from ragmon.gates.request_report import load as load_report
-from ragmon.ingest.files import read_files
+from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
 from ragmon.monitor.http.admin import TRACES_PATH
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
 from ragmon.server.receiver.security import read_token
-from ragmon.server.traces import described, in_files, in_journal
+from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal
 
 _TIMEOUT: Final = 60.0
 """Seconds for an answer: a journal may be searched for the beginning of an id."""
@@ -36,7 +37,7 @@ _TIMEOUT: Final = 60.0
 @click.argument("files", nargs=-1)
 @click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
 @click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
-@click.option("--full", is_flag=True, help="Show retrieved texts as a whole.")
+@click.option("--full", is_flag=True, help="Show long texts as a whole.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
 )
@@ -62,6 +63,9 @@ def show(
     """
     if sum((bool(files), url is not None, state_dir is not None)) > 1:
         raise click.UsageError("FILES, --url and --state-dir are three places: name one of them")
+    if not trace.strip():
+        hint = f"32 hex digits, or the first {SHORTEST} and more of them; in FILES any id that a record has"
+        raise RagmonError(f"TRACE is {shorten(trace)}, which is no trace id", hint=hint)
     if files:
         requests = _of_files(trace, files, config, gold)
     elif url is None and (folder := _journal(state_dir, load(config))) is not None:
@@ -85,7 +89,13 @@ def _of_files(trace: str, files: Sequence[str], config: str | None, gold: Sequen
     settings, sets = settings_and_gold(config, gold)
     scorer = ScorerFactory(settings, sets)()
     options, spans = file_options(settings), file_span_options(settings)
-    records = in_files(read_files(files, ReadSummary(), options=options, span_options=spans), trace, settings)
+    intake = ReadSummary()
+    try:
+        records = in_files(read_files(files, intake, options=options, span_options=spans), trace, settings)
+    except UnknownTraceError:
+        if not intake.read or (intake.rejections and not intake.readable):
+            raise unreadable(files, intake, options) from None
+        raise
     return [described(record, scorer, settings, from_file=True) for record in records]
 
 

@@ -18,7 +18,7 @@ from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest
 from ragmon.core.policy import Gate
 from ragmon.metrics import families
-from ragmon.metrics.base import Metric, parse
+from ragmon.metrics.base import DepthError, Metric, parse
 
 Threshold = tuple[str, Literal["at_least", "at_most"], float]
 
@@ -193,7 +193,7 @@ def _metric(name: str, table: GateTable) -> str | None:
         return _FIXED_METRIC[table.kind]
     try:
         return parse(table.metric or name).key
-    except UnknownNameError:
+    except (UnknownNameError, DepthError):
         return None
 
 
@@ -229,6 +229,8 @@ def _metric_problems(name: str, table: GateTable, about: GateContext) -> Iterato
         return
     try:
         parse(metric)
+    except DepthError as error:
+        yield GateProblem(key, "is cut beyond the ranks that are kept", metric, error.hint)
     except UnknownNameError as error:
         if not about.foreign_metrics:
             yield GateProblem(key, "names no metric", metric, error.hint)

@@ -36,6 +36,8 @@ from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
 from ragmon.core.gold_item import Match
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
 from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.metrics.base import DEPTH_HINT
+from ragmon.metrics.facts import DEPTH
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD
 
 Source = Literal["probe", "match", "label", "live", "replay"]
@@ -150,11 +152,18 @@ class GatesTable(Table):
         return dict(self.__pydantic_extra__)
 
 
+def ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
+    """Check that ranks are kept to every k."""
+    if max(ks, default=0) > DEPTH:
+        raise value_error(f"has k = {max(ks)}, beyond the ranks that are kept", DEPTH_HINT)
+    return ks
+
+
 class MetricsTable(Table):
     """Parameters of the metrics.
 
     Attributes:
-        k: The values of k of ranked metrics such as recall@k.
+        k: The values of k of ranked metrics such as recall@k, at most 1,000.
         answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
         grounded_threshold: The least groundedness of an answer that counts as grounded.
         cluster: The fields by which requests are clustered, for the observations of alarms and for intervals.
@@ -162,7 +171,7 @@ class MetricsTable(Table):
             as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
 
-    k: Annotated[Many[Count], AfterValidator(unique)] = (1, 3, 5, 10)
+    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(ranks_kept)] = (1, 3, 5, 10)
     answered_within: Duration | None = None
     grounded_threshold: Share = DEFAULT_THRESHOLD
     cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")

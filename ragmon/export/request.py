@@ -18,6 +18,8 @@ from ragmon.gates.request_report import MatchedItem, MetricResult, RankedDocumen
 COLUMN: Final = 10
 LONGEST_CONTEXT: Final = 400
 """Characters shown of a retrieved text, unless all of it is asked for."""
+LONGEST_TEXT: Final = 4_000
+"""Characters shown of a question or an answer, unless all of it is asked for."""
 _LONGEST_LINE: Final = 100_000
 _LINES: Final = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -44,12 +46,12 @@ def render(request: RequestReport, *, full: bool = False) -> str:
 
     Args:
         request: The request.
-        full: Show retrieved texts as a whole.
+        full: Show long texts as a whole.
     """
     entries = [
         *_head(request),
-        *_text("question", request.question),
-        *_text("answer", request.answer),
+        *_text("question", request.question, full=full),
+        *_text("answer", request.answer, full=full),
         *_citations(request),
         *_documents(request, full=full),
         *_gold(request.gold),
@@ -80,13 +82,13 @@ def _head(request: RequestReport) -> _Lines:
         yield "ended", printable(request.ended)
 
 
-def _text(heading: str, shown: ShownText) -> _Lines:
+def _text(heading: str, shown: ShownText, *, full: bool) -> _Lines:
     """A text, line by line, with what is to be said of it."""
     if shown.text is None:
         size = "" if shown.chars is None else f"{shown.chars} characters, "
         yield heading, f"({size}{printable(shown.note, 2000)})"
         return
-    for place, line in enumerate(_printable_lines(shown.text) or ["(empty)"]):
+    for place, line in enumerate(_shortened(shown.text, LONGEST_TEXT, full=full) or ["(empty)"]):
         yield "" if place else heading, line
     if shown.note:
         yield "", f"({printable(shown.note)})"
@@ -134,12 +136,14 @@ def _marks(document: RankedDocument) -> str:
 
 def _context(document: RankedDocument, *, full: bool) -> list[str]:
     """The lines of a retrieved text."""
-    if document.text is None:
-        return []
-    if full or len(document.text) <= LONGEST_CONTEXT:
-        return _printable_lines(document.text)
-    shown = _printable_lines(document.text[:LONGEST_CONTEXT])
-    return [*shown, f"… ({len(document.text):,} characters; --full shows all)"]
+    return [] if document.text is None else _shortened(document.text, LONGEST_CONTEXT, full=full)
+
+
+def _shortened(text: str, most: int, *, full: bool) -> list[str]:
+    """The lines of a text, of a longer one those of its first characters."""
+    if full or len(text) <= most:
+        return _printable_lines(text)
+    return [*_printable_lines(text[:most]), f"… ({len(text):,} characters; --full shows all)"]
 
 
 def _gold(item: MatchedItem | None) -> _Lines:

@@ -47,7 +47,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
-    constants.BEYOND_DEPTH: "gate the metric at a rank: @10",
+    constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
     constants.TEXT_CUT: "record shorter texts",
 }
 """What makes requests assessable that are not, by the reason why they are not."""

@@ -31,7 +31,7 @@ _UNASSESSED: Final[Mapping[str, str]] = {
     constants.ERROR: "the call ended in an error",
     constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
     constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
-    constants.BEYOND_DEPTH: "the list of documents is longer than ranks are kept",
+    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
     constants.TEXT_CUT: "the text is longer than the part that is read",
     constants.PARTIAL: "the call was kept for its outcome, without its details",
 }

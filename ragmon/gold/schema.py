@@ -138,6 +138,10 @@ def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
         GoldError: The row is not a valid gold row.
     """
     row = read_row(GoldRow, place, raw)
+    names_documents = any(getattr(row, name) is not None for name in (*_CITATIONS, "gold_contexts", "anchor_section"))
+    if raw.get("citations") and not names_documents:
+        hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
+        raise place.error("citations is no field of gold", raw["citations"], hint)
     return GoldItem(
         qid=row.qid,
         question=_first_given(row, _QUESTION, place) or "",

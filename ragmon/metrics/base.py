@@ -19,17 +19,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Final, Literal, TypeVar
 
 from ragmon.core.constants import JUDGE_PREFIX, RESERVED_ENDINGS, RESERVED_NAMES
 from ragmon.core.errors import RagmonError, UnknownNameError, shorten
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.metrics.facts import Facts
+from ragmon.metrics.facts import DEPTH, Facts
 
 Better = Literal["higher", "lower"]
 Area = Literal["answers", "retrieval", "traffic"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+DEPTH_HINT: Final = f"at most {DEPTH}: ranks are kept to that depth"
+
+
+class DepthError(RagmonError):
+    """A metric is cut at a rank that is not kept."""
 
 
 class Metric:
@@ -43,7 +50,7 @@ class Metric:
         better: Which direction is good.
         needs_gold: It is computed only for requests that match a gold item.
         at_k: It exists once for the whole list and once for every configured k.
-        k: The cut of this instance; None means the whole list.
+        k: The cut of this instance, at most `DEPTH`; None means the whole list.
         reads: For a measured metric, the field of the record without which it cannot be measured; "" measures every
             record.
         binary: Every score is 0 or 1, so the sum of squares is the sum.
@@ -67,6 +74,8 @@ class Metric:
     default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
 
     def __init__(self, k: int | None = None) -> None:
+        if k is not None and k > DEPTH:
+            raise DepthError(f"{self.name}@{k}: k is {k}", hint=DEPTH_HINT)
         self.k = k
 
     @property
@@ -103,6 +112,13 @@ class Metric:
 
         Raises:
             Unassessed: It is in the denominator, but could not be measured.
+        """
+        return True
+
+    def expects_score(self, facts: Facts) -> bool:
+        """For a measured metric that applies: whether a request is in its denominator although it was not measured.
+
+        Estimates over all calls weigh a stratum by the requests in the denominator, measured or not.
         """
         return True
 
@@ -167,6 +183,7 @@ def parse(key: str) -> Metric:
 
     Raises:
         UnknownNameError: There is no such metric, or it has no cut.
+        DepthError: The cut is beyond the depth to which ranks are kept.
     """
     name, at, k = key.partition("@")
     family = _families.get(name)
@@ -189,6 +206,10 @@ class JudgeMetric(Metric):
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
         """The score that is in the record; the judge is not called here."""
         return None if record.measures is None else record.measures.get(self.key)
+
+    def expects_score(self, facts: Facts) -> bool:
+        """Only shipped answers are sent to a judge."""
+        return facts.answered and facts.shipped
 
 
 def judged(name: str) -> type[JudgeMetric]:

@@ -29,7 +29,7 @@ from ragmon.core.refusal import RefusalRule
 from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 
 DEPTH: Final = 1000
-"""Ranks are kept this deep; a longer list leaves whole-list metrics unassessed (trec_eval's usual run depth)."""
+"""Ranks are kept this deep (trec_eval's usual run depth); what needs more of a longer list is unassessed."""
 
 VERSION: Final = 2
 """The version of the facts; counts of another version are made anew from the records that are kept."""
@@ -53,6 +53,8 @@ BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32
 CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 # What was not captured: the list of citations; the details of a call that was kept for its outcome alone.
 CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
+# Lists that are longer than ranks are kept: what is not found in them may be in the rest.
+IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
 
 
 class Facts(NamedTuple):
@@ -167,14 +169,20 @@ class Facts(NamedTuple):
         """Every citation was retrieved."""
         self._require(IDS, constants.NO_IDS)
         self._require_citations()
-        return self.has(IN_SCOPE)
+        return self._found_in_ids(IN_SCOPE)
 
     @property
     def cites_retrieved(self) -> bool:
         """At least one citation was retrieved."""
         self._require(IDS, constants.NO_IDS)
         self._require_citations()
-        return self.has(CITES_RETRIEVED)
+        return self._found_in_ids(CITES_RETRIEVED)
+
+    def _found_in_ids(self, flag: int) -> bool:
+        """Whether the flag is set; if it is not, a citation that was not found may be in the rest of a cut list."""
+        if not self.has(flag) and self.has(IDS_CUT) and not self.has(IN_SCOPE):
+            raise Unassessed(constants.BEYOND_DEPTH)
+        return self.has(flag)
 
     @property
     def compliant(self) -> bool:
@@ -223,6 +231,10 @@ class Facts(NamedTuple):
         """Relevance was recorded, document by document."""
         return self.has(VERDICTS)
 
+    def relevant_by_verdict(self) -> int:
+        """The ranks that recorded verdicts call relevant, as bits."""
+        return cut(self.verdict_ranks, DEPTH + self.has(VERDICTS_CUT), None)
+
     @property
     def has_candidates(self) -> bool:
         """The list before reranking was captured, and the item names ids."""
@@ -254,7 +266,7 @@ class Facts(NamedTuple):
 
     def candidates(self, k: int | None = None) -> int:
         """The gold ranks before reranking as bits, cut at k."""
-        return cut(self.candidate_ranks, 0, k)
+        return cut(self.candidate_ranks, DEPTH + self.has(CANDIDATES_CUT), k)
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
@@ -274,12 +286,10 @@ class Facts(NamedTuple):
 
 
 def cut(ranks: int, length: int, k: int | None) -> int:
-    """The bits of the first k ranks; without k the list must not be longer than `DEPTH`."""
-    if k is not None:
-        return ranks & ((1 << k) - 1)
-    if length > DEPTH:
+    """The bits of the first k ranks, of all ranks without k; of a list longer than `DEPTH`, no more are known."""
+    if length > DEPTH and (k is None or k > DEPTH):
         raise Unassessed(constants.BEYOND_DEPTH)
-    return ranks
+    return ranks if k is None else ranks & ((1 << k) - 1)
 
 
 def bits_at(ranks: Iterable[int]) -> int:
@@ -328,15 +338,17 @@ class FactReader:
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
         verdicts = 0
         if record.verdicts is not None:
-            flags |= VERDICTS
+            flags |= VERDICTS if len(record.verdicts) <= DEPTH else VERDICTS | VERDICTS_CUT
             verdicts = bits_of(record.verdicts)
         ids, length = record.retrieved_ids, 0
         id_set: set[str] | frozenset[str] = _NONE
         if ids is not None:
             id_set = set(ids)
+            if len(id_set) != len(ids) or len(ids) > DEPTH:
+                # Cut as ingest cuts them, so that a record is read alike wherever it comes from.
+                ids = list(dict.fromkeys(ids))[: DEPTH + 1]
+                id_set = set(ids)
             length = len(id_set)
-            if length != len(ids):
-                ids = list(dict.fromkeys(ids))
             flags |= scope(citations, id_set)
         if item is None:
             return (flags, 0, length, 0, 0, verdicts, ())
@@ -347,8 +359,8 @@ class FactReader:
         if citations and not gold_ids.isdisjoint(citations):
             flags |= HITS
         if record.candidate_ids is not None:
-            flags |= CANDIDATES
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
+            flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
             candidate_ranks = rank_bits(candidate_ids, set(candidate_ids), gold_ids)
         if ids is None:
             return (flags, len(gold_ids), 0, 0, candidate_ranks, verdicts, ())
@@ -466,7 +478,7 @@ def _claim_flags(folded: str, item: GoldItem) -> int:
 
 def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> int:
     """The flags of a list of distinct retrieved ids and of the citations from it."""
-    flags = IDS if seen else IDS | EMPTY
+    flags = (IDS if len(seen) <= DEPTH else IDS | IDS_CUT) if seen else IDS | EMPTY
     if not citations:
         return flags | IN_SCOPE
     if seen.issuperset(citations):

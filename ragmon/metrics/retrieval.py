@@ -110,7 +110,7 @@ class ContextualPrecision(Metric):
 
     def score(self, facts: Facts) -> float | None:
         if facts.has_verdicts:
-            relevant = facts.verdict_ranks
+            relevant = facts.relevant_by_verdict()
         elif facts.answerable:
             facts.require_documents()
             relevant = facts.relevant()

@@ -96,6 +96,7 @@ class Cohorts:
         versions: Mapping[str, str],
         *,
         known: bool,
+        shipped: bool,
     ) -> None:
         """Count an answer.
 
@@ -106,9 +107,10 @@ class Cohorts:
             scores: The proxies that it has, in micro-units.
             versions: The versions of judges.
             known: Its outcome is known.
+            shipped: It is an answer that a label may rate.
         """
         hour = hour_of(ts)
-        add_sums(self.answers, (pipeline, stratum, hour), (1, int(known)))
+        add_sums(self.answers, (pipeline, stratum, hour), (1, int(known), int(shipped)))
         for proxy, score in scores.items():
             version = self._version(pipeline, proxy, versions.get(proxy, ""), hour)
             add_sums(self.proxies.setdefault(Judged(pipeline, stratum, proxy, version), {}), hour, (1, score))

@@ -85,7 +85,7 @@ def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int]
         return []
     timed = [hour for hour in hours if hour != UNTIMED] or [0]
     width = -(-(max(timed) - min(timed) + 1) // MAX_COHORTS)
-    strata = _strata(cohorts, pipeline, proxy, {hour // width for hour in hours}, width)
+    strata = _strata(cohorts, pipeline, {hour // width for hour in hours}, width)
     for judged, arrived in labels.items():
         stratum = strata.setdefault(judged.stratum, _Answers())
         stratum.add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
@@ -97,15 +97,15 @@ class _Answers:
     """One stratum.
 
     Attributes:
-        total, known, scored: Its answers in the hours of the labels, those with a known outcome, and those with a
-            proxy of any version.
+        total, known, shipped: Its requests in the hours of the labels, those with a known outcome, and those with an
+            answer that a label may rate.
         versions: Sums of labels and proxies by version of the judge.
         alone: Sums of the labels whose proxies are not used.
     """
 
     total: int = 0
     known: int = 0
-    scored: int = 0
+    shipped: int = 0
     versions: dict[str, Sums] = field(default_factory=dict)
     alone: Sums = field(default_factory=Sums)
 
@@ -131,21 +131,19 @@ class _Answers:
         ]
 
     def _sample(self, name: str, sums: Sums, share: Fraction) -> StratumSample:
-        scored = max(sums.labels, round(share * self.scored))
-        assessed = max(scored, round(share * self.known))
-        return StratumSample(name, float(share * self.total), assessed, sums, scored)
+        domain = max(sums.labels, round(share * self.shipped))
+        assessed = max(domain, round(share * self.known))
+        return StratumSample(name, float(share * self.total), assessed, sums, domain)
 
 
-def _strata(cohorts: Cohorts, pipeline: str, proxy: str, blocks: set[int], width: int) -> dict[str, _Answers]:
+def _strata(cohorts: Cohorts, pipeline: str, blocks: set[int], width: int) -> dict[str, _Answers]:
     """The answers of every stratum in the hours of the labels."""
     strata: dict[str, _Answers] = defaultdict(_Answers)
-    for (owner, stratum, hour), (total, known) in cohorts.answers.items():
+    for (owner, stratum, hour), (total, known, shipped) in cohorts.answers.items():
         if owner == pipeline and hour // width in blocks:
             strata[stratum].total += total
             strata[stratum].known += known
-    for judged, by_hour in cohorts.proxies.items():
-        if (judged.pipeline, judged.proxy) == (pipeline, proxy):
-            strata[judged.stratum].scored += sum(n for hour, (n, _) in by_hour.items() if hour // width in blocks)
+            strata[stratum].shipped += shipped
     return dict(strata)
 
 

@@ -25,7 +25,14 @@ MEMORY: Final = 65_536
 """Tuples of facts whose scores are cached."""
 
 Score = int | str | None
-"""Micro-units, the reason why it is unknown, or None for a request outside the denominator."""
+"""Micro-units, the reason why it is unknown, or None for a request outside the denominator.
+
+For a measured metric the number is one of the two below: its scores are kept apart.
+"""
+IF_MEASURED: Final = 0
+"""The request is in the denominator if it was measured, and outside of it otherwise."""
+APPLIES: Final = 1
+"""The request is in the denominator, measured or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,17 @@ class Stat:
         squares: Sum of the squares.
         unassessed: Requests in the denominator that could not be scored, by reason.
         spread: The scores by random group of clusters.
+        unscored: Requests that a measured metric applies to and that nobody measured, labelled or judged.
+        outside: Requests of which it is known that they are outside of the denominator. Together with `n`, `unassessed`
+            and `unscored` they are all requests.
     """
 
     n: int = 0
     sum: int = 0
     squares: int = 0
     unassessed: Mapping[str, int] = field(default_factory=dict)
+    unscored: int = 0
+    outside: int = 0
     spread: Spread = field(default_factory=Spread, compare=False)  # requests in a spill have no group
 
     @property
@@ -55,6 +67,11 @@ class Stat:
     def unknown(self) -> int:
         """Requests without a score whose reason may depend on the outcome."""
         return sum(n for reason, n in self.unassessed.items() if reason not in constants.IGNORABLE)
+
+    @property
+    def assessed(self) -> int:
+        """Requests of which it is known whether they are in the denominator; calls that ended in an error are not."""
+        return self.n + self.unscored + self.outside + self.unassessed.get(constants.ERROR, 0)
 
     @property
     def extremes(self) -> tuple[float, float] | None:
@@ -87,13 +104,16 @@ class Stat:
         return GroupedSample(weight, self.n, total, squares, counts, [x / stats.MICRO for x in sums], shift)
 
 
+_UNMEASURED: Final = (0, 0, 0)
+
+
 class _StatBuilder:
     """A `Stat` under construction."""
 
-    __slots__ = ("n", "spread", "squares", "sum", "unassessed")
+    __slots__ = ("n", "spread", "squares", "sum", "unassessed", "unscored")
 
     def __init__(self) -> None:
-        self.n = self.sum = self.squares = 0
+        self.n = self.sum = self.squares = self.unscored = 0
         self.spread = Spread()
         self.unassessed: dict[str, int] = {}
 
@@ -105,8 +125,10 @@ class _StatBuilder:
     def miss(self, reason: str, n: int) -> None:
         self.unassessed[reason] = self.unassessed.get(reason, 0) + n
 
-    def stat(self) -> Stat:
-        return Stat(self.n, self.sum, self.squares, self.unassessed, self.spread)
+    def stat(self, count: int) -> Stat:
+        """The statistics of a row with so many requests."""
+        outside = count - self.n - self.unscored - sum(self.unassessed.values())
+        return Stat(self.n, self.sum, self.squares, self.unassessed, self.unscored, outside, self.spread)
 
 
 class ScoreTable:
@@ -130,7 +152,7 @@ class ScoreTable:
         return self._shared_keys.setdefault(key, key)
 
     def scores(self, key: Key) -> tuple[Score, ...]:
-        """One score per metric, in the order of `metrics`; for measured metrics, only whether they apply."""
+        """One score per metric, in the order of `metrics`; for measured metrics, `APPLIES` or `IF_MEASURED`."""
         scores = self._cache.get(key)
         if scores is None:
             if len(self._cache) >= MEMORY:
@@ -159,16 +181,23 @@ class ScoreTable:
                     builder.miss(score, count)
                 elif cells is None:
                     builder.add(count, count * score, count * score * score)
-                elif key in cells:
-                    builder.add(*cells[key])
+                else:
+                    n, total, squares = cells.get(key, _UNMEASURED)
+                    builder.add(n, total, squares)
+                    builder.unscored += count - n if score == APPLIES else 0
         for spill_key, sums in row.spill.items():
-            name, _, reason = spill_key.partition("|")
-            if name in builders and reason:
+            name, bar, reason = spill_key.partition("|")
+            if name not in builders:
+                continue
+            if reason:
                 builders[name].miss(reason, sums[0])
-            elif name in builders:
+            elif bar:
+                builders[name].unscored += sums[0]
+            else:
                 builders[name].add(*sums)
         self._add_groups(builders, row)
-        return {name: builder.stat() for name, builder in builders.items()}
+        count = row.count
+        return {name: builder.stat(count) for name, builder in builders.items()}
 
     def _add_groups(self, builders: Mapping[str, _StatBuilder], row: WindowBucket) -> None:
         """Add what a row holds of clusters."""
@@ -220,8 +249,12 @@ class ScoreTable:
                 add_sums(row.spill, f"{name}|{score}", (count, 0, 0))
             elif score is not None and not metric.measured:
                 add_sums(row.spill, name, (count, count * score, count * score * score))
-            elif score is not None and name in measured:
-                add_sums(row.spill, name, measured[name])
+            elif score is not None:
+                sums = measured.get(name, _UNMEASURED)
+                if sums[0]:
+                    add_sums(row.spill, name, sums)
+                if score == APPLIES and sums[0] < count:
+                    add_sums(row.spill, f"{name}|", (count - sums[0], 0, 0))
         for name in measured.keys() - self.metrics.keys():  # what is no metric by itself, such as labels with a proxy
             add_sums(row.spill, name, measured[name])
 
@@ -229,11 +262,19 @@ class ScoreTable:
 def _score(metric: Metric, facts: Facts) -> Score:
     try:
         if metric.measured:
-            return 1 if metric.applies(facts) else None
+            return _place(metric, facts) if metric.applies(facts) else None
         score = metric.score(facts)
     except Unassessed as unknown:
         return unknown.reason
     return None if score is None else stats.micro(score)
+
+
+def _place(metric: Metric, facts: Facts) -> int:
+    """Where an unmeasured request belongs that a measured metric applies to."""
+    try:
+        return APPLIES if metric.expects_score(facts) else IF_MEASURED
+    except Unassessed:
+        return APPLIES
 
 
 def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
@@ -245,15 +286,15 @@ def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: 
         table: The metrics.
     """
     rows = {name: row for name, row in rows.items() if name != constants.UNKNOWN_WEIGHT}
-    stats_by_stratum = {name: (table.of(row), row.count) for name, row in rows.items()}
-    strata = sorted({*rows, *calls})
-    return {
-        key: _post_stratified(
-            [_stratum(name, key, metric, stats_by_stratum.get(name), calls.get(name, 0)) for name in strata],
-            {name: stats_of[key] for name, (stats_of, _) in stats_by_stratum.items()},
-        )
-        for key, metric in table.metrics.items()
-    }
+    samples = {name: table.of(row) for name, row in rows.items()}
+    strata = sorted({*samples, *calls})
+    estimates: dict[str, Estimate] = {}
+    for key in table.metrics:
+        by_stratum = {name: samples[name][key] if name in samples else Stat() for name in strata}
+        parts = [_stratum(name, stat, calls.get(name, 0)) for name, stat in by_stratum.items()]
+        estimate = _post_stratified(parts, {name: by_stratum[name] for name in samples})
+        estimates[key] = replace(estimate, n=sum(stat.n for stat in by_stratum.values()))
+    return estimates
 
 
 def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> Estimate:
@@ -266,13 +307,8 @@ def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> 
     return replace(estimate, n_eff=estimate.n_eff / effect.ratio) if effect.ratio > 1 else estimate
 
 
-def _stratum(name: str, key: str, metric: Metric, sample: tuple[Mapping[str, Stat], int] | None, calls: int) -> Stratum:
-    """The sample of one metric in one stratum."""
-    if sample is None:
-        return Stratum(name, calls, 0, 0, 0.0, 0.0)
-    stats_by_metric, count = sample
-    stat = stats_by_metric[key]
-    # For a score measured on text it is unknown which of the other records would have had one.
-    assessed = stat.n if metric.measured else count - sum(stat.unassessed.values())
+def _stratum(name: str, stat: Stat, calls: int) -> Stratum:
+    """The sample of one metric in one stratum: the denominator comes from facts, whoever was measured."""
     total, squares = stat.sum / stats.MICRO, stat.squares / stats.MICRO**2
-    return Stratum(name, calls, assessed, stat.n, total, squares, unknown=stat.unknown)
+    domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
+    return Stratum(name, calls, stat.assessed, domain, total, squares, scores, stat.unknown)

@@ -189,6 +189,8 @@ class Scorer:
         self._clock = clock
         self._observers = tuple(observers)
         self._measured = [m for m in self.table.metrics.values() if m.measured]
+        # Whether an answer is grounded is a fact, whichever metrics are asked for.
+        self._fact_metrics = () if Groundedness.name in self.table.metrics else (Groundedness(),)
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[Names, StreamCache] = {}
         self._latest: StreamCache | None = None
@@ -341,13 +343,15 @@ class Scorer:
         measured: dict[str, int] = {}
         grounded = facts.grounded if facts is not None else None
         is_redacted = facts is not None and facts.redacted
-        for metric in self._measured:
+        for metric in (*self._measured, *self._fact_metrics):
             score = carried.get(metric.key) if is_redacted or metric.key in carried else metric.measure(record, item)
             if score is None or not math.isfinite(score):
                 continue
             measured[metric.key] = stats.micro(min(1.0, max(0.0, score)))
             if metric.key == Groundedness.name:
                 grounded = score >= threshold
+        for metric in self._fact_metrics:
+            measured.pop(metric.key, None)
         return measured, grounded
 
     def _count(
@@ -375,8 +379,9 @@ class Scorer:
         applying = self.table.applying(key, measured)
         if source == constants.LIVE and (record.sampling is None or record.sampling.drawn):
             stratum, versions = (record.sampling or _KEPT_ALL).stratum, record.judge_versions or _NO_VERSIONS
-            known = not key[0] & OUTCOME_UNKNOWN
-            self.state.cohorts.see(stream.pipeline, stratum, record.ts, applying, versions, known=known)
+            known, shipped = not key[0] & OUTCOME_UNKNOWN, bool(key[0] & SHIPPED)
+            cohorts = self.state.cohorts
+            cohorts.see(stream.pipeline, stratum, record.ts, applying, versions, known=known, shipped=shipped)
         if self._observers:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:

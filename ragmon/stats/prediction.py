@@ -264,7 +264,8 @@ class StratumSample:
         assessed: Records of which it is known whether they belong to the denominator.
         sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not,
             or is the number of records that would tell their mean proxy as precisely.
-        domain: Records in the denominator; None: `sums.records`.
+        domain: Records in the denominator, labelled or not, with a proxy or without; None: `sums.records`, or the
+            labels if they are more.
     """
 
     name: str
@@ -340,8 +341,7 @@ def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
 
 def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
     """A stratum with the denominator of a sample, and with the equivalent sample of these labels as its scores."""
-    records = sample.sums.records if sample.domain is None else sample.domain
-    domain = max(records, sample.sums.labels)
+    domain = max(sample.sums.records, sample.sums.labels) if sample.domain is None else sample.domain
     if not sums.labels:
         return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)
     labels = equivalent_sample(sums, z=z)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from ragmon.cli.client import parse_server_url
 from ragmon.cli.show import _is_private
 from tests.support.command_line import gold, lines, ragmon, traces
+from tests.support.stub_server import serving
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202eesrever\u2028next \ud800"
 
@@ -85,6 +84,36 @@ def test_a_long_text_is_cut_and_says_so_unless_all_is_asked_for(tmp_path):
     assert "word " * 499 in ragmon("show", "abababab", tmp_path / "t.jsonl", "--full").out
 
 
+@pytest.mark.parametrize(("field", "most"), [("q", 4000), ("claim", 4000)])
+def test_a_question_or_an_answer_of_a_megabyte_is_cut_too(tmp_path, field, most):
+    text = "x" * 1_000_000
+    told = {"q": text} if field == "q" else {"answer_json": {"claim": text, "citations": []}}
+    lines(tmp_path / "t.jsonl", [{"v": 1, "trace_id": "ab" * 16, **told}])
+    cut = ragmon("show", "abababab", tmp_path / "t.jsonl").out
+    assert "… (1,000,000 characters; --full shows all)" in cut
+    assert most <= cut.count("x") < most + 500
+    assert ragmon("show", "abababab", tmp_path / "t.jsonl", "--full").out.count("x") > 90_000
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [("", "there is no record in it"), ("no json\n[1]\n", "no record could be read, 2 rejected; the first: ")],
+)
+def test_a_file_in_which_nothing_can_be_read_is_named_as_the_reason(tmp_path, content, error):
+    (tmp_path / "t.jsonl").write_text(content)
+    done = ragmon("show", "abababab", tmp_path / "t.jsonl")
+    assert done.code == 3
+    assert error in done.error[0]
+
+
+@pytest.mark.parametrize("arguments", [["traces.jsonl"], ["--state-dir", "."], ["--url", "http://127.0.0.1:9"]])
+@pytest.mark.parametrize("trace", ["", " "])
+def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, arguments):
+    done = ragmon("show", trace, *arguments, cwd=folder)
+    assert done.code == 3
+    assert f"TRACE is {trace!r}, which is no trace id" in done.error[0]
+
+
 def test_requests_that_share_a_trace_are_all_shown(tmp_path):
     told = {"v": 1, "trace_id": "ab" * 16}
     lines(tmp_path / "t.jsonl", [{**told, "q": "one?"}, {**told, "q": "two?"}])
@@ -124,28 +153,8 @@ def test_the_token_goes_over_tls_or_stays_on_this_machine(url, private):
 def test_it_is_sent_to_a_server_on_this_machine(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
     (tmp_path / "ragmon.toml").write_text(f'[serve]\ntoken_file = "{tmp_path}/token"\nstate_dir = "nowhere"\n')
-    sent = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            sent.append((self.path, self.headers["Authorization"]))
-            body = b'{"error": "there is no record", "hint": "retention"}'
-            self.send_response(404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        where = f"http://127.0.0.1:{server.server_port}"
-        assert ragmon("show", "../x", "--url", where, cwd=tmp_path).error == ("there is no record", "retention")
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-    assert sent == [("/api/traces/..%2Fx", "Bearer s3cret")]
+    body = b'{"error": "there is no record", "hint": "retention"}'
+    with serving(lambda *_: (404, body)) as (address, asked):
+        done = ragmon("show", "../x", "--url", f"http://{address}", cwd=tmp_path)
+    assert done.error == ("there is no record", "retention")
+    assert [(path, headers["Authorization"]) for path, _, headers in asked] == [("/api/traces/..%2Fx", "Bearer s3cret")]

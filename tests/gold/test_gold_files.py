@@ -500,3 +500,17 @@ class TestRealFiles:
         gold = GoldSet.load(path)
         assert {item.qid for item in gold} == {columns[0] for columns in judged}
         assert sum(len(item.ids) for item in gold) == sum(columns[3] != "0" for columns in judged)
+
+
+def test_citations_of_an_answer_are_not_taken_for_what_gold_names(tmp_path):
+    """The field is named `gold_citations`; an item that has it, or names its documents otherwise, may carry more."""
+    row = {"qid": "a", "question": "Is it?", "answerable": True, "citations": ["d1"]}
+    path = tmp_path / "gold.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(GoldError) as refused:
+        GoldSet.load(path)
+    assert "gold.jsonl:1: citations is no field of gold: ['d1']" in str(refused.value)
+    assert refused.value.hint.startswith("gold_citations: the ids of the documents that hold the answer")
+    for named in ({"gold_citations": ["d1"]}, {"gold_ids": ["d1"]}, {"gold_contexts": ["text"]}, {"citations": []}):
+        path.write_text(json.dumps({**row, **named}) + "\n")
+        assert len(GoldSet.load(path).items) == 1

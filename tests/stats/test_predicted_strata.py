@@ -165,3 +165,10 @@ def test_it_covers_with_shorter_intervals_where_strata_are_kept_at_different_rat
         widths, plain = widths + found.upper - found.lower, plain + alone.upper - alone.lower
     assert held / runs >= 0.93
     assert widths / plain < 0.95
+
+
+def test_a_stratum_weighs_by_its_answers_not_by_those_that_have_a_proxy():
+    """A judge that read a tenth of one stratum and all of the other does not move the weights."""
+    few = StratumSample("few", 1000, 1000, counts(30, 0, 0, 0, 100, 100), domain=1000)
+    all_read = StratumSample("all", 1000, 1000, counts(0, 0, 0, 30, 1000, 0), domain=1000)
+    assert stratified([few, all_read]).value == pytest.approx(0.5)

@@ -153,10 +153,13 @@ class Clusters(MinuteBatches):
 
     def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[ItemSums, int]]:
         """The scores of clusters, and the number of clusters with equal ones."""
-        if metric in self._measured:
-            yield from ((ItemSums(n, total), 1) for n, total in self._sums.get((location, metric), {}).values())
-            return
         column = list(self._table.metrics).index(metric)
+        if metric in self._measured:
+            measures = self._sums.get((location, metric), {})
+            for cluster, facts in self._facts[location].items():
+                n, total = measures.get(cluster, (0, 0))
+                yield ItemSums(n, total, item_sums(self._table, facts, column).unknown), 1
+            return
         counts = self._facts[location].values()
         by_id = {id(facts): facts for facts in counts}
         for identity, clusters in Counter(map(id, counts)).items():
