@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
+from ragmon.alarms.clusters import StepClusters
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
-from ragmon.scoring.minutes import CountedRecord, Step
+from ragmon.scoring.minutes import CountedRecord, Membership, Step
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ItemSums, item_sums
 from ragmon.stats import MICRO
@@ -238,48 +239,63 @@ class ObservationSelector:
             return True
         return rule.needs_gold and (rule.source or self.state.sources.get(True)) in turn.golds
 
-    def of(self, step: Step, rule: AlarmRule) -> StepObservations:
+    def of(self, step: Step, rule: AlarmRule, clusters: StepClusters) -> StepObservations:
         """The observations of a rule's metric in a step, oriented as the metric is exported."""
         source = rule.source or self.state.sources.get(rule.needs_gold)
         if source is None:
             return NOTHING
-        keys = self._keys(step, rule, source)
-        index = self._indexes[rule.metric]
-        if self._table.metrics[rule.metric].measured:
-            return observe_step(sums for key in keys for sums in self._measured_sums(step, key, rule.metric))
-        return observe_step(_sums(self._table, facts, index) for key in keys for facts in step.facts[key].values())
+        found: list[ItemSums] = []
+        for key in self._keys(step, rule, source):
+            found += clusters.fold(source, rule.metric, step.facts[key], self._reader(step, key, rule.metric))
+        return observe_step(found)
 
-    def _measured_sums(self, step: Step, key: CountedRecord, metric: str) -> Iterator[ItemSums]:
-        """The sums of what was measured on text, by cluster, with the requests whose text was not captured."""
-        measures, index = step.measures.get((key, metric), {}), self._indexes[metric]
-        for cluster, facts in step.facts[key].items():
-            n, total = measures.get(cluster, (0, 0))
-            yield ItemSums(n, total, _sums(self._table, facts, index).unknown)
+    def _reader(self, step: Step, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
+        """The sums of a metric by membership; what is measured on text may be unknown, as texts are not captured."""
+        index, members = self._indexes[metric], step.facts[key]
+        if not self._table.metrics[metric].measured:
+            return lambda member: _sums(self._table, members[member], index)
+        measures = step.measures.get((key, metric), {})
 
-    def paired(self, step: Step, rule: AlarmRule, *, freeze: bool) -> StepObservations:
+        def measured(member: Membership) -> ItemSums:
+            n, total = measures.get(member, (0, 0))
+            return ItemSums(n, total, _sums(self._table, members[member], index).unknown)
+
+        return measured
+
+    def paired(self, step: Step, rule: AlarmRule, clusters: StepClusters, *, freeze: bool) -> StepObservations:
         """One minus the loss of each gold item against its first score.
 
         Args:
             step: The step.
             rule: The rule.
+            clusters: The clusters of the step.
             freeze: Store the first score of items that are new.
         """
         source = rule.source or self.state.sources.get(True)
         if source is None:
             return NOTHING
-        index, first = self._indexes[rule.metric], self.state.first.setdefault(rule.metric, {})
+        first = self.state.first.setdefault(rule.metric, {})
         direction = -1 if self._table.metrics[rule.metric].better == _LOWER_IS_BETTER else 1
-        sums = []
+        found: list[ItemSums] = []
+        new: dict[str, list[int]] = {}
         for key in self._keys(step, rule, source):
-            for qid, facts in step.facts[key].items():
-                n, total, unknown = _sums(self._table, facts, index)
-                if not n:
-                    continue
-                if qid in first:
-                    sums.append(ItemSums(n, n * MICRO - max(0, direction * (n * first[qid] - total)), unknown))
-                elif freeze:
-                    first[qid] = total // n
-        return observe_step(sums)
+            members, read = step.facts[key], self._reader(step, key, rule.metric)
+            for member in members if freeze else ():
+                n, total, _ = read(member)
+                if n and member.item not in first:
+                    sums = new.setdefault(member.item, [0, 0])
+                    sums[0] += n
+                    sums[1] += total
+
+            def loss(member: Membership, read: Callable[[Membership], ItemSums] = read) -> ItemSums:
+                n, total, unknown = read(member)
+                lost = max(0, direction * (n * first[member.item] - total))
+                return ItemSums(n, n * MICRO - lost, unknown if n else 0)
+
+            known = [member for member in members if member.item in first]
+            found += clusters.fold(source, f"{rule.metric}:paired", known, loss)
+        first |= {item: total // n for item, (n, total) in new.items()}
+        return observe_step(found)
 
     def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
         """The keys of a step's counts that a rule judges."""

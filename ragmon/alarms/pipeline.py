@@ -24,6 +24,7 @@ from ragmon.alarms.baselines import (
     fingerprint,
     restore_baseline,
 )
+from ragmon.alarms.clusters import ClusterMemory, ClusterState, StepClusters
 from ragmon.alarms.detector import Alarm, Change, DetectionState
 from ragmon.alarms.drift import Drift, DriftSignal, DriftState
 from ragmon.alarms.observations import (
@@ -73,6 +74,7 @@ class PipelineState(msgspec.Struct):
         drift: The drift alarms.
         cited, in_gold: What it has shown (`Conventions`).
         place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
+        clusters: The sessions and questions that were counted.
     """
 
     alarms: dict[str, DetectionState] = {}
@@ -84,6 +86,7 @@ class PipelineState(msgspec.Struct):
     cited: bool = False
     in_gold: bool | None = None
     place: int = 0
+    clusters: ClusterState = msgspec.field(default_factory=ClusterState)
 
 
 class PipelineAlarms:
@@ -116,6 +119,7 @@ class PipelineAlarms:
         self.selector = ObservationSelector(table, saved.selector)
         self.baselines: dict[str, Baseline] = {}
         self._rules: dict[str, AlarmRule] = {}
+        self._clusters = ClusterMemory(saved.clusters)
         learned = dict(saved.latency)
         self._latencies = {
             source: LatencyBaseline(terms.learn, learned.get(source))
@@ -156,13 +160,15 @@ class PipelineAlarms:
         """
         transitions = self._restart(self.selector.turn(step), step.minute)
         self._conventions.see(step)
-        observations = self._observe(step)
+        clusters = self._clusters.open(step)
+        observations = self._observe(step, clusters)
         for alarm in self.alarms.values():
             current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
             change = self._judge(alarm, step.minute, current)
             if change is not None:
                 transitions.append(self._transition(alarm.rule, step.minute, change))
-        self._learn(step, observations)
+        self._learn(step, observations, clusters)
+        self._clusters.close()
         for signal in self.drift.step(step, self.selector.user_source):
             state: Change = "resolved" if signal.firing is None else "firing"
             transitions.append(self._transition(signal, step.minute, state))
@@ -172,12 +178,14 @@ class PipelineAlarms:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
         self._conventions.see(step)
-        observations = self._observe(step)
-        self.latency.absorb(self._latencies_of(step, None))
+        clusters = self._clusters.open(step)
+        observations = self._observe(step, clusters)
+        self._clusters.close()
+        self.latency.absorb(self._latencies_of(step, None, clusters))
         for name, baseline in self.baselines.items():
             baseline.absorb(observations[observation_key(self._rules[name])].assessed)
 
-    def _observe(self, step: Step) -> dict[tuple[object, ...], StepObservations]:
+    def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
         """The observations of the step for every rule, by `observation_key`."""
         freeze = not self._has_recent_alarm(step.minute)
         observations: dict[tuple[object, ...], StepObservations] = {}
@@ -187,19 +195,24 @@ class PipelineAlarms:
             if key in observations:
                 continue
             if rule.metric == constants.LATENCY:
-                slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
+                slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source, clusters), rule.ratio)
                 observations[key] = StepObservations(slow, slow, slow)
             elif not self._conventions.apply_to(self._table.metrics[rule.metric]):
                 observations[key] = NOTHING
             elif rule.kind == "paired":
-                observations[key] = self.selector.paired(step, rule, freeze=freeze)
+                observations[key] = self.selector.paired(step, rule, clusters, freeze=freeze)
             else:
-                observations[key] = self.selector.of(step, rule)
+                observations[key] = self.selector.of(step, rule, clusters)
         return observations
 
-    def _latencies_of(self, step: Step, source: str | None) -> list[list[float]]:
-        """The latencies of the step's requests from a source, by cluster; None is the source of user traffic."""
-        return list(step.latency.get(source or self.selector.user_source, {}).values())
+    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> list[list[float]]:
+        """The latencies of the step's requests from a source, by cluster; None is the source of user traffic.
+
+        While the p95 is learned, they are those of all requests and no observations yet.
+        """
+        name = source or self.selector.user_source
+        values = step.latency.get(name, {})
+        return list(values.values()) if self._latencies[source].p95 is None else clusters.latencies(name, values)
 
     def _judge(self, alarm: Alarm, minute: int, observations: Observations) -> Change | None:
         """The transition that a step causes in an alarm; None without one."""
@@ -217,7 +230,9 @@ class PipelineAlarms:
         baseline = self._latencies[rule.source].share if is_latency else self.baselines[baseline_name(rule)]
         return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
 
-    def _learn(self, step: Step, observations: Mapping[tuple[object, ...], StepObservations]) -> None:
+    def _learn(
+        self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
+    ) -> None:
         """Update the baselines, but only while no recent alarm fires."""
         if self._has_recent_alarm(step.minute):
             for baseline in self.baselines.values():
@@ -237,7 +252,7 @@ class PipelineAlarms:
             if name not in suspicious:
                 baseline.learn(step.minute)
         for source, latency in self._latencies.items():
-            latency.see(step.minute, self._latencies_of(step, source))
+            latency.see(step.minute, self._latencies_of(step, source, clusters))
             if constants.LATENCY not in suspicious:
                 latency.learn(step.minute)
 
@@ -321,6 +336,7 @@ class PipelineAlarms:
             cited=self._conventions.cited,
             in_gold=self._conventions.in_gold,
             place=self.place,
+            clusters=self._clusters.state,
         )
 
 

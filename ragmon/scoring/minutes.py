@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL
+from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL, LIVE
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
@@ -23,13 +23,14 @@ from ragmon.stats import buckets
 STEP: Final = 60
 """Seconds of a step."""
 CLUSTER: Final = ("session", "question")
-"""What makes one observation of several requests; the first known property is used."""
+"""What makes one observation of several requests."""
 TOGETHER: Final = 1024
 """Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored."""
 
 
+T = TypeVar("T")
 _NONE: Final[Counter[int]] = Counter()
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -43,8 +44,32 @@ class CountedRecord(NamedTuple):
     where: str = ""
 
 
+class Membership(NamedTuple):
+    """The groups a request is in. Requests in the same groups of a step are counted together.
+
+    Attributes:
+        session: The hash of its session; "" without one.
+        question: The hash of its question, or the id of its gold item; "" without one.
+        alone: What makes it a cluster of its own in every step: its gold item if its order is ours, else its trace id
+            where nothing else is known.
+    """
+
+    session: str = ""
+    question: str = ""
+    alone: str = ""
+
+    @property
+    def item(self) -> str:
+        """The id of its gold item, where it has one."""
+        return self.question or self.alone
+
+
 class StepState(msgspec.Struct):
-    """The saved form of a `Step`; its facts are text (`ragmon.scoring.counts.key_text`)."""
+    """The saved form of a `Step`; facts are text (`ragmon.scoring.counts.key_text`), and so are memberships.
+
+    Attributes:
+        grouped: Whether its texts are memberships; without it, each is a cluster.
+    """
 
     minute: int
     facts: list[tuple[CountedRecord, dict[str, dict[str, int]]]]
@@ -55,6 +80,7 @@ class StepState(msgspec.Struct):
     cites: bool = False
     in_gold: bool | None = None
     judged: list[tuple[tuple[str, str, str], list[int]]] = []
+    grouped: bool = False
 
 
 class MinutesState(msgspec.Struct):
@@ -71,9 +97,9 @@ class Step:
 
     Attributes:
         minute: Minutes since the epoch.
-        facts: By key and cluster, how often each tuple of facts was seen.
-        measures: By key and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
-        latency: By source and cluster, the total latencies in milliseconds.
+        facts: By key and membership, how often each tuple of facts was seen.
+        measures: By key and metric, by membership, `(n, sum in micro-units)` of what was measured on text.
+        latency: By source and membership, the total latencies in milliseconds.
         shapes: By source and property, the number of values in each log bucket.
         values: Values that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
@@ -84,9 +110,9 @@ class Step:
     """
 
     minute: int
-    facts: dict[CountedRecord, dict[str, dict[Key, int]]] = field(default_factory=dict)
-    measures: dict[tuple[CountedRecord, str], dict[str, list[int]]] = field(default_factory=dict)
-    latency: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    facts: dict[CountedRecord, dict[Membership, dict[Key, int]]] = field(default_factory=dict)
+    measures: dict[tuple[CountedRecord, str], dict[Membership, list[int]]] = field(default_factory=dict)
+    latency: dict[str, dict[Membership, list[float]]] = field(default_factory=dict)
     shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
@@ -94,15 +120,15 @@ class Step:
     in_gold: bool | None = None
     judged: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
 
-    def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
+    def count(self, place: CountedRecord, member: Membership, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
-        clusters = self.facts.get(place)
-        if clusters is None:
-            clusters = self.facts[place] = {}
-        counts = clusters.setdefault(cluster, {})
+        members = self.facts.get(place)
+        if members is None:
+            members = self.facts[place] = {}
+        counts = members.setdefault(member, {})
         counts[key] = counts.get(key, 0) + 1
         for name, score in measured.items():
-            sums = self.measures.setdefault((place, name), {}).setdefault(cluster, [0, 0])
+            sums = self.measures.setdefault((place, name), {}).setdefault(member, [0, 0])
             sums[0] += 1
             sums[1] += score
 
@@ -116,13 +142,13 @@ class Step:
                 observed = label - score if source == LABEL else score
                 add_sums(self.judged, (source, name, versions.get(name, "")), (1, observed, observed * observed))
 
-    def add_properties(self, source: str, cluster: str, record: Record) -> None:
+    def add_properties(self, source: str, member: Membership, record: Record) -> None:
         """Add the monitored properties of a request that do not depend on its facts."""
         if record.index_hash:
             self.indexes.add((record.build or "", record.index_hash))
         latency = record.latency_ms
         if latency is not None and latency.total is not None:
-            self.latency.setdefault(source, {}).setdefault(cluster, []).append(latency.total)
+            self.latency.setdefault(source, {}).setdefault(member, []).append(latency.total)
         for name, value in _shapes(record):
             values = self.values.setdefault((source, name), [])
             values.append(value)
@@ -146,35 +172,67 @@ class Step:
         return StepState(
             minute=self.minute,
             facts=[
-                (place, {cluster: with_text_keys(cells) for cluster, cells in clusters.items()})
-                for place, clusters in self.facts.items()
+                (place, {_member_text(member): with_text_keys(cells) for member, cells in members.items()})
+                for place, members in self.facts.items()
             ],
-            measures=list(self.measures.items()),
-            latency=self.latency,
+            measures=[(key, _with_texts(members)) for key, members in self.measures.items()],
+            latency={source: _with_texts(members) for source, members in self.latency.items()},
             shapes=list(self.shapes.items()),
             indexes=sorted(self.indexes),
             cites=self.cites,
             in_gold=self.in_gold,
             judged=list(self.judged.items()),
+            grouped=True,
         )
 
     @classmethod
     def load(cls, state: StepState) -> Step:
         """A step from its saved form."""
+        member = _text_member if state.grouped else _cluster_member
         return cls(
             state.minute,
             {
-                place: {cluster: with_keys(cells) for cluster, cells in clusters.items()}
-                for place, clusters in state.facts
+                place: {member(text): with_keys(cells) for text, cells in members.items()}
+                for place, members in state.facts
             },
-            dict(state.measures),
-            state.latency,
+            {key: {member(text): sums for text, sums in members.items()} for key, members in state.measures},
+            {
+                source: {member(text): values for text, values in members.items()}
+                for source, members in state.latency.items()
+            },
             {key: Counter(counts) for key, counts in state.shapes},
             indexes=set(state.indexes),
             cites=state.cites,
             in_gold=state.in_gold,
             judged=dict(state.judged),
         )
+
+
+_ALONE: Final = "="
+"""Begins the text of a membership that is a cluster of its own; others begin with a hash or with the mark below."""
+_THEN: Final = "/"
+"""Stands between the hash of a session and the question."""
+
+
+def _member_text(member: Membership) -> str:
+    if member.session or member.question:
+        return f"{member.session}{_THEN}{member.question}"
+    return f"{_ALONE}{member.alone}"
+
+
+def _text_member(text: str) -> Membership:
+    if text.startswith(_ALONE):
+        return Membership(alone=text[len(_ALONE) :])
+    session, _, question = text.partition(_THEN)
+    return Membership(session, question)
+
+
+def _cluster_member(cluster: str) -> Membership:
+    return Membership(alone=cluster)
+
+
+def _with_texts(members: Mapping[Membership, T]) -> dict[str, T]:
+    return {_member_text(member): value for member, value in members.items()}
 
 
 def _shapes(record: Record) -> Iterator[tuple[str, float]]:
@@ -206,14 +264,37 @@ def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUS
     """
     if item is not None:
         return item.qid
-    if "session" in by and record.session:
-        return _digest("s", record.session)
-    if "question" in by:
-        if record.q is not None and not is_redacted(record, "q"):
-            return _digest("q", normalise_question(record.q))
-        if record.facts is not None and record.facts.question_hash is not None:
-            return record.facts.question_hash[:16]
-    return record.trace_id or ""
+    return _session(record, by) or _question(record, by) or record.trace_id or ""
+
+
+def membership(record: Record, item: GoldItem | None, source: str, by: Collection[str] = CLUSTER) -> Membership:
+    """The groups of a record. Who asks the gold items of a run or of probes is us: each item is a cluster there.
+
+    Args:
+        record: The record.
+        item: Its gold item.
+        source: The source it is counted under.
+        by: Which of `session` and `question` are used.
+    """
+    if item is not None:
+        users = source == LIVE or source in ALSO_LIVE_SOURCES
+        return Membership(_session(record, by), item.qid) if users else Membership(alone=item.qid)
+    session, question = _session(record, by), _question(record, by)
+    return Membership(session, question, "" if session or question else record.trace_id or "")
+
+
+def _session(record: Record, by: Collection[str]) -> str:
+    return _digest("s", record.session) if "session" in by and record.session else ""
+
+
+def _question(record: Record, by: Collection[str]) -> str:
+    if "question" not in by:
+        return ""
+    if record.q is not None and not is_redacted(record, "q"):
+        return _digest("q", normalise_question(record.q))
+    if record.facts is not None and record.facts.question_hash is not None:
+        return record.facts.question_hash[:16]
+    return ""
 
 
 def _digest(kind: str, text: str) -> str:
@@ -270,17 +351,17 @@ class MinuteBatches:
             return
         if source not in ALSO_LIVE_SOURCES:  # matched and labelled records were already counted as live traffic
             self.late += int(arrival) // STEP <= self.closed
-        step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
+        step, member = self._at(pipeline, arrival), membership(record, item, source, self._cluster(pipeline))
         step.cites = step.cites or record.cites
         if in_gold is not None:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
-        step.count(CountedRecord(source, gold, version), cluster, key, measured)
+        step.count(CountedRecord(source, gold, version), member, key, measured)
         for where in slices:
             if where in self._slices:
-                step.count(CountedRecord(source, gold, version, where), cluster, key, measured)
+                step.count(CountedRecord(source, gold, version, where), member, key, measured)
         if source not in ALSO_LIVE_SOURCES:
-            step.add_properties(source, cluster, record)
+            step.add_properties(source, member, record)
         if measured and (source == LABEL or source not in ALSO_LIVE_SOURCES):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from ragmon.alarms.clusters import StepClusters
 from ragmon.alarms.observations import NOTHING, Conventions, ObservationSelector
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
@@ -187,7 +188,10 @@ def test_a_gate_looks_at_the_source_the_gold_set_and_the_slice_it_names(configur
     def minutes(**bad):
         for _ in range(60):
             answers = {name: [WRONG if name in bad else GOOD] * 5 for name in ("first", "matched", "others", "german")}
-            records = asked(world, *answers["first"]) + asked(world, *answers["matched"], source="live")
+            records = asked(world, *answers["first"])
+            for n, answer in enumerate(answers["matched"]):  # users do not ask the same five every minute
+                qid = f"a{(5 * world.minute + n) % 30}"
+                records.append(Record(ts=60.0 * world.minute, source="live", qid=qid, **answer))
             records += asked(world, *answers["german"], tags={"lang": "de"})
             records += [Record(ts=60.0 * world.minute, source="probe", qid="z0", **answers["others"][0])]
             world.feed(records)
@@ -243,9 +247,9 @@ def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
                     expected.append(1 - max(0.0, sum(scores) / len(scores) - first[metric][qid]))
                 elif scores:
                     first[metric][qid] = sum(scores) / len(scores)
-            assert values(selector.paired(step, paired(metric), freeze=True).assessed) == pytest.approx(
-                sorted(expected), abs=2e-6
-            )
+            assert values(
+                selector.paired(step, paired(metric), StepClusters(step), freeze=True).assessed
+            ) == pytest.approx(sorted(expected), abs=2e-6)
 
 
 def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fires():
@@ -267,8 +271,8 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
     selector, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], None)
     selector.turn(step)
-    assert selector.paired(step, paired("answer_precision"), freeze=True) == NOTHING
-    assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NOTHING
+    assert selector.paired(step, paired("answer_precision"), StepClusters(step), freeze=True) == NOTHING
+    assert selector.of(step, replace(paired("answer_precision"), kind="gate"), StepClusters(step)) == NOTHING
 
 
 # --- what a pipeline has shown ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ragmon.alarms.clusters import StepClusters
 from ragmon.alarms.observations import ObservationSelector
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import load
@@ -289,5 +290,5 @@ def test_in_the_minute_of_a_swap_alarms_look_at_the_new_version_alone(second):
     ):
         step = minute(scorer, *words)
         assert selector.turn(step).golds == swapped
-        seen = selector.of(step, WATCH).assessed
+        seen = selector.of(step, WATCH, StepClusters(step)).assessed
         assert (seen.n, seen.ones) == (ITEMS, ITEMS * share)

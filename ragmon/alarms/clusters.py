@@ -1,0 +1,236 @@
+"""Which requests make one observation, and which of them count: what shares its fate bets once, not every minute.
+
+Within a step a request belongs to its session or to its question, whichever is coarser: to the question if more
+sessions asked it than the session asked questions. A retry storm is one observation then, and so is a crawler.
+
+Over the steps a session counts in the first one in which a metric can score it, until it was silent for `IDLE`
+minutes or is `LIFE` minutes old. A question that is asked again and again, with no more than `LULL` minutes between,
+counts once in `REPEAT` minutes. What a metric sees in a step is new, so that its mean, given the past, is that of new
+sessions, however much the requests of one session have in common.
+Gold items that are probed or replayed are no part of this: who asks, and when, does not depend on the answers.
+
+The memory is a function of the steps: it uses no clock and no chance, and the order within a step does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from ragmon.core.constants import LATENCY
+from ragmon.scoring.minutes import Membership, Step
+from ragmon.scoring.snapshot import ItemSums
+
+IDLE: Final = 30
+"""Minutes of silence after which a session is over."""
+LIFE: Final = 240
+"""Minutes after which a session that goes on counts again: one name for all traffic must not silence every alarm."""
+REPEAT: Final = 10
+"""Minutes until a question counts again: a storm of retries adds six failures an hour, and 20 questions that
+everybody asks still are 120 observations."""
+LULL: Final = 2
+"""Minutes without a question after which it counts again: two people who ask the same by chance are no storm."""
+MOST: Final = 8_192
+"""Sessions, and questions, that a pipeline remembers; with more of them it observes a sample."""
+_LONG: Final = 32
+"""Longer names of questions are hashed."""
+
+Cluster = tuple[str, ...]
+
+
+class Counted(msgspec.Struct, array_like=True, gc=False):
+    """A session or a question that was counted.
+
+    Attributes:
+        first: The first minute of its life.
+        last: The last minute with a request.
+        uses: For what it was counted, a bit each.
+    """
+
+    first: int
+    last: int
+    uses: int = 0
+
+
+class ClusterState(msgspec.Struct):
+    """What a `ClusterMemory` remembers; names are hashes.
+
+    Attributes:
+        uses: What the bits of `Counted.uses` stand for: a metric of a source.
+        sessions, questions: What was counted.
+        halvings: How often the observed sample was halved.
+    """
+
+    uses: list[str] = []
+    sessions: dict[str, Counted] = {}
+    questions: dict[str, Counted] = {}
+    halvings: int = 0
+
+
+class ClusterMemory:
+    """The sessions and questions of a pipeline that were counted.
+
+    A sample of hashes is observed where there are more than `MOST`: halved until the sessions fit, doubled when they
+    fill less than a quarter. Of too many questions the oldest are forgotten.
+
+    Args:
+        state: What it remembers, where it continues.
+    """
+
+    def __init__(self, state: ClusterState | None = None) -> None:
+        self.state = state or ClusterState()
+
+    def open(self, step: Step) -> StepClusters:
+        """The clusters of a step that is later than any before; what is over by then is forgotten."""
+        minute, state = step.minute, self.state
+        state.sessions = {
+            name: counted
+            for name, counted in state.sessions.items()
+            if minute - counted.last <= IDLE and minute - counted.first < LIFE
+        }
+        state.questions = {
+            name: counted
+            for name, counted in state.questions.items()
+            if minute - counted.last <= LULL and minute - counted.first < REPEAT
+        }
+        for member in {member for members in step.facts.values() for member in members}:
+            for names, name in ((state.sessions, member.session), (state.questions, _name(member.question))):
+                if name in names:
+                    names[name].last = minute
+        return StepClusters(step, self)
+
+    def close(self) -> None:
+        """End a step: observe as large a sample as can be remembered."""
+        state = self.state
+        crowded = len(state.questions) > MOST
+        if crowded:
+            newest = sorted(state.questions, key=lambda name: (-state.questions[name].first, name))[:MOST]
+            state.questions = {name: state.questions[name] for name in newest}
+        elif state.halvings and max(len(state.sessions), len(state.questions)) < MOST // 4:
+            state.halvings -= 1
+        while crowded or len(state.sessions) > MOST:
+            state.halvings += 1
+            state.sessions = {name: c for name, c in state.sessions.items() if self._sampled(name)}
+            crowded = False
+
+    def _sampled(self, name: str) -> bool:
+        digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest) >> (64 - self.state.halvings) == 0
+
+    def uses_of(self, member: Membership) -> int:
+        """For what a session or question was counted, a bit each; everything for one that is not in the sample."""
+        session, question = member.session, _name(member.question)
+        if self.state.halvings and (session or question) and not self._sampled(session or question):
+            return -1
+        found = 0
+        if session in self.state.sessions:
+            found = self.state.sessions[session].uses
+        if question in self.state.questions:
+            found |= self.state.questions[question].uses
+        return found
+
+    def bit(self, use: str) -> int:
+        """The bit of a use, given at its first one."""
+        uses = self.state.uses
+        if use not in uses:
+            uses.append(use)
+        return 1 << uses.index(use)
+
+    def mark(self, members: Iterable[Membership], minute: int, bit: int) -> None:
+        """Remember that these were counted."""
+        for member in members:
+            if member.session:
+                self.state.sessions.setdefault(member.session, Counted(minute, minute)).uses |= bit
+            if member.question:
+                self.state.questions.setdefault(_name(member.question), Counted(minute, minute)).uses |= bit
+
+
+def _name(question: str) -> str:
+    """A question's name, of a bounded length."""
+    if len(question) <= _LONG:
+        return question
+    return blake2b(question.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class StepClusters:
+    """The clusters of one step.
+
+    Args:
+        step: The step.
+        memory: What was counted before; None: nothing was.
+    """
+
+    def __init__(self, step: Step, memory: ClusterMemory | None = None) -> None:
+        self._minute, self._memory = step.minute, memory or ClusterMemory()
+        found: dict[str, set[Membership]] = {}
+        for place, members in step.facts.items():
+            found.setdefault(place.source, set()).update(members)
+        self._before = {member: self._memory.uses_of(member) for member in set().union(*found.values())}
+        self._clusters = {source: coarser(members) for source, members in found.items()}
+
+    def new(self, source: str, use: str, members: Collection[Membership]) -> list[Membership]:
+        """Those whose session and question were not counted for this use in an earlier step."""
+        bit = self._memory.bit(f"{source}/{use}")
+        return [member for member in members if not self._before.get(member, 0) & bit]
+
+    def fold(
+        self, source: str, use: str, members: Collection[Membership], sums: Callable[[Membership], ItemSums]
+    ) -> Iterator[ItemSums]:
+        """The sums of each cluster; what has a score is counted, and does not count in later steps.
+
+        Args:
+            source: The source of the requests.
+            use: What they are counted for.
+            members: The groups of requests.
+            sums: The scores of the requests in the same groups.
+        """
+        clusters, counted = self._clusters[source], []
+        folded: dict[Cluster, ItemSums] = {}
+        for member in self.new(source, use, members):
+            n, total, unknown = sums(member)
+            if n or unknown:
+                counted.append(member)
+                cluster = clusters[member]
+                before = folded.get(cluster)
+                if before is not None:
+                    n, total, unknown = n + before.n, total + before.total, unknown + before.unknown
+                folded[cluster] = ItemSums(n, total, unknown)
+        self._memory.mark(counted, self._minute, self._memory.bit(f"{source}/{use}"))
+        return iter(folded.values())
+
+    def latencies(self, source: str, values: Mapping[Membership, list[float]]) -> list[list[float]]:
+        """The latencies of each cluster; they are counted.
+
+        Args:
+            source: The source of the requests.
+            values: Milliseconds, by the groups of the requests.
+        """
+        clusters = self._clusters.get(source, {})
+        members = self.new(source, LATENCY, values)
+        joined: dict[Cluster, list[float]] = {}
+        for member in members:
+            joined.setdefault(clusters[member], []).extend(values[member])
+        self._memory.mark(members, self._minute, self._memory.bit(f"{source}/{LATENCY}"))
+        return list(joined.values())
+
+
+def coarser(members: Collection[Membership]) -> dict[Membership, Cluster]:
+    """The cluster of each member: its question if more sessions asked it than its session asked questions."""
+    asked_by: Counter[str] = Counter()
+    asks: Counter[str] = Counter()
+    for session, question, _ in members:
+        if session and question:
+            asked_by[question] += 1
+            asks[session] += 1
+    clusters: dict[Membership, Cluster] = {}
+    for member in members:
+        session, question, alone = member
+        if not question or (session and asked_by[question] <= asks[session]):
+            clusters[member] = ("session", session) if session else ("alone", alone)
+        else:
+            clusters[member] = ("question", question)
+    return clusters
