@@ -14,9 +14,10 @@ from time import process_time
 from bench.data import gold_set
 from bench.groundedness import texts
 from ragmon.alarms import AlarmEngine
-from ragmon.alarms.detector import Detector
+from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.pipeline import PipelineAlarms
+from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
@@ -55,6 +56,13 @@ def update(seen: Observations) -> None:
     for _ in range(REPEATS):
         detector.update(seen, 0.8)
         detector.clear()  # the wealth would outgrow a double
+
+
+def step(seen: Observations) -> None:
+    """The same step of a silent alarm again and again: its detector's, and what its proof would rest on."""
+    alarm = Alarm(AlarmRule("precision", "answer_precision", "page", at_least=True, kind="gate", threshold=1e6))
+    for minute in range(REPEATS):
+        alarm.step(minute, seen, 0.3)
 
 
 def loads(line: bytes) -> None:
@@ -144,6 +152,7 @@ def main() -> None:
     for name, seen in STEPS.items():
         took = microseconds(partial(update, seen), REPEATS)
         print(f"  a detector's step of {name}: {took:.1f} us (at most {MOST:.0f}), x {took / unit:.2f} of json.loads")
+        print(f"    an alarm's, with its proof: {microseconds(partial(step, seen), REPEATS):.1f} us")
     took, alarms = judged(traffic, closed)
     working = sum(alarm.state.detector.mean > 0 for alarm in alarms.alarms.values())
     print(

@@ -63,15 +63,18 @@ def follow(stretches: dict[int, Stretch], minute: int, seen: Observations, growt
         seen: The observations of the step.
         growth: What each bet gains in this step, as a logarithm.
     """
+    n, total = seen.n, seen.total
     for bet, gain in enumerate(growth):
-        stretch = stretches.get(bet) or Stretch(minute)
-        stretch.gain += gain
-        if stretch.gain <= 0:
-            stretches.pop(bet, None)
-            continue
-        stretch.n += seen.n
-        stretch.total += seen.total
-        stretches[bet] = stretch
+        stretch = stretches.get(bet)
+        if stretch is None:
+            if gain > 0:
+                stretches[bet] = Stretch(minute, n, total, gain)
+        elif stretch.gain + gain > 0:
+            stretch.n += n
+            stretch.total += total
+            stretch.gain += gain
+        else:
+            del stretches[bet]
 
 
 def proven(stretches: dict[int, Stretch], minute: int, level: float) -> Proof | None:

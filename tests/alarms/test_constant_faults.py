@@ -44,6 +44,18 @@ def test_a_fault_of_a_month_pages_at_most_twice_and_fires_nearly_always(mean, ga
     assert firing >= 0.97 * (MONTH - begun)
 
 
+@pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 2, SEED + 3])
+@pytest.mark.parametrize("rate", [1, 10])
+def test_a_fault_that_is_hardly_one_pages_at_most_three_times_a_month(rate, seed):
+    rng = np.random.default_rng(seed)
+    alarm, pages, firing = Alarm(RULE), 0, 0
+    for minute, seen in enumerate(minutes(rng, 0.78, rate, MONTH)):
+        pages += alarm.step(minute, seen, 0.80) == "firing"
+        firing += alarm.firing is not None
+    assert 1 <= pages <= 3
+    assert firing >= 0.7 * MONTH
+
+
 @pytest.mark.parametrize(("rate", "usual"), [(1, 44), (10, 8)])
 @pytest.mark.parametrize("lasted", [30, 300])
 def test_a_recovery_is_seen_in_at_most_1_6_times_what_a_threshold_of_100_took(rate, usual, lasted):

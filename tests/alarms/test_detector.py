@@ -176,6 +176,15 @@ def test_a_step_of_a_hundred_thousand_failures_is_a_number(level, parts):
     assert wealth > 1e200
 
 
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.8, 0.95, HIGHEST])
+@pytest.mark.parametrize("zeros", [0, 60, 600])
+@pytest.mark.parametrize("n", [49, 50, 51, 5_000])
+def test_scores_near_zero_by_the_hundred_are_a_number_however_they_are_multiplied(level, zeros, n):
+    detector = Detector([1e6] * len(FALLS))
+    wealth = detector.update(Observations(zeros=zeros, parts=(0.001,) * n), level)
+    assert 1e6 < wealth < math.inf
+
+
 @pytest.mark.parametrize("parts", [(), (0.25, 0.5)])
 def test_a_step_of_a_hundred_thousand_successes_leaves_nothing(parts):
     detector = Detector([1e6] * len(FALLS))

@@ -10,6 +10,7 @@ LONGEST = (
     "demo/test_demo.py",
     "monitor/test_scenarios.py",
     "alarms/test_detector_budget.py",
+    "alarms/test_fortnights.py",
     "scoring/test_windows_laws.py",
     "gates/test_diagnosis.py",
     "export/test_rules.py",
