@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from ragmon.alarms.clusters import StepClusters
 from ragmon.alarms.observations import ObservationSelector
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import Gate, Policy
@@ -116,7 +117,7 @@ class Counted:
         rules = [AlarmRule("rule", metric, "page", at_least=True, kind="gate", source=s) for s in ("live", "probe")]
         steps = self.minutes.close(NOON + 3600)
         self.minutes = MinuteBatches()
-        return [selector.of(step, rule) for _, step in steps for rule in rules], steps
+        return [selector.of(step, rule, StepClusters(step)) for _, step in steps for rule in rules], steps
 
     def releases(self, metric):
         """What a release is judged on, with unknown scores left out, at their worst and at their best."""
@@ -174,7 +175,7 @@ def test_groundedness_of_0_or_1_is_the_grounded_rate_for_every_reader(world):
     seen, steps = counted.observations(GROUNDED)
     selector = ObservationSelector(counted.scorer.table)
     rules = [AlarmRule("rule", RATE, "page", at_least=True, kind="gate", source=s) for s in ("live", "probe")]
-    assert seen == [selector.of(step, rule) for _, step in steps for rule in rules]
+    assert seen == [selector.of(step, rule, StepClusters(step)) for _, step in steps for rule in rules]
 
 
 def live(*kinds):

@@ -272,7 +272,7 @@ def test_a_file_of_the_same_spans_is_read_by_the_same_settings(tmp_path, command
     settings = (
         '[pipeline]\nname = "docs"\n[capture]\nid_from = "metadata.url"\nretrievers = ["look_*"]\nmerge = "last"\n'
     )
-    ask = {"openinference.span.kind": "CHAIN", "input.value": "Who?", "output.value": "Ada [1]"}
+    ask = {"openinference.span.kind": "CHAIN", "input.value": "Who?", "output.value": "Ada [1]", "session.id": "s"}
     spans = [Span(trace, "1" * 16, None, "ask", now - 100, now, ask)]
     for place, found in enumerate(["/a", "/b"]):
         output = json.dumps([{"text": "t", "metadata": {"url": found}}])

@@ -7,6 +7,8 @@ from tests.support.recorded_spans import made
 from tests.support.strangers import Truth
 
 LOG, GOLD = "export.json", "gold.jsonl"
+DAY = 6_000
+"""Requests of the simulated day: each conversation of four is one observation."""
 
 
 def says(role, text):
