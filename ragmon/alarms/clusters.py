@@ -4,9 +4,9 @@ Within a step a request belongs to its session or to its question, whichever is 
 sessions asked it than the session asked questions. A retry storm is one observation then, and so is a crawler.
 
 Over the steps a session counts in the first one in which a metric can score it, until it was silent for `IDLE`
-minutes or is `LIFE` minutes old. A question that is asked again and again, with no more than `LULL` minutes between,
-counts once in `REPEAT` minutes. What a metric sees in a step is new, so that its mean, given the past, is that of new
-sessions, however much the requests of one session have in common.
+minutes or is `LIFE` minutes old. A question that is asked `CROWD` times in a minute, and was asked within `LULL`
+minutes before, counts once in `REPEAT` minutes. What a metric sees in a step is new, so that its mean, given the past,
+is that of new sessions, however much the requests of one session have in common.
 Gold items that are probed or replayed are no part of this: who asks, and when, does not depend on the answers.
 
 The memory is a function of the steps: it uses no clock and no chance, and the order within a step does not matter.
@@ -34,6 +34,8 @@ REPEAT: Final = 10
 everybody asks still are 120 observations."""
 LULL: Final = 2
 """Minutes without a question after which it counts again: two people who ask the same by chance are no storm."""
+CROWD: Final = 2
+"""Requests in a minute from which on a question is no coincidence: a single one counts whenever it comes."""
 MOST: Final = 8_192
 """Sessions, and questions, that a pipeline remembers; with more of them it observes a sample."""
 _LONG: Final = 32
@@ -121,15 +123,20 @@ class ClusterMemory:
         digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest) >> (64 - self.state.halvings) == 0
 
-    def uses_of(self, member: Membership) -> int:
-        """For what a session or question was counted, a bit each; everything for one that is not in the sample."""
+    def uses_of(self, member: Membership, asked: Mapping[str, int]) -> int:
+        """For what a session or question was counted, a bit each; everything for one that is not in the sample.
+
+        Args:
+            member: The session and the question.
+            asked: How often each question is asked in this step.
+        """
         session, question = member.session, _name(member.question)
         if self.state.halvings and (session or question) and not self._sampled(session or question):
             return -1
         found = 0
         if session in self.state.sessions:
             found = self.state.sessions[session].uses
-        if question in self.state.questions:
+        if question in self.state.questions and asked[member.question] >= CROWD:
             found |= self.state.questions[question].uses
         return found
 
@@ -169,7 +176,8 @@ class StepClusters:
         found: dict[str, set[Membership]] = {}
         for place, members in step.facts.items():
             found.setdefault(place.source, set()).update(members)
-        self._before = {member: self._memory.uses_of(member) for member in set().union(*found.values())}
+        asked = _asked(step)
+        self._before = {member: self._memory.uses_of(member, asked) for member in set().union(*found.values())}
         self._clusters = {source: coarser(members) for source, members in found.items()}
 
     def new(self, source: str, use: str, members: Collection[Membership]) -> list[Membership]:
@@ -216,6 +224,20 @@ class StepClusters:
             joined.setdefault(clusters[member], []).extend(values[member])
         self._memory.mark(members, self._minute, self._memory.bit(f"{source}/{LATENCY}"))
         return list(joined.values())
+
+
+def _asked(step: Step) -> Counter[str]:
+    """How often each question is asked in a step; a request that matches gold is counted under two sources."""
+    asked: Counter[str] = Counter()
+    by_source: dict[str, Counter[str]] = {}
+    for place, members in step.facts.items():
+        if not place.where:
+            counts = by_source.setdefault(place.source, Counter())
+            for member, facts in members.items():
+                counts[member.question] += max(1, sum(facts.values()))
+    for counts in by_source.values():
+        asked |= counts
+    return asked
 
 
 def coarser(members: Collection[Membership]) -> dict[Membership, Cluster]:

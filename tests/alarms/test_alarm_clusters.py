@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from statistics import median
 
 import msgspec
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.alarms.clusters import IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, ClusterState
+from ragmon.alarms.clusters import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, ClusterState
 from ragmon.alarms.detector import Alarm
 from ragmon.alarms.observations import observe
 from ragmon.alarms.plan import AlarmRule
@@ -50,7 +51,7 @@ def observed(memory, minute, requests):
     for member, right in requests:
         n, total, _ = sums.get(member, ItemSums())
         sums[member] = ItemSums(n + 1, total + MICRO * bool(right))
-    step.facts[LIVE] = {member: {} for member in sums}
+    step.facts[LIVE] = {member: {(): sums[member].n} for member in sums}
     found = list(memory.open(step).fold("live", "precision", sums, sums.__getitem__))
     memory.close()
     return found
@@ -282,7 +283,8 @@ def plainly(history, minute, members):
     """The rule by its definition; `history` has the members of each earlier minute, and those that counted."""
     sessions = lifetimes(history, minute, 0, IDLE, LIFE)
     questions = lifetimes(history, minute, 1, LULL, REPEAT)
-    return {(s, q) for s, q in members if s not in sessions and q not in questions}
+    asked = Counter(q for _, q in members)
+    return {(s, q) for s, q in members if s not in sessions and (q not in questions or asked[q] < CROWD)}
 
 
 def lifetimes(history, minute, place, idle, life):
