@@ -349,12 +349,12 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     def outcome(verdict: Verdict, reason: str, needed: int | None = None) -> Outcome:
         return evidence.outcome(verdict, reason, interval=interval, needed=needed, n_eff=n_eff)
 
-    if n_eff < gate.min_samples:
-        reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
-        return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
     worth = "" if like_plain else f"; {evidence.n} {kind} samples are worth {n_eff:.0f} plain ones"
+    if n_eff < gate.min_samples:
+        reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}{worth}"
+        return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     if gate.holds(lower) and gate.holds(upper):
         return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):

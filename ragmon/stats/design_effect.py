@@ -187,7 +187,7 @@ def student_quantile(df: float) -> float:
     df / (df + t²).
 
     >>> [round(student_quantile(df), 3) for df in (1, 4.5, 63)]
-    [12.706, 2.66, 1.998]
+    [12.706, 2.659, 1.998]
     """
     x = beta_quantile(0.05, df / 2, 0.5)
     return math.sqrt(df * (1 - x) / x)

@@ -365,7 +365,7 @@ class TestOfAMonitor:
             named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", f"http://{address}"
             assert error in ragmon("compare", *named).error[0]
         told = {"pipeline": "default", "by": "build", "baseline": "a", "candidate": "b", "max_drop": "0.02"}
-        assert questions == [("/api/compare", told)]
+        assert [(path, parameters) for path, parameters, _ in questions] == [("/api/compare", told)]
 
     @pytest.mark.slow
     def test_without_a_monitor_it_says_where_it_asked(self):

@@ -95,7 +95,7 @@ def test_the_parts_of_a_state_are_all_of_it(world):
     rest = State()
     rest.series = {key: series for key, series in scorer.state.series.items() if not key.build}
     rest.matched = scorer.state.matched  # how gold was found is not told by build, nor is what concerns a pipeline
-    rest.answers, rest.captured = scorer.state.answers, scorer.state.captured
+    rest.answers, rest.captured, rest.cohorts = scorer.state.answers, scorer.state.captured, scorer.state.cohorts
     whole = State()
     for some in (*parts, rest):
         whole.merge(some)

@@ -14,7 +14,7 @@ from ragmon.monitor.build import Redactions
 from ragmon.monitor.embedded import Monitor
 from tests.support.command_line import ragmon
 from tests.support.serving import accounted, asked, configuration, get, process, send_body, serving, whole
-from tests.support.waiting import TIMEOUT
+from tests.support.waiting import TIMEOUT, wait_for
 
 PIPELINE = """
 [pipelines.support]
@@ -63,6 +63,7 @@ def full(tmp_path_factory):
     path.write_text(path.read_text() + f'token_file = "{folder}/token"\n')
     with process(folder) as running:
         post(running, whole([request(0), request(1)]))
+        wait_for(running.books, lambda found: found["scored"] == 2)
         yield folder, running
 
 

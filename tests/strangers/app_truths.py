@@ -157,7 +157,13 @@ APPLICATIONS = [
     Application("dataclass_pipeline", uncited(), captured=CITES_NOTHING, logged=[CITE]),
     Application("class_methods", uncited(), captured=CITES_NOTHING, logged=[CITE]),
     Application("async_generator", uncited(), captured=CITES_NOTHING, logged=[CITE]),
-    Application("chat_history", uncited(), captured={**CITES_NOTHING, "session": 1}, logged=[CITE]),
+    Application(
+        "chat_history",
+        uncited(questions := DAY * 2),
+        questions=questions,
+        captured={**CITES_NOTHING, "session": 1},
+        logged=[CITE],
+    ),
     Application("cites_nothing", uncited(), pipeline="ferries", captured=CITES_NOTHING, logged=[CITE]),
     Application(
         "german_helpdesk",

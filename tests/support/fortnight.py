@@ -301,7 +301,10 @@ def fortnight(settings, world, seed, shift=0):
             minute = time // 60
             fired = [edge for edge in alarms.advance(clock.now) if edge.state == "firing"]
             found.fired += [(int(time // DAY), edge.severity, f"{edge.pipeline}/{edge.alert}") for edge in fired]
-        assert scorer.observe_label(record, None) if record.source == "label" else scorer.observe(record)
+        if record.source == "label":
+            scorer.observe_label(record, None, record.ts)
+        else:
+            assert scorer.observe(record)
     found.failures = _failures(scorer, world, shift)
     return found
 
