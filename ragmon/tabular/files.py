@@ -75,7 +75,7 @@ def table_format(path: str | Path) -> str | None:
 
 def is_header(line: bytes, options: TableOptions) -> bool:
     """Whether the first line of a file of any name is the header of a CSV or TSV file with known columns."""
-    if line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b""):
+    if line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"") or b'":' in line:  # damaged JSON has keys, too
         return False
     text = line.decode("utf-8", "replace").lstrip("\ufeff")
     mapped = {normalised(column) for column in options.columns.values()}

@@ -145,10 +145,10 @@ def judged(monitor, gate):
 def test_bounds_over_two_replicas_are_those_of_one_monitor_that_got_all_records(server, settings, seen, gate):
     """Some records lack the ids of documents: they stay unknown, however many replicas share them."""
     found, replicas = server
-    with Monitor(settings) as single:
-        for record in seen:
-            single.submit(record)
-        whole = judged(single, gate)
+    single = Monitor(settings)
+    for record in seen:
+        single.submit(record)
+    whole = judged(single, gate)
     parts = [judged(monitor, gate) for monitor in replicas]
     assert whole.unknown == sum(part.unknown for part in parts) > 0
     for edge in ("lower", "upper"):

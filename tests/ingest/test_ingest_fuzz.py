@@ -10,7 +10,7 @@ import string
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ragmon.core import constants
@@ -118,6 +118,7 @@ def take(content, monkeypatch):
 @pytest.mark.slow
 @settings(max_examples=cases(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chunks, min_size=1, max_size=6).map(b"\n".join).filter(lambda content: content[:2] != b"\xff\xfe"))
+@example(b'\x80{"kind":"totals","v":1,"source":"live","stratum":"rest","calls":0}')
 def test_any_bytes_become_records_or_counted_reasons(monkeypatch, content):
     """Only a file that is UTF-16 as a whole is refused, and that by its own name."""
     if content.startswith(b"\xfe\xff"):
