@@ -7,7 +7,8 @@ That is the only request that changes anything, and it is accepted from this mac
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -143,6 +144,12 @@ class Monitor:
             closed = self._engine.alarms.steps.closed
             return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
+    @contextmanager
+    def _locked(self) -> Iterator[tuple[Engine, float]]:
+        """The engine and the time, while nothing is counted."""
+        with self._lock:
+            yield self._engine, self._clock()
+
     def outcomes(self) -> list[Outcome]:
         """The current gate outcomes."""
         return list(self.snapshot().outcomes)
@@ -205,6 +212,7 @@ class Monitor:
     def _make_server(self, address: Address) -> HttpServer:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
         from ragmon.export.status_page import status  # noqa: PLC0415 - as above
+        from ragmon.monitor.history import GateHistories  # noqa: PLC0415 - as above
         from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
 
@@ -212,6 +220,7 @@ class Monitor:
             self.snapshot,
             self._cache_key,
             lambda: status(self.snapshot(), self.settings, self._began, _findings(self.trouble)),
+            history=GateHistories(self._locked),
         )
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
         app = app if self.inbox is None else self.inbox.beside(app)

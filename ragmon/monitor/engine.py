@@ -27,12 +27,14 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
+from ragmon.gates.history import GateKey, GatePoint, gate_points
 from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.captured import FIRST
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
+from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
@@ -364,6 +366,44 @@ class Engine:
                     f"records of {shorten(name)}, and no gates or rules for it: [gates] or [pipelines.NAME.gates]"
                 )
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
+
+    def gate_history(self, end: int, step: int, pipeline: str | None = None) -> dict[GateKey, GatePoint]:
+        """The value and the interval of every gate in one window.
+
+        Args:
+            end: The end of the window, seconds since the epoch, from `ragmon.scoring.history.point_ends`.
+            step: The length of the window, seconds.
+            pipeline: Whose gates; None for those of all pipelines with records.
+        """
+        scorer = self.scorer
+        pipelines = None if pipeline is None else {pipeline}
+        (snapshot,) = take_history(
+            scorer.state,
+            scorer.table,
+            ends=[end],
+            step=step,
+            golds=scorer.gold.infos(),
+            gated=self._gated,
+            pipelines=pipelines,
+        )
+        names = pipelines or {series.pipeline for series in snapshot.series}
+        return gate_points(snapshot, map(self.policy, sorted(names)))
+
+    def alarm_spans(self, begin: float, end: float) -> dict[GateKey, list[tuple[float, float]]]:
+        """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept.
+
+        Args:
+            begin: The start, seconds since the epoch.
+            end: The end, which is that of alarms that still fire.
+        """
+        spans: dict[GateKey, list[tuple[float, float]]] = {}
+        for transition in self.transitions:
+            fired = spans.setdefault((transition.pipeline, transition.alert), [])
+            if transition.state == "firing":
+                fired.append((max(begin, transition.ts), end))
+            elif fired:
+                fired[-1] = (fired[-1][0], transition.ts)
+        return {key: [span for span in fired if span[1] > begin] for key, fired in spans.items()}
 
     def policy(self, pipeline: str) -> Policy:
         """The gates of a pipeline."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -223,12 +224,12 @@ def take_snapshot(
     """
     reader = _reader(state, table, tuple(gated))
     all_windows = [Window(name, span, now) for name, span in windows.items()]
-    totals = [_totals(state, span, now) for span in windows.values()]
+    totals = [window_totals(state, span, now) for span in windows.values()]
     series: list[SeriesStats] = []
     gone: list[SeriesStats] = []
     for group, keys in reader.groups.items():
         target = gone if group.pipeline == DROPPED_PIPELINES else series
-        target += reader.read(group, keys, all_windows, totals)
+        target += chain.from_iterable(reader.read(group, keys, all_windows, totals))
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != DROPPED_PIPELINES}
@@ -263,13 +264,13 @@ class _Part:
     items: Table = field(default_factory=dict)
 
 
-def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> _Reader:
+def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> SeriesReader:
     """The cached reader of a state."""
     cache_key = (id(table), gated)
-    cached = state.remembered.get(_Reader)
+    cached = state.remembered.get(SeriesReader)
     if cached is None or cached[0] != cache_key:
-        cached = state.remembered[_Reader] = (cache_key, _Reader(state, table, gated))
-    reader: _Reader = cached[1]
+        cached = state.remembered[SeriesReader] = (cache_key, SeriesReader(state, table, gated))
+    reader: SeriesReader = cached[1]
     reader.refresh()
     return reader
 
@@ -280,8 +281,8 @@ everything.
 """
 
 
-class _Reader:
-    """Reads the groups of a state; caches what did not change.
+class SeriesReader:
+    """Reads the groups of a state; caches what did not change since the same windows were read before.
 
     Args:
         state: The state.
@@ -314,14 +315,14 @@ class _Reader:
 
     def read(
         self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window], totals: Sequence[_Totals]
-    ) -> list[SeriesStats]:
-        """The statistics of a group in every window, given all calls of each window."""
+    ) -> list[list[SeriesStats]]:
+        """The statistics of a group by window, given all calls of each window."""
         changed = max(self._state.series[key].changed for key in keys)
         cached = self._cache.get(group, [])
         results: list[tuple[object, list[SeriesStats]]] = []
         sums: Sums | None = None
-        for place, (window, window_totals) in enumerate(zip(windows, totals, strict=True)):
-            calls, since = (_by_stratum(part, group) for part in window_totals)
+        for place, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
+            calls, since = (_by_stratum(part, group) for part in in_window)
             cache_key = (changed, window.name, window.begin, window.end, calls, since)
             if place < len(cached) and cached[place][0] == cache_key:
                 results.append(cached[place])
@@ -332,7 +333,7 @@ class _Reader:
             traffic = _traffic(group, strata, calls, since, self._table)
             results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, self._gated, traffic))))
         self._cache[group] = results
-        return [series for _, window_series in results for series in window_series]
+        return [window_series for _, window_series in results]
 
     def _parts(
         self, group: _Group, keys: Sequence[SeriesKey], window: Window, rows: Rows
@@ -418,7 +419,7 @@ def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, C
     return by_stratum(calls, group.pipeline, group.source) if group.source == LIVE else {}
 
 
-def _totals(state: State, span: int | None, now: float) -> _Totals:
+def window_totals(state: State, span: int | None, now: float) -> _Totals:
     """All calls of a window, and those since each producer's first report."""
     if span is None:
         return state.calls.totals(), state.calls.since(None, inf)

@@ -20,6 +20,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import plain, without_content
 from ragmon.monitor.embedded import split
+from ragmon.monitor.history import GateHistories
 from ragmon.monitor.http.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app
 from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 from ragmon.server.journal import FailureQuery
@@ -216,7 +217,16 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
         return lambda request: JsonResponse(query(asking, request.query_params))
 
-    view = AdminView(views.monitor_snapshot, views.moment, views.status, views.failure, views.trouble, views.quarantine)
+    view = AdminView(
+        views.monitor_snapshot,
+        views.moment,
+        views.status,
+        views.failure,
+        views.trouble,
+        views.quarantine,
+        history=GateHistories(views.locked),
+        diagnose=asking.diagnose,
+    )
     queries = JournalQueries(
         answer(records), answer(why), answer(compare), lambda request: JsonResponse(trace(asking, request, token))
     )

@@ -21,11 +21,14 @@ from ragmon.core.policy import Outcome
 from ragmon.core.record import Record
 from ragmon.core.series_names import label
 from ragmon.export import releases as compared
+from ragmon.export.diagnosis import render
+from ragmon.export.pages.gate import GateFindings
 from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import Why, explain, explain_drift, plain, traits_of
+from ragmon.gates.diagnosis import load as load_why
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport
 from ragmon.monitor.build import ScorerFactory
@@ -145,6 +148,12 @@ class StatusService:
             journal={"bytes": served.size, **self._journal(), "resets": served.resets},
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
+
+    @contextmanager
+    def locked(self) -> Iterator[tuple[Engine, float]]:
+        """The engine and the time, while nothing is counted."""
+        with self.writer.lock:
+            yield self.writer.server_state.engine, self.writer.clock.now()
 
     def _quarantined(self) -> list[dict[str, Any]]:
         """The quarantined requests, without their content."""
@@ -312,6 +321,18 @@ class QueryService:
             limit=TO_OPEN,
         )
         return {**plain(diagnosis), "traces": self.records(query)["records"]}
+
+    def diagnose(self, pipeline: str, gate: str, is_broken: bool) -> GateFindings:
+        """What the page of a gate says of why it is broken, and the newest requests that fail it."""
+        text, note, requests = "", "", None
+        try:
+            if is_broken:
+                entry = self.why(pipeline, gate, None)
+                text = render(load_why(entry))
+            requests = self.records(self.judged(pipeline, gate))["records"]
+        except RagmonError as error:
+            note = f"{error}. {error.hint}."
+        return GateFindings(text, requests, note)
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
         """The first requests since a time that score badly in a metric without a gate.

@@ -83,8 +83,35 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "keeps no journal" in text
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
-    assert links == ["runbook", "api/status", "metrics"]
+    assert links == ["runbook", "api/status", "metrics", "p/support/errors", "p/support/slow"]
     assert all(exchange(monitor, "GET", f"/{link}")[0] == 200 for link in links)
+
+
+def test_the_page_of_a_gate_draws_its_last_hours(monitor):
+    """20 of 100 requests are errors: the last window says so, as the overview does."""
+    code, _, body = exchange(monitor, "GET", "/p/support/errors?span=1h")
+    page = ET.fromstring(body)
+    assert code == 200
+    assert page.findtext(".//{*}title") == "ragmon: support/errors fails"
+    (chart,) = page.iter("{http://www.w3.org/2000/svg}svg")
+    assert chart.get("aria-label") == "support/errors, last hour: lowest 0.200, highest 0.200, last 0.200"
+    row = [cell.text for cell in next(page.iter("{http://www.w3.org/1999/xhtml}tbody"))[0]]
+    assert row[1:] == ["0.200", "0.133 to 0.289", "100", "live"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "hint"),
+    [
+        ("/p/support/error", 404, "did you mean support/errors"),
+        ("/p/support/errors?span=1y", 404, "one of: 10m, 1h, 24h, 6h, 7d"),
+        ("/p/support/", 404, ""),
+        ("/p/support/errors/more", 404, ""),
+    ],
+)
+def test_the_page_of_a_gate_that_does_not_exist_names_the_nearest(monitor, path, status, hint):
+    code, _, body = exchange(monitor, "GET", path)
+    assert code == status
+    assert json.loads(body)["hint"].startswith(hint)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -93,7 +120,7 @@ def test_an_orchestrator_is_told_that_it_lives(monitor, path):
     assert (code, body) == (200, b"ok\n")
 
 
-PATHS = ("/", "/runbook", "/metrics", "/healthz", "/readyz", "/api/status")
+PATHS = ("/", "/static/ragmon.css", "/static/ragmon.js", "/runbook", "/metrics", "/healthz", "/readyz", "/api/status")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from urllib.parse import unquote
 
 from prometheus_client.exposition import gzip_accepted
 from starlette.applications import Starlette
@@ -31,10 +32,16 @@ from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, 
 from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
+from ragmon.core.series_names import label
 from ragmon.export import runbook
-from ragmon.export.html_page import STYLE_HASH, page
+from ragmon.export.pages import assets
+from ragmon.export.pages import gate as gate_page
+from ragmon.export.pages.gate import GateFindings
+from ragmon.export.pages.overview import page
 from ragmon.export.prometheus import Exposition
 from ragmon.export.state import MonitorSnapshot
+from ragmon.gates.history import GateHistory
+from ragmon.monitor.history import SPANS, GateHistories
 from ragmon.monitor.http.requests import (
     ACKS_PATH,
     FORBIDDEN,
@@ -52,10 +59,9 @@ from ragmon.monitor.http.requests import (
 
 METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"
+GATES_PATH: Final = "/p"
 _RETRY: Final = {"Retry-After": "5"}
-_CONTENT_POLICY: Final = (
-    "default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_INLINE_STYLE: Final = "default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 _THREADS: Final = 4
 """Most answers are made one at a time; the other threads are for comparisons and acknowledgements."""
@@ -77,6 +83,8 @@ class AdminView:
         snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
         status: The data of `/api/status`.
+        history: What tells how gates were in the past; None shows no history.
+        diagnose: Tells why a gate is broken, given its pipeline, its name, and whether it is broken.
         failure: Why the process must be restarted; "" where it need not be.
         trouble: Why requests cannot be accepted; "" where they can.
         note: What else to say where requests can be accepted.
@@ -88,6 +96,8 @@ class AdminView:
     failure: Callable[[], str] = str
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
+    history: GateHistories | None = None
+    diagnose: Callable[[str, str, bool], GateFindings] = lambda *_: GateFindings()
 
 
 class JournalQueries(NamedTuple):
@@ -123,6 +133,24 @@ class TraceRoute(Route):
         return (Match.FULL, {"endpoint": self.endpoint}) if name and parent == self.path else (Match.NONE, {})
 
 
+class GateRoute(Route):
+    """The route of the pages of gates: their path ends in a pipeline and a gate, which may hold escaped slashes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for this route."""
+        names = gate_of(scope)
+        return (Match.FULL, {"endpoint": self.endpoint}) if names else (Match.NONE, {})
+
+
+def gate_of(scope: Scope) -> tuple[str, str] | None:
+    """The label of the pipeline and the gate in the path of a request; None where it is another path."""
+    raw = scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
+    parts = raw.split("/")
+    if len(parts) != len(("", "p", "pipeline", "gate")) or f"/{parts[1]}" != GATES_PATH or not all(parts[2:]):
+        return None
+    return unquote(parts[2]), unquote(parts[3])
+
+
 class JsonResponse(JSONResponse):
     """JSON without terminal control characters; a lone surrogate is written as its escape."""
 
@@ -149,19 +177,22 @@ def admin_app(
     queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
-        "/": lambda _: _html(page(view.status()), STYLE_HASH),
+        "/": lambda _: _html(_overview(view), assets.POLICY),
         "/metrics": partial(_metrics, exposition),
         "/api/status": lambda _: JsonResponse(view.status()),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
-    endpoints[runbook.PATH] = _in_thread(lambda _: _html(runbook.page(), runbook.STYLE_HASH), pool, nullcontext())
+    runbook_policy = _INLINE_STYLE.format(runbook.STYLE_HASH)
+    endpoints[runbook.PATH] = _in_thread(lambda _: _html(runbook.page(), runbook_policy), pool, nullcontext())
+    endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in assets.PATHS.items()}
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
     routes: list[Route] = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     routes.append(TraceRoute(TRACES_PATH, _guarded(_in_thread(queries.trace, pool, nullcontext()))))
+    routes.append(GateRoute(GATES_PATH, _guarded(_in_thread(partial(_gate_page, view), pool, lock))))
     if acknowledge is not None:
         routes.append(ExactRoute(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
     unknown = _not_found([route.path for route in routes])
@@ -294,9 +325,42 @@ def _is_loopback(address: str) -> bool:
     return bool((mapped or ip).is_loopback)
 
 
-def _html(text: str, style_hash: str) -> Response:
-    """A page that may use its own style sheet and nothing else."""
-    return HTMLResponse(text, headers={"Content-Security-Policy": _CONTENT_POLICY.format(style_hash)})
+def _html(text: str, policy: str) -> Response:
+    """A page, with the Content-Security-Policy that says what it may fetch and run."""
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+def _asset(name: str) -> Answer:
+    """The answer that is a file of the pages."""
+    return lambda _: Response(assets.asset(name), media_type=assets.CONTENT_TYPES[name])
+
+
+def _overview(view: AdminView) -> str:
+    status = view.status()
+    if view.history is None:
+        return page(status)
+    span, history = view.history.overview()
+    return page(status, history, span.words)
+
+
+def _gate_page(view: AdminView, request: Request) -> Response:
+    """The page of a gate.
+
+    Raises:
+        HTTPError: There is no such gate (404).
+        UnknownNameError: There is no such span of time.
+    """
+    status, names = view.status(), gate_of(request.scope)
+    gate = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
+    if gate is None or view.history is None:
+        shown = [f"{label(gate['pipeline'])}/{gate['gate']}" for gate in status["gates"]]
+        name = "/".join(names or ())
+        raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
+    span, histories = view.history.of_pipeline(gate["pipeline"], request.query_params.get("span", ""))
+    history = histories.get((gate["pipeline"], gate["gate"]), GateHistory(span, status["now"], []))
+    is_broken = gate["verdict"] == "fail" or gate["firing"] is not None
+    diagnosis = view.diagnose(gate["pipeline"], gate["gate"], is_broken)
+    return _html(gate_page.page(status, gate, history, SPANS.values(), diagnosis), assets.POLICY)
 
 
 def _metrics(exposition: Exposition, request: Request) -> Response:

@@ -1,0 +1,85 @@
+"""The charts of pages: what is drawn is where the numbers say, and nothing that comes from requests becomes markup."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.export.pages.charts import INTERVAL_WIDTH, ChartPoint, interval_bar, sparkline, stretches
+from ragmon.export.pages.rendering import environment
+from ragmon.export.pages.time_chart import round_ticks, time_chart
+from ragmon.gates.history import GateHistory, GatePoint, TimeSpan
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOUR = TimeSpan("1h", "last hour", 3600, 60)
+shares = st.floats(0, 1)
+
+
+@given(st.tuples(shares, shares, shares).map(sorted), shares, st.booleans())
+def test_an_interval_is_on_the_side_of_the_threshold_where_its_numbers_are(interval, threshold, at_least):
+    lower, value, upper = interval
+    drawn = ET.fromstring(interval_bar(value, lower, upper, threshold=threshold, at_least=at_least, verdict="pass"))
+    middle = INTERVAL_WIDTH / 2
+    good, bar = drawn.findall(f"{SVG}rect")
+    (point,) = drawn.findall(f"{SVG}circle")
+    left, width = float(bar.get("x")), float(bar.get("width"))
+    rounding = 0.06
+    assert left >= 0
+    assert left + width <= INTERVAL_WIDTH + 1
+    assert lower >= threshold or left <= middle + rounding
+    assert upper <= threshold or left + width >= middle - rounding
+    assert (float(point.get("cx")) >= middle - rounding) or value <= threshold
+    assert float(good.get("x")) == (middle if at_least else 0)
+
+
+def test_a_line_breaks_where_nothing_was_scored():
+    values = [0.9, 0.8, None, None, 0.7, 0.6, 0.7]
+    points = [ChartPoint(60.0 * k, value) for k, value in enumerate(values)]
+    drawn = ET.fromstring(sparkline(points, begin=0, threshold=0.8, name="recall"))
+    assert [len(line.get("points").split()) for line in drawn.findall(f"{SVG}polyline")] == [2, 3]
+    assert [len(run) for run in stretches(points)] == [2, 3]
+    assert drawn.get("aria-label") == "recall: lowest 0.600, highest 0.900, last 0.700"
+
+
+def test_nothing_is_drawn_where_nothing_was_scored():
+    assert sparkline([ChartPoint(60.0, None)], begin=0, threshold=0.8, name="recall") == ""
+    assert time_chart(GateHistory(HOUR, 3600.0, []), threshold=0.8, at_least=True, name="recall") == ""
+
+
+def history(values, alarms=()):
+    points = [
+        GatePoint(60 * k, value, value and value - 0.05, value and value + 0.05, 10 * k, "live")
+        for k, value in enumerate(values, 1)
+    ]
+    return GateHistory(HOUR, 3600.0, points, alarms)
+
+
+def test_a_gate_over_time_has_a_line_a_ribbon_bars_and_its_alarms():
+    drawn = ET.fromstring(
+        time_chart(
+            history([0.9, 0.8, None, 0.7], [(60.0, 180.0)]), threshold=0.8, at_least=True, name='<b>"recall"</b>'
+        )
+    )
+    kinds = [part.get("class") for part in drawn]
+    assert (kinds.count("line"), kinds.count("ribbon"), kinds.count("whisker")) == (1, 1, 1)
+    assert (kinds.count("bar"), kinds.count("firing"), kinds.count("threshold")) == (3, 1, 1)
+    assert drawn.get("aria-label") == '<b>"recall"</b>: lowest 0.700, highest 0.900, last 0.700'
+    heights = [float(part.get("height")) for part in drawn if part.get("class") == "bar"]
+    assert heights == pytest.approx([50 * 10 / 40, 50 * 20 / 40, 50], abs=0.06)
+
+
+@given(st.floats(-10, 10), st.floats(0.001, 50), st.integers(2, 9))
+def test_ticks_are_round_and_between_the_edges(low, room, most):
+    ticks = round_ticks(low, low + room, most)
+    assert all(low - 1e-9 <= tick <= low + room + 1e-9 for tick in ticks)
+    assert 1 <= len(ticks) <= most + 1
+
+
+@given(st.text())
+def test_text_never_becomes_markup(text):
+    page = environment().from_string("<p>{{ text }}</p>").render(text=text)
+    (found,) = [ET.fromstring(page)]
+    assert len(found) == 0
