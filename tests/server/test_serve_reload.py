@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from html import escape
+from html import unescape
 
 import pytest
 
@@ -213,8 +213,8 @@ def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired
     (doubt,) = status["doubts"]
     assert doubt["what"] == status["config"]["broken"]
     assert began - 1 <= doubt["since"] <= time.time()
-    trusted = get(f"{running.admin}/")[1].partition("Can it be trusted?")[2].partition("<h2>")[0]
-    assert f"{escape(printable_line(status['config']['broken']))}; what was read before it holds" in trusted
+    trusted = unescape(get(f"{running.admin}/")[1].partition("Can it be trusted?")[2].partition("<h2>")[0])
+    assert f"{printable_line(status['config']['broken'])}; what was read before it holds" in trusted
     logged(running, "ERROR the configuration on disk is not in force: ")
     assert gate(running)["threshold"] == 0.5
     assert accounted(running)["scored"] == 100
