@@ -22,6 +22,7 @@ DOCS = [
     *(ROOT / f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING")),
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("*/README.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
 ]
 
 

@@ -18,6 +18,8 @@ LONGEST = (
     "strangers/test_apps.py",
     "stats/test_two_samples.py",
     "monitor/test_release_splitting.py",
+    "examples/test_frameworks.py",
+    "examples/test_surroundings.py",
     "cli/test_doctor_chain.py",
     "cli/test_verify.py",
     "strangers/test_logs.py",
