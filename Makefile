@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help install setup servers demo stack generate reference test test-all test-failed attack check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate board-pictures reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -48,6 +48,9 @@ servers:                      ## Debian's prometheus and alertmanager, which som
 # Whole files go to a worker, the longest first. Programs that tests start must not compile ragmon every time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+vendored: setup               ## the pinned chart library of the pages, from npm
+	$(PY) -m tests.support.vendored
+
 test: setup servers           ## every package and every real server, without what is slow: three minutes
 	RAGMON_EXAMPLES=few $(PYTEST) -m "not slow" $(ARGS)
 
@@ -74,6 +77,9 @@ generate: setup               ## deploy/prometheus, deploy/kubernetes and grafan
 	$(VENV)/bin/ragmon generate tests -c deploy/ragmon.toml -o deploy/prometheus/ragmon.tests.yml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml --format kubernetes -o deploy/kubernetes/prometheusrule.yaml
 	$(VENV)/bin/ragmon generate dashboard -c deploy/ragmon.toml -o grafana
+
+board-pictures: setup servers ## docs/images/boards anew, from grafana: takes chromium, npm and nine minutes
+	$(PY) -m tests.support.drawing.pictures
 
 reference: setup              ## docs/reference and the index of decisions anew
 	PYTHONPATH=. $(PY) docs/reference/generate.py

@@ -40,7 +40,9 @@ COMMANDS: Final = {
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
     "show": ("ragmon.cli.show", "One request: question, context, answer, why it fails."),
     "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),
+    "top": ("ragmon.cli.top", "The gates of a running monitor, on a terminal and live."),
     "verify": ("ragmon.cli.verify", "Is every record accounted for?"),
+    "view": ("ragmon.cli.view", "The pages of a monitor on a journal or trace files."),
     "why": ("ragmon.cli.why", "What broke: since when, what changed with it, traces to open."),
 }
 """The module and the help line of each command, so that `--help` imports none of the modules."""

@@ -213,7 +213,7 @@ def status(url: str) -> ServerStatus:
         RagmonError: The address is invalid.
         NoResponseError: No monitor responds there.
     """
-    return _read_status(url, ServerStatus)
+    return read_page(url, STATUS, ServerStatus)
 
 
 def captured(url: str) -> list[CaptureReport]:
@@ -226,7 +226,7 @@ def captured(url: str) -> list[CaptureReport]:
         RagmonError: The address is invalid.
         NoResponseError: No monitor responds there.
     """
-    return _read_status(url, _Captured).captured
+    return read_page(url, STATUS, _Captured).captured
 
 
 class _Captured(msgspec.Struct):
@@ -238,8 +238,19 @@ class _Captured(msgspec.Struct):
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def _read_status(url: str, part: type[S]) -> S:
-    response = get_page(url, STATUS)
+def read_page(url: str, path: str, part: type[S]) -> S:
+    """The part of a JSON page that a command reads.
+
+    Args:
+        url: The address of the admin port.
+        path: The path of the page.
+        part: What is read of it.
+
+    Raises:
+        RagmonError: The address is invalid.
+        NoResponseError: No monitor responds there, or its response is another one.
+    """
+    response = get_page(url, path)
     try:
         if response.status == HTTPStatus.OK:
             return msgspec.json.decode(response.body, type=part)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import click
 
 from ragmon.cli import Commands
 from ragmon.config.load import check, find, load
-from ragmon.config.problems import Problem, dotted
+from ragmon.config.masking import masked_values, toml_text
+from ragmon.config.problems import Problem
 from ragmon.config.settings import Settings
-from ragmon.config.types import Address, Bytes, Seconds, Table, is_secret
 from ragmon.core.escaping import printable, printable_json, printable_line
-from ragmon.core.refusal import DEFAULT_PATTERNS
 from ragmon.export.tables import text_table
 from ragmon.monitor.series_budget import expected_series
 
-MASK: Final = "***"
 SERIES: Final = "prometheus.series"
 """The row with the expected number of series."""
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:
@@ -37,34 +31,7 @@ def rows(settings: Settings) -> list[tuple[str, object, str]]:
         `(dotted key, value as in ragmon.toml, origin)`; the value is None if it is not set. A gate that names no source
         has its default one. The last row is the expected number of Prometheus series.
     """
-    value_rows = [(key, _masked(key, value), settings.origins[key]) for key, value in settings.values.items()]
-    return [*value_rows, (SERIES, expected_series(settings), "estimate")]
-
-
-def _masked(key: str, value: object) -> object:
-    """The value, masked if it is a secret. The keys of `slices` are tags that users choose; they are never secrets."""
-    table, _, option = key.rpartition(".")
-    if value is not None and is_secret(option) and not table.endswith("slices"):
-        return MASK
-    if option == "patterns" and value == DEFAULT_PATTERNS:
-        return "default"
-    if option == "target" and isinstance(value, str) and "?" in value:
-        value = f"{value.partition('?')[0]}?{MASK}"
-    return _plain(value, masked=option in ("headers", "tls"))
-
-
-def _plain(value: object, *, masked: bool = False) -> object:
-    """The value as plain data; durations and sizes as text with their unit."""
-    if isinstance(value, Seconds | Bytes | Address | Path):
-        return str(value)
-    if isinstance(value, str):
-        return _CREDENTIALS.sub(MASK, value)
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, Mapping | Table):
-        items = value.items() if isinstance(value, Mapping) else iter(value)
-        return {key: MASK if masked and is_secret(key) else _plain(entry) for key, entry in items if entry is not None}
-    return value
+    return [*masked_values(settings), (SERIES, expected_series(settings), "estimate")]
 
 
 PROBLEMS: Final = 1
@@ -118,22 +85,10 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
         values = {key: {"value": value, "origin": origin} for key, value, origin in value_rows}
         click.echo(printable_json(json.dumps(values, indent=2, ensure_ascii=False)))
         return
-    lines = [(key, _toml(value), origin) for key, value, origin in value_rows]
+    lines = [(key, toml_text(value), origin) for key, value, origin in value_rows]
     click.echo("\n".join(text_table(lines, widths={1: WIDE})))
 
 
 def _problem_text(problem: Problem) -> str:
     message = printable_line(str(problem))
     return f"{message}\nhint: {printable_line(problem.hint)}" if problem.hint else message
-
-
-def _toml(value: object) -> str:
-    """The value in the syntax of ragmon.toml."""
-    if value is None:
-        return "(not set)"
-    if isinstance(value, dict):
-        entries = ", ".join(f"{dotted((str(key),))} = {_toml(entry)}" for key, entry in value.items())
-        return f"{{ {entries} }}" if entries else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)

@@ -45,6 +45,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.net import shown_url
 from ragmon.export.markdown import render
+from ragmon.export.pages.report import report_page
 from ragmon.export.report import Report
 from ragmon.ingest.files import unreadable
 from ragmon.ingest.summary import ReadSummary
@@ -93,7 +94,7 @@ _published = partial(click.option, hidden=True)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "md"]),
+    type=click.Choice(["text", "json", "md", "html"]),
     help="What to write. Default: text (the gates) on a terminal, else json.",
 )
 @output_option
@@ -107,7 +108,7 @@ _published = partial(click.option, hidden=True)
     callback=_parse_questions,
     default="200",
     show_default=True,
-    help="Rows of the per-question table (Markdown).",
+    help="Rows of the per-question table (Markdown, HTML).",
 )
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
@@ -190,7 +191,7 @@ def replay(
         write(alarm_replay.lines(), alerts_out)
     for note in notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
-    result.write(report)
+    result.write(report, run)
     return 0
 
 
@@ -199,9 +200,9 @@ class _Result:
     """How and where the report is written.
 
     Args:
-        form: `text`, `json` or `md`.
+        form: `text`, `json`, `md` or `html`.
         output: The file; None is stdout.
-        questions: Rows of the per-question table of `md`; None for all.
+        questions: Rows of the per-question table of `md` and `html`; None for all.
         no_color: The user wants no colour.
     """
 
@@ -213,12 +214,15 @@ class _Result:
     @property
     def lists_questions(self) -> bool:
         """Whether the result of every gold question is in it."""
-        return self.form == "md" and self.questions != 0
+        return self.form in ("md", "html") and self.questions != 0
 
-    def write(self, report: Report) -> None:
+    def write(self, report: Report, run: Run) -> None:
+        """Write the report of a run."""
         if self.form == "text":
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
+        elif self.form == "html":
+            write(report_page(report, run.history(report), self.questions), self.output)
         else:
             write(report.json() + "\n" if self.form == "json" else render(report, self.questions), self.output)
 
@@ -246,7 +250,7 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
             ),
             alerts_out,
         )
-    result.write(report)
+    result.write(report, run)
     return 0
 
 
@@ -290,7 +294,7 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
         raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
     if "judge_url" not in given_options and given_options & {"judge_key_file", "no_reason"}:
         raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
-    if not compat and form in ("md", "text") and "windows" in given_options:
+    if not compat and form in ("md", "text", "html") and "windows" in given_options:
         raise click.UsageError(f"--windows does nothing with --format {form}", context)
     if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
         raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)

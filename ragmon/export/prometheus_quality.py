@@ -106,14 +106,18 @@ def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
     seen = {key for series in snapshot.series for key in series.metrics if key.startswith(JUDGE_PREFIX)}
     judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # each judge in ragmon.toml is a metric
     by_name = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
-    versions = _Versions(snapshot)
-    for series in snapshot.series:
-        if not series.slice and versions.show(series):
-            for key, stat in _own(series, snapshot):
-                name, _, k = key.partition("@")
-                by_name[name].add(series, k, key, stat)
+    for series in exported_series(snapshot):
+        for key, stat in exported_metrics(series, snapshot):
+            name, _, k = key.partition("@")
+            by_name[name].add(series, k, key, stat)
     for family in by_name.values():
         yield from family
+
+
+def exported_series(snapshot: Snapshot) -> Iterator[SeriesStats]:
+    """The series whose metrics are exported: those of no slice, and of gold sets in use."""
+    versions = _Versions(snapshot)
+    return (series for series in snapshot.series if not series.slice and versions.show(series))
 
 
 class _Versions:
@@ -151,7 +155,7 @@ def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     yield from families
 
 
-def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
+def exported_metrics(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
     """The metrics a series is exported for: with gold those that need it, without gold all others.
 
     Series of labels without gold have the label metrics only: labelled answers are no sample for other metrics.
@@ -195,7 +199,7 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
         if not series.slice or series.window != ALL or not versions.show(series):
             continue
         gold_labels = (label(series.gold), series.gold_version)
-        for key, stat in _own(series, snapshot):
+        for key, stat in exported_metrics(series, snapshot):
             if stat.n and (series.pipeline, key) in gated:
                 labels: tuple[str, ...] = (
                     label(series.pipeline),

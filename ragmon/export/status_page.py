@@ -23,6 +23,7 @@ from ragmon.export.markdown import between, percent, value
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
 from ragmon.gates.captured import CaptureReport
+from ragmon.gates.history import GateHistory, GateKey, TimeSpan
 from ragmon.scoring.snapshot import Snapshot
 
 FEW: Final = 0.01
@@ -303,6 +304,25 @@ def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
         reason = f"its alarm fires{why}; over {outcome.gate.window}: {window}"
         data |= {"lower": None, "upper": None, "reason": reason}
     return {**data, "firing": since, "proof": None if proof is None else asdict(proof)}
+
+
+def history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> dict[str, Any]:
+    """How gates were over a span of time, as plain JSON data.
+
+    Args:
+        span: The span of time and its windows.
+        histories: The history of every gate over that span.
+    """
+    entries = [
+        {
+            "pipeline": pipeline,
+            "gate": name,
+            "points": [asdict(point) for point in entry.points],
+            "alarms": [list(times) for times in entry.alarms],
+        }
+        for (pipeline, name), entry in histories.items()
+    ]
+    return {"span": span._asdict(), "gates": entries}
 
 
 def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:

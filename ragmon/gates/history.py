@@ -52,6 +52,20 @@ class TimeSpan(NamedTuple):
     step: int
 
 
+class ChangeMark(NamedTuple):
+    """A change that a gate's value may follow.
+
+    Attributes:
+        ts: When, seconds since the epoch.
+        kind: What changed: `build`, `index`, `gold NAME` or `configuration`.
+        name: To what; "" where there is nothing to name.
+    """
+
+    ts: float
+    kind: str
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class GateHistory:
     """A gate over a span of time.
@@ -61,12 +75,14 @@ class GateHistory:
         now: Its end, seconds since the epoch.
         points: The points, in order of time; windows that were not read yet are missing.
         alarms: When its alarm fired: from and to, seconds since the epoch.
+        marks: What changed meanwhile, in order of time.
     """
 
     span: TimeSpan
     now: float
     points: list[GatePoint]
     alarms: Sequence[tuple[float, float]] = ()
+    marks: Sequence[ChangeMark] = ()
 
     @property
     def values(self) -> list[float]:

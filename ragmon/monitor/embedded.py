@@ -198,7 +198,7 @@ class Monitor:
             RagmonError: The address is invalid, or cannot be bound.
         """
         if self._server is None:
-            listen_address = self.settings.serve.admin if address is None else _address(address)
+            listen_address = self.settings.serve.admin if address is None else parse_listen_address(address)
             server = self._make_server(listen_address)
             try:
                 server.start()
@@ -212,15 +212,17 @@ class Monitor:
     def _make_server(self, address: Address) -> HttpServer:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
         from ragmon.export.status_page import status  # noqa: PLC0415 - as above
-        from ragmon.monitor.history import GateHistories  # noqa: PLC0415 - as above
-        from ragmon.monitor.http.admin import AdminView, admin_app  # noqa: PLC0415 - as above
+        from ragmon.monitor.history import MonitorHistory  # noqa: PLC0415 - as above
+        from ragmon.monitor.http.admin import admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
+        from ragmon.monitor.http.pages import AdminView  # noqa: PLC0415 - as above
 
         view = AdminView(
             self.snapshot,
             self._cache_key,
             lambda: status(self.snapshot(), self.settings, self._began, _findings(self.trouble)),
-            history=GateHistories(self._locked),
+            history=MonitorHistory(self._locked),
+            settings=lambda: self.settings,
         )
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
         app = app if self.inbox is None else self.inbox.beside(app)
@@ -262,7 +264,12 @@ def _findings(trouble: RagmonError | None) -> ServerFindings:
     return ServerFindings(problems=[StatusFinding(str(trouble), hint=trouble.hint)], broken=str(trouble))
 
 
-def _address(text: str) -> Address:
+def parse_listen_address(text: str) -> Address:
+    """The address to listen on, `host:port`.
+
+    Raises:
+        RagmonError: It is none.
+    """
     try:
         return parse_address(text)
     except PydanticCustomError as error:

@@ -27,14 +27,13 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
-from ragmon.gates.history import GateKey, GatePoint, gate_points
+from ragmon.gates.history import GateKey
 from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.captured import FIRST
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
-from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
@@ -122,7 +121,7 @@ class Engine:
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         pipelines = (settings.unconfigured, *settings.pipelines.values())
-        self._gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
+        self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._capture_log = CaptureLog() if logs_capture else None
@@ -304,7 +303,7 @@ class Engine:
 
     def snapshot(self, now: float) -> Snapshot:
         """The metrics of every window and over all time."""
-        return self.scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
+        return self.scorer.snapshot(now=now, windows=self._windows, gated=self.gated)
 
     def monitor_snapshot(
         self, now: float, stages: Mapping[str, StageCounters], captured: SdkStats | None = None
@@ -366,28 +365,6 @@ class Engine:
                     f"records of {shorten(name)}, and no gates or rules for it: [gates] or [pipelines.NAME.gates]"
                 )
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
-
-    def gate_history(self, end: int, step: int, pipeline: str | None = None) -> dict[GateKey, GatePoint]:
-        """The value and the interval of every gate in one window.
-
-        Args:
-            end: The end of the window, seconds since the epoch, from `ragmon.scoring.history.point_ends`.
-            step: The length of the window, seconds.
-            pipeline: Whose gates; None for those of all pipelines with records.
-        """
-        scorer = self.scorer
-        pipelines = None if pipeline is None else {pipeline}
-        (snapshot,) = take_history(
-            scorer.state,
-            scorer.table,
-            ends=[end],
-            step=step,
-            golds=scorer.gold.infos(),
-            gated=self._gated,
-            pipelines=pipelines,
-        )
-        names = pipelines or {series.pipeline for series in snapshot.series}
-        return gate_points(snapshot, map(self.policy, sorted(names)))
 
     def alarm_spans(self, begin: float, end: float) -> dict[GateKey, list[tuple[float, float]]]:
         """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept.

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from threading import active_count
@@ -18,11 +17,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ragmon.alarms import Detectability, budget_divisor
-from ragmon.alarms.plan import detectability
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
-from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY, STEP
+from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
 from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
@@ -30,6 +27,7 @@ from ragmon.core.record import Label, Line, Record, Totals
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
+from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
@@ -44,6 +42,8 @@ from ragmon.ingest.files import (
 )
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
+from ragmon.monitor.detectability import detectable_in_run
+from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
@@ -53,8 +53,10 @@ from ragmon.tabular.columns import USUAL, TableOptions
 from ragmon.tabular.files import Frame, frame_table
 from ragmon.tabular.gold import gold_as_traces, is_gold
 
-MIN_MINUTES: Final = 60.0
-"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
+WINDOWS: Final = 60
+"""Most windows in which a run is shown over time."""
+STEPS: Final = (300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
+"""Lengths of such a window, seconds."""
 Duplicates = Literal["all", "last", "first"]
 
 
@@ -292,12 +294,45 @@ class Run:
             unscorable=unscorable(self.scorer),
             questions=questions_of(self.scorer) if questions else (),
             notes=notes,
-            reach=_reach(self.scorer, policy, outcomes),
+            reach=detectable_in_run(self.scorer, policy, outcomes),
             labelled=self.labelled,
             predictions=self.predictions,
             judges=[judge for judge in self.scorer.state.cohorts.judges() if judge.version],
             captured=self._captured(policy, outcomes),
         )
+
+    def history(self, report: Report) -> dict[GateKey, GateHistory]:
+        """The gates of a report over the time of its records, in at most `WINDOWS` windows; none without times.
+
+        Args:
+            report: The report of this run.
+        """
+        starts = [
+            start
+            for series in self.scorer.state.series.values()
+            for start in (*series.fresh, *series.folded)
+            if start >= 0
+        ]
+        if not starts:
+            return {}
+        begin, end = min(starts), max(starts) + FOLDED
+        step = next((step for step in STEPS if (end - begin) / step <= WINDOWS), STEPS[-1])
+        ends = list(range((begin // step + 1) * step, end + step, step))
+        span = TimeSpan("run", "the whole run", ends[-1] - ends[0] + step, step)
+        policy = Policy(tuple(outcome.gate for outcome in report.outcomes))
+        snapshots = take_history(
+            self.scorer.state,
+            self.scorer.table,
+            ends=ends,
+            step=step,
+            golds=self.scorer.gold.infos(),
+            gated=[gate.metric for gate in policy.gates],
+        )
+        histories: dict[GateKey, GateHistory] = {}
+        for snapshot in snapshots:
+            for key, point in gate_points(snapshot, [policy]).items():
+                histories.setdefault(key, GateHistory(span, float(ends[-1]), [])).points.append(point)
+        return histories
 
     def _captured(self, policy: Policy, outcomes: Sequence[Outcome]) -> list[CaptureReport]:
         """What the records of the whole run have."""
@@ -307,31 +342,6 @@ class Run:
             return [gate for gate in policy.gates if gate.pipeline == pipeline]
 
         return capture_reports(self.scorer.state, gold, gates, outcomes, whole=True)
-
-
-def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
-    """What live alarms on these gates would detect, at the rate of this run; nothing where the run has no times."""
-    steps = [
-        start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
-    ]
-    minutes = (max(steps) - min(steps) + STEP) / 60 if steps else 0.0
-    if minutes < MIN_MINUTES:
-        return []
-    detectable = []
-    places = count(1)
-    for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
-        place = 0 if pipeline in policy.configured else next(places)
-        observations = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
-        gates = [gate for gate, n in observations.items() if n]
-        detectable += detectability(
-            gates,
-            scorer.table.metrics,
-            {gate.name: observations[gate] / minutes for gate in gates},
-            false_pages_per_30d=policy.false_pages_per_30d,
-            looks_per_day=policy.looks_per_day,
-            divisor=budget_divisor(len(policy.configured), place),
-        )
-    return detectable
 
 
 def _with_windows(scorer: Scorer, policy: Policy, run_snapshot: Snapshot) -> Snapshot:

@@ -12,16 +12,20 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core.net import current_version
+from ragmon.export.pages import trace as trace_of
 from ragmon.gates.releases import By
-from ragmon.gates.request_report import plain, without_content
+from ragmon.gates.request_report import RequestReport, plain, without_content
 from ragmon.monitor.embedded import split
-from ragmon.monitor.history import GateHistories
-from ragmon.monitor.http.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app
+from ragmon.monitor.history import MonitorHistory
+from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
+from ragmon.monitor.http.pages import AdminView, html
 from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
@@ -134,6 +138,11 @@ def trace(asking: QueryService, request: Request, token: str | None) -> dict[str
         RagmonError: A parameter is wrong, or several traces begin so.
     """
     _params(request.query_params)
+    return {"requests": [plain(entry) for entry in _requests(asking, request, token)]}
+
+
+def _requests(asking: QueryService, request: Request, token: str | None) -> list[RequestReport]:
+    """The requests of the trace in a path, without their content where the request has no token."""
     given = request.headers.get("authorization", "")
     if given and token is not None:
         authorise(given.encode("latin-1"), token)
@@ -142,10 +151,37 @@ def trace(asking: QueryService, request: Request, token: str | None) -> dict[str
         reports = asking.trace(request.scope["path"].rpartition("/")[2])
     except UnknownTraceError as error:
         raise HTTPError(404, UNKNOWN_PATH, str(error), hint=error.hint) from None
-    shown = [without_content(entry, withheld) for entry in reports] if withheld else reports
-    return {"requests": [plain(entry) for entry in shown]}
+    return [without_content(entry, withheld) for entry in reports] if withheld else reports
 
 
+def trace_page(asking: QueryService, request: Request, token: str | None) -> Response:
+    """The page of a trace; with `text=1` a browser asks for the token, as the password of Basic (RFC 7617).
+
+    The password is asked for where nobody between can read it: over a connection from this machine.
+
+    Args:
+        asking: The query service.
+        request: The request; its path ends in the trace id, or in the beginning of one.
+        token: The token; None where the server has none.
+
+    Raises:
+        HTTPError: There is no such trace (404), or the token is another (401).
+        RagmonError: A parameter is wrong, or several traces begin so.
+    """
+    wants_text = "text" in _params(request.query_params, "text")
+    given, is_private = request.headers.get("authorization", ""), is_local(request)
+    if wants_text and token is not None and is_private:
+        try:
+            authorise(given.encode("latin-1"), token)
+        except HTTPError as error:
+            return PlainTextResponse(f"{error}\n", 401, {"WWW-Authenticate": _CHALLENGE})
+    reports = _requests(asking, request, token)
+    may_ask = token is not None and is_private and not given
+    asked = request.scope["path"].rpartition("/")[2]
+    return html(trace_of.page(asked, reports, now=asking.now(), version=current_version(), may_ask=may_ask))
+
+
+_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
 _OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
 _NOBODY: Final = (
     "the admin port shows no content where the server has no `[serve] token_file`; "
@@ -212,11 +248,7 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         hosts: The host names that requests may use, besides IP addresses and localhost.
         token: The token of the write ports, with which content is shown; None shows none.
     """
-    asking = QueryService(views)
-
-    def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
-        return lambda request: JsonResponse(query(asking, request.query_params))
-
+    asking = QueryService(views.writer, views.folder)
     view = AdminView(
         views.monitor_snapshot,
         views.moment,
@@ -224,10 +256,29 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         views.failure,
         views.trouble,
         views.quarantine,
-        history=GateHistories(views.locked),
+        history=MonitorHistory(views.locked),
+        settings=views.settings,
+        configured=views.configured,
         diagnose=asking.diagnose,
     )
-    queries = JournalQueries(
-        answer(records), answer(why), answer(compare), lambda request: JsonResponse(trace(asking, request, token))
+    return admin_app(view, hosts, journal_queries(asking, token))
+
+
+def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
+    """What answers the paths that need a journal.
+
+    Args:
+        asking: The query service.
+        token: With which content is shown; None shows none.
+    """
+
+    def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
+        return lambda request: JsonResponse(query(asking, request.query_params))
+
+    return JournalQueries(
+        answer(records),
+        answer(why),
+        answer(compare),
+        lambda request: JsonResponse(trace(asking, request, token)),
+        lambda request: trace_page(asking, request, token),
     )
-    return admin_app(view, hosts, queries)

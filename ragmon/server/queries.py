@@ -6,12 +6,12 @@ The content of requests is in the answer to `trace` alone, and `ragmon.server.ap
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -22,7 +22,7 @@ from ragmon.core.record import Record
 from ragmon.core.series_names import label
 from ragmon.export import releases as compared
 from ragmon.export.diagnosis import render
-from ragmon.export.pages.gate import GateFindings
+from ragmon.export.pages.gate import GateFindings, RequestFilter
 from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
@@ -36,8 +36,9 @@ from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
+from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
-from ragmon.server.pipeline.state import TRAITS
+from ragmon.server.pipeline.state import TRAITS, ServerState
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
@@ -149,6 +150,14 @@ class StatusService:
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
 
+    def settings(self) -> Settings:
+        """The configuration in force."""
+        return self.writer.server_state.engine.settings
+
+    def configured(self) -> Sequence[float]:
+        """When another configuration came into force, seconds since the epoch."""
+        return tuple(self._reloading.times)
+
     @contextmanager
     def locked(self) -> Iterator[tuple[Engine, float]]:
         """The engine and the time, while nothing is counted."""
@@ -171,11 +180,13 @@ class StatusService:
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
-                first = next(journal.row_counts(), None)
+                first, saved = next(journal.row_counts(), None), journal.last_checkpoint()
                 newest = journal.last()[1] or None
         except RagmonError:  # `trouble` says why
-            first = newest = None
-        return {"limit": limit, "row": row, "oldest": None if first is None else first.arrival, "newest": newest}
+            first = newest = saved = None
+        checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
+        oldest = None if first is None else first.arrival
+        return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
 
 
 def _size(folder: Path) -> int:
@@ -193,12 +204,30 @@ def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
 
 TO_OPEN: Final = 5
 """Failing traces that are listed with a diagnosis."""
+ON_PAGE: Final = 20
+"""Failing requests on the page of a gate."""
 MAX_ASSESSED: Final = 20_000
 """Records that are looked at for requests that score badly in a metric without a gate."""
 COMPARED: Final = 86_400.0
 """Seconds of records that two releases are compared on."""
 MAX_DROP: Final = 0.02
 """How much worse a metric of a release may be."""
+
+
+class CountedState(Protocol):
+    """What has counted a journal: the journal writer of a server, or what is viewed without one."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """What the state is locked by."""
+
+    @property
+    def server_state(self) -> ServerState:
+        """The state."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
 
 
 class BusyError(UnavailableError):
@@ -209,17 +238,18 @@ class QueryService:
     """Answers queries about the state and the journal.
 
     Args:
-        views: The status service, which has the writer and the journal's folder.
+        counted: What has counted the journal.
+        folder: The folder of the journal.
     """
 
-    def __init__(self, views: StatusService) -> None:
-        self._writer: JournalWriter = views.writer
-        self._folder = views.folder
+    def __init__(self, counted: CountedState, folder: Path) -> None:
+        self._counted = counted
+        self._folder = folder
         self._comparing, self._searching = Lock(), Lock()
 
     @property
     def _settings(self) -> Settings:
-        return self._writer.server_state.engine.settings
+        return self._counted.server_state.engine.settings
 
     @property
     def default_pipeline(self) -> str:
@@ -228,7 +258,7 @@ class QueryService:
 
     def now(self) -> float:
         """The time of the server, seconds since the epoch."""
-        return self._writer.clock.now()
+        return self._counted.clock.now()
 
     def pipeline_name(self, pipeline: str) -> str:
         """The name of a pipeline that is configured or has records; the argument is its name or its series label.
@@ -236,8 +266,8 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such pipeline.
         """
-        with self._writer.lock:
-            engine = self._writer.server_state.engine
+        with self._counted.lock:
+            engine = self._counted.server_state.engine
             with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
             pipelines = {*engine.settings.pipelines, *with_records}
         match = next((name for name in pipelines if pipeline in (name, label(name))), None)
@@ -266,7 +296,7 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such metric.
         """
-        metrics = self._writer.server_state.engine.scorer.table.metrics
+        metrics = self._counted.server_state.engine.scorer.table.metrics
         if name not in metrics:
             raise UnknownNameError("metric", name, metrics)
         return name
@@ -301,9 +331,9 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such gate or alarm, or the pipeline has no record.
         """
-        writer, pipeline = self._writer, self.pipeline_name(pipeline)
-        with writer.lock:
-            engine, now = writer.server_state.engine, writer.clock.now()
+        counted, pipeline = self._counted, self.pipeline_name(pipeline)
+        with counted.lock:
+            engine, now = counted.server_state.engine, counted.clock.now()
             alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
             diagnosis = _explained(engine, alarm, now, since)
             gated = {entry.metric for entry in engine.policy(pipeline).gates if entry.kind == "threshold"}
@@ -322,17 +352,26 @@ class QueryService:
         )
         return {**plain(diagnosis), "traces": self.records(query)["records"]}
 
-    def diagnose(self, pipeline: str, gate: str, is_broken: bool) -> GateFindings:
-        """What the page of a gate says of why it is broken, and the newest requests that fail it."""
-        text, note, requests = "", "", None
+    def diagnose(self, pipeline: str, gate: str, is_broken: bool, shown: RequestFilter) -> GateFindings:
+        """What the page of a gate says of why it is broken, and the requests that fail it."""
+        text, note, requests = "", "", dict[str, Any](records=None, cursor=None)
         try:
             if is_broken:
                 entry = self.why(pipeline, gate, None)
                 text = render(load_why(entry))
-            requests = self.records(self.judged(pipeline, gate))["records"]
+            failing = self.judged(pipeline, gate)
+            query = replace(
+                failing,
+                build=shown.build or None,
+                index_hash=shown.index_hash or None,
+                where=shown.where or failing.where,
+                cursor=shown.cursor or None,
+                limit=ON_PAGE,
+            )
+            requests = self.records(query)
         except RagmonError as error:
             note = f"{error}. {error.hint}."
-        return GateFindings(text, requests, note)
+        return GateFindings(text, requests["records"], note, requests["cursor"])
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
         """The first requests since a time that score badly in a metric without a gate.
@@ -343,14 +382,14 @@ class QueryService:
             end: Its end.
         """
         gate, found = outcome.gate, list[dict[str, Any]]()
-        scorer = self._writer.server_state.engine.scorer
+        scorer = self._counted.server_state.engine.scorer
         if gate.kind != "threshold" or gate.metric not in scorer.table.metrics:
             return found
         sources = _sources(constants.LIVE if outcome.source == constants.MATCH else outcome.source)
         for record in islice(self._records_since(gate.pipeline, begin), MAX_ASSESSED):
             if not begin <= (record.ts or 0.0) < end or (sources and record.source not in sources):
                 continue
-            with self._writer.lock:
+            with self._counted.lock:
                 assessed = scorer.assess(record)
             score = assessed.scores[gate.metric]
             if isinstance(score, int) and not gate.holds(score / MICRO):
@@ -382,8 +421,8 @@ class QueryService:
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
         with busy, open_readonly(self._folder) as journal:
             records = in_journal(journal, asked, self._settings)
-        with self._writer.lock:
-            scorer, settings = self._writer.server_state.engine.scorer, self._settings
+        with self._counted.lock:
+            scorer, settings = self._counted.server_state.engine.scorer, self._settings
             return [described(record, scorer, settings) for record in records]
 
     def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
@@ -403,7 +442,7 @@ class QueryService:
         baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
-        engine = self._writer.server_state.engine
+        engine = self._counted.server_state.engine
         pipeline = self.pipeline_name(pipeline)
         policy = engine.settings.policy(pipeline)
         notes = compared.uncompared_gates(policy)

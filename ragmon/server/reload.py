@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from os import stat_result
@@ -24,6 +25,8 @@ from ragmon.server.probes import ProbeSupervisor
 
 FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir")
 """Keys of `[serve]` that take effect only when the server is restarted."""
+_TIMES: Final = 100
+"""Reloads whose time is kept."""
 _log = logging.getLogger("ragmon.server")
 
 Signature = dict[Path, tuple[str, int, int, int] | None]
@@ -45,6 +48,7 @@ class ConfigReloader:
         broken: Why the configuration on disk is not in force, without any text of the gold; "" where it is in force.
         since: Since when it is not in force, seconds since the epoch; None where it is.
         hint: How to correct it.
+        times: When another configuration came into force, seconds since the epoch; the latest ones.
     """
 
     def __init__(self, settings: Settings, writer: JournalWriter, probing: ProbeSupervisor) -> None:
@@ -53,6 +57,7 @@ class ConfigReloader:
         self._settings = self._last_read = settings
         self._writer = writer
         self.probing = probing
+        self.times: deque[float] = deque(maxlen=_TIMES)
         self._loaded = self._last_polled = self._before = self._signature()
 
     def poll(self) -> bool:
@@ -98,6 +103,7 @@ class ConfigReloader:
                 _log.warning("`[serve] %s` changed; it takes effect when the server is started again", key)
         self.broken, self.since, self.hint = "", None, ""
         self._settings = settings
+        self.times.append(self._writer.clock.now())
         _log.info("the configuration was read again")
         return True
 

@@ -42,7 +42,7 @@ class TestMistakes:
             ("gate t.jsonl --gld g", "No such option '--gld'", "ragmon gate --help"),
             ("gate", "Missing argument 'TRACES...'", "ragmon gate --help"),
             ("gate t.jsonl --max-drop 3", "3.0 is not in the range 0<=x<=1", "ragmon gate --help"),
-            ("replay t.jsonl --format html", "'html' is not one of 'text', 'json', 'md'", "ragmon replay --help"),
+            ("replay t.jsonl --format pdf", "'pdf' is not one of 'text', 'json', 'md', 'html'", "ragmon replay --help"),
             ("replay t.jsonl --questions some", "'some' is neither a number nor `all`", "ragmon replay --help"),
             ("replay t.jsonl --compat seed-9", "'seed-9' is not one of 'seed-000'", "ragmon replay --help"),
             ("replay t.jsonl -o none/x.json", "there is no folder none", "ragmon replay --help"),

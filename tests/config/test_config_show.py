@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from ragmon.cli import main
-from ragmon.cli.config import MASK, SERIES, rows
+from ragmon.cli.config import SERIES, rows
 from ragmon.config.load import defaults, load
+from ragmon.config.masking import MASK
 from ragmon.monitor.series_budget import expected_series
 
 CONFIG = """\

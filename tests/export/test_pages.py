@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -9,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.export.pages.charts import INTERVAL_WIDTH, ChartPoint, interval_bar, sparkline, stretches
+from ragmon.export.pages.flow_chart import flow_bands, flow_chart
 from ragmon.export.pages.rendering import environment
 from ragmon.export.pages.time_chart import round_ticks, time_chart
+from ragmon.export.state import StageCounters
 from ragmon.gates.history import GateHistory, GatePoint, TimeSpan
+from tests.support import vendored
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOUR = TimeSpan("1h", "last hour", 3600, 60)
@@ -83,3 +88,29 @@ def test_text_never_becomes_markup(text):
     page = environment().from_string("<p>{{ text }}</p>").render(text=text)
     (found,) = [ET.fromstring(page)]
     assert len(found) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("npm") is None, reason="there is no npm here")
+def test_the_chart_library_is_the_pinned_one_and_has_its_licence():
+    try:
+        assert vendored.main(["--check"]) == 0
+    except subprocess.CalledProcessError as error:  # no registry answers here
+        pytest.skip(error.stderr.splitlines()[-1] if error.stderr else "npm failed")
+
+
+reasons = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(1, 10**6), max_size=4)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**6), reasons, reasons)
+def test_the_bands_of_a_flow_add_up_and_the_picture_says_the_same(scored, duplicate, ignored, dropped):
+    received = scored + duplicate + sum(ignored.values()) + sum(dropped.values())
+    counters = StageCounters(received, scored, ignored, dropped, duplicate)
+    bands = flow_bands(counters)
+    assert sum(band.n for band in bands) == received
+    drawn = flow_chart("ingest", received, bands)
+    if received:
+        paths = [part for part in ET.fromstring(drawn) if part.get("class", "").startswith("band")]
+        assert len(paths) == len(bands)
+    else:
+        assert drawn == ""

@@ -25,7 +25,8 @@ from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.export.state import MonitorSnapshot
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.http.admin import AdminView, admin_app
+from ragmon.monitor.http.admin import admin_app
+from ragmon.monitor.http.pages import AdminView
 from ragmon.monitor.http.requests import LONGEST_ACK
 from ragmon.server.pipeline.clock import Clock
 from ragmon.testing import FakeClock
@@ -83,7 +84,8 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "keeps no journal" in text
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
-    assert links == ["runbook", "api/status", "metrics", "p/support/errors", "p/support/slow"]
+    gates = ["p/support", "p/support/errors", "p/support/slow"]
+    assert links == ["alarms", "monitor", "runbook", "api/status", "metrics", *gates]
     assert all(exchange(monitor, "GET", f"/{link}")[0] == 200 for link in links)
 
 
@@ -120,7 +122,17 @@ def test_an_orchestrator_is_told_that_it_lives(monitor, path):
     assert (code, body) == (200, b"ok\n")
 
 
-PATHS = ("/", "/static/ragmon.css", "/static/ragmon.js", "/runbook", "/metrics", "/healthz", "/readyz", "/api/status")
+PATHS = (
+    "/",
+    "/static/ragmon.css",
+    "/static/ragmon.js",
+    "/runbook",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/api/status",
+    "/api/history",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)

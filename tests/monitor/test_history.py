@@ -9,8 +9,9 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
+from ragmon.monitor import history
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.history import LATE, SPANS, GateHistories
+from ragmon.monitor.history import LATE, SPANS, MonitorHistory, gate_history
 from ragmon.scoring.history import point_ends
 
 START = 1_763_683_200.0
@@ -32,13 +33,16 @@ class Monitored:
     def __init__(self, folder):
         (folder / "ragmon.toml").write_text(CONFIG)
         self.engine, self.now, self.reads = Engine(load(folder / "ragmon.toml", environ={})), START, []
-        read = self.engine.gate_history
-        self.engine.gate_history = lambda end, *rest: self.reads.append(end) or read(end, *rest)
-        self.histories = GateHistories(self.locked)
+        self.histories = MonitorHistory(self.locked)
 
     @contextmanager
     def locked(self):
         yield self.engine, self.now
+
+    def counted(self, engine, end, *rest):
+        """The points of a window; its end is remembered."""
+        self.reads.append(end)
+        return gate_history(engine, end, *rest)
 
     def run(self, seconds, period=0):
         """Go on for some time; returns what the gate said at the end of every ten minutes."""
@@ -55,14 +59,16 @@ class Monitored:
 
 
 @pytest.fixture
-def monitored(tmp_path):
-    return Monitored(tmp_path)
+def monitored(tmp_path, monkeypatch):
+    monitored = Monitored(tmp_path)
+    monkeypatch.setattr(history, "gate_history", monitored.counted)
+    return monitored
 
 
 def test_every_point_is_what_the_gate_said_at_its_end(monitored):
     verdicts = monitored.run(1800) | monitored.run(1800, period=4)
     for end, outcome in verdicts.items():
-        point = monitored.engine.gate_history(int(end), 600)["support", "errors"]
+        point = gate_history(monitored.engine, int(end), 600)["support", "errors"]
         assert (point.value, point.lower, point.upper, point.n) == (
             outcome.value,
             outcome.lower,

@@ -270,12 +270,19 @@ def test_all_calls_have_one_fingerprint_whatever_is_kept_of_them(lines, folds, c
     whole, expiring = CallTotals(), CallTotals()
     for line in chance.sample([*totals, *totals[:3]], len(totals) + len(totals[:3])):
         whole.see(line)
-    for line in totals:
+    for place, line in enumerate(totals):
         expiring.see(line)
-        if folds and chance.random() < 0.3:
-            expiring.fold(line.ts - HOUR, line.ts - 2 * HOUR - folds[0] * 300)
+        oldest = line.ts - 2 * HOUR - (folds[0] * 300 if folds else 0)
+        if folds and chance.random() < 0.3 and not come_back(totals[: place + 1], totals[place + 1 :], oldest):
+            expiring.fold(line.ts - HOUR, oldest)
             expiring = CallTotals.load(saved_calls(expiring.dump()), expiring.dump_expired())
     assert clean(expiring.fingerprints()) == clean(whole.fingerprints())
+
+
+def come_back(seen, later, oldest):
+    """Whether a producer that has been silent since a time reports again; it is summed up then, and begins anew."""
+    newest = {line.instance: line.ts for line in seen}
+    return any(newest.get(line.instance, oldest) // 10 * 10 < oldest for line in later)
 
 
 def saved_calls(dumped):

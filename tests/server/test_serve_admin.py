@@ -294,6 +294,7 @@ ROUTES = (
     "/healthz",
     "/readyz",
     "/api/status",
+    "/api/history",
     "/api/records",
     "/api/why?gate=support/errors",
 )
@@ -513,13 +514,16 @@ def everything(running):
     """What every route answers, with every parameter that could make it tell more."""
     names = {"gate": "support/empty", "pipeline": "support"}
     routes = ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/records?limit=1000", "/nothing"]
+    routes += ["/monitor", "/runbook", "/p/support", "/p/support/empty", "/api/history", "/alarms"]
     routes += [f"/api/why?{urlencode({**names, 'gate': gate})}" for gate in ("empty", "errors", "nothing")]
     routes += [f"/api/records?{urlencode(names | {'source': source})}" for source in ("live", "match", "probe")]
     routes += [
         f"/api/compare?{urlencode({'pipeline': 'support', 'baseline': a, 'candidate': b})}"
         for a, b in (("b1", "b2"), ("b1", "b3"))
     ]
-    routes += [f"/api/traces/{n:032x}" for n in (1, 2, 11)]  # the last one matches a gold item
+    routes += [
+        f"{place}/{n:032x}" for n in (1, 2, 11) for place in ("/api/traces", "/t")
+    ]  # the last one matches a gold item
     found = {route: running.get(route)[1] for route in routes}
     asked_for = urllib.request.Request(f"{running.admin}/metrics", headers={"Accept": "application/openmetrics-text"})
     with urllib.request.urlopen(asked_for, timeout=TIMEOUT) as answer:

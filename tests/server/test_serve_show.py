@@ -98,6 +98,12 @@ def test_it_shows_what_was_asked_retrieved_and_answered_and_why_it_fails(full):
     assert any("hit_rate@5" in line and "none of the 2 retrieved documents is in gold" in line for line in lines)
 
 
+def failing(running):
+    """The scores of the requests that fail a gate, which the journal lists with the commit after they are scored."""
+    records = json.loads(get(f"{running.admin}/api/records?pipeline=support")[1])["records"]
+    return {record["trace_id"]: record["scores"] for record in records}
+
+
 def test_server_journal_and_file_say_the_same(full, tmp_path):
     """One source of truth: whoever scores the request, live or later, gives the same scores and reasons."""
     folder, running = full
@@ -106,8 +112,7 @@ def test_server_journal_and_file_say_the_same(full, tmp_path):
     on_disk = ragmon("show", TRACE, "--state-dir", folder / "state", *config).json
     assert over_http == on_disk
     (shown,) = on_disk["requests"]
-    failing = json.loads(get(f"{running.admin}/api/records?pipeline=support")[1])["records"]
-    scores = next(record["scores"] for record in failing if record["trace_id"] == TRACE)
+    scores = wait_for(lambda: failing(running).get(TRACE), bool)
     assert {each["metric"]: each["score"] for each in shown["metrics"] if each["gates"]} == scores
     (tmp_path / "traces.jsonl").write_bytes(encode(request(0)))
     (offline,) = ragmon("show", TRACE, tmp_path / "traces.jsonl", *config).json["requests"]

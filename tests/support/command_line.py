@@ -46,8 +46,11 @@ class Done:
 
 
 def environment(**extra):
-    """The environment without anything that would configure ragmon, or spare it what Python buffers."""
-    foreign = ("RAGMON_", "OTEL_", "PYTHONUNBUFFERED")
+    """The environment without anything that would configure ragmon, or spare it what Python buffers.
+
+    Neither is there the size that pytest-xdist gives to every process: terminals have their own.
+    """
+    foreign = ("RAGMON_", "OTEL_", "PYTHONUNBUFFERED", "COLUMNS", "LINES")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | extra
 

@@ -99,9 +99,10 @@ def _accounting() -> Iterator[Any]:
         "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
     )
     pending = PanelQuery(f"sum by (stage) ({at(series_names.PENDING)})", "{{stage}}")
-    yield lines("Pending", "Records that wait.", [pending], NUMBER)
+    yield lines("Pending", "Records that wait.", [pending], NUMBER, ceiling=1)
     residual = PanelQuery(f"sum by (stage, instance) ({at(series_names.RESIDUAL)})", "{{stage}} {{instance}}")
-    yield lines("Unaccounted records by stage", "0; anything else is a bug in ragmon.", [residual], NUMBER, floor=None)
+    description = "0; anything else is a bug in ragmon."
+    yield lines("Unaccounted records by stage", description, [residual], NUMBER, floor=None, ceiling=1)
 
 
 def _losses() -> Iterator[Any]:
@@ -121,7 +122,7 @@ def _losses() -> Iterator[Any]:
         PanelQuery(per_minute(series_names.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
     description = "What never became a record, or came without its text, a minute."
-    yield lines("Lost on the way", description, queries, PER_MINUTE)
+    yield lines("Lost on the way", description, queries, PER_MINUTE, ceiling=1)
     fields = PanelQuery(per_minute(series_names.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
     description = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
     yield lines("Fields unknown", description, [fields], PER_MINUTE)
@@ -139,21 +140,21 @@ def _probes_judges_labels() -> Iterator[Any]:
     labels = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "Labels people gave, by what became of them, a minute.", [labels], PER_MINUTE, stacked=True)
     waiting = PanelQuery(f"sum({at(series_names.LABELS_WAITING)})", "waiting")
-    yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER)
+    yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER, ceiling=1)
 
 
 def _server() -> Iterator[Any]:
     size = PanelQuery(worst(series_names.JOURNAL_BYTES, "instance"), "{{instance}}")
     yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", [size], _BYTES)
     missing = PanelQuery(f"sum({at(series_names.PRODUCER_MISSING)})", "missing")
-    yield lines("Records missing", "Records that producers sent and that have not come.", [missing], NUMBER)
+    description = "Records that producers sent and that have not come."
+    yield lines("Records missing", description, [missing], NUMBER, ceiling=1)
     queries = [
         PanelQuery(per_minute(series_names.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
         PanelQuery(per_minute(series_names.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
     ]
-    yield lines(
-        "Accidents", "Damaged journals that were set aside, jumps of the system's clock, a minute.", queries, PER_MINUTE
-    )
+    description = "Damaged journals that were set aside, jumps of the system's clock, a minute."
+    yield lines("Accidents", description, queries, PER_MINUTE, ceiling=1)
     columns: list[LabelColumn | ValueColumn] = [
         LabelColumn("instance", "instance"),
         LabelColumn("version", "version"),

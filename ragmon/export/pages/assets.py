@@ -10,6 +10,9 @@ CONTENT_TYPES: Final = {
     "ragmon.css": "text/css; charset=utf-8",
     "ragmon.js": "text/javascript; charset=utf-8",
     "ragmon.svg": "image/svg+xml",
+    "time_chart.js": "text/javascript; charset=utf-8",
+    "uplot/uPlot.iife.min.js": "text/javascript; charset=utf-8",
+    "uplot/uPlot.min.css": "text/css; charset=utf-8",
 }
 """The files, with their media types."""
 PATHS: Final = {f"/static/{name}": name for name in CONTENT_TYPES}

@@ -20,6 +20,7 @@ MARGIN: Final = 1.12
 """How much wider than its content a scale is."""
 SMALLEST: Final = 0.02
 """Smallest distance from the threshold that a scale shows, so that it does not magnify noise."""
+_SHARE_HEIGHT: Final = 10
 _EDGE: Final = 3
 """Pixels kept free at the upper and lower edge of a sparkline."""
 
@@ -69,13 +70,13 @@ def interval_bar(
     return _svg("bar", INTERVAL_WIDTH, height, parts, "")
 
 
-def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float, name: str) -> Markup:
-    """A value over time with its threshold as a dashed line; gaps are windows in which nothing was scored.
+def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | None, name: str) -> Markup:
+    """A value over time, with its threshold as a dashed line; gaps are windows in which nothing was scored.
 
     Args:
         points: The points, in order of time.
         begin: The start of the time axis, seconds since the epoch; it ends with the last point.
-        threshold: The threshold.
+        threshold: The threshold; None without one.
         name: What is shown, for screen readers.
 
     Returns:
@@ -84,15 +85,18 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float, n
     values = [point.value for point in points if point.value is not None]
     if not values:
         return Markup()
-    low, high = min(*values, threshold), max(*values, threshold)
+    shown = values if threshold is None else [*values, threshold]
+    low, high = min(shown), max(shown)
     room = max(SMALLEST, high - low) * (MARGIN - 1)
     low, high, span = low - room, high + room, max(1.0, points[-1].end - begin)
 
     def place(point: ChartPoint, value: float) -> tuple[float, float]:
         return (point.end - begin) / span * (SPARKLINE_WIDTH - 4), _y_of(value, low, high)
 
-    y = _y_of(threshold, low, high)
-    parts = [_line("threshold", 0, y, SPARKLINE_WIDTH, y)]
+    parts = []
+    if threshold is not None:
+        y = _y_of(threshold, low, high)
+        parts.append(_line("threshold", 0, y, SPARKLINE_WIDTH, y))
     for stretch in stretches(points):
         places = [place(point, point.value) for point in stretch if point.value is not None]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -103,8 +107,21 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float, n
     last = next(point for point in reversed(points) if point.value is not None)
     x, y = place(last, values[-1])
     parts.append(f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
-    words = f"{name}: lowest {min(values):.3f}, highest {max(values):.3f}, last {values[-1]:.3f}"
+    words = f"{name}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
     return _svg("sparkline", SPARKLINE_WIDTH, SPARKLINE_HEIGHT, parts, words)
+
+
+def share_bar(share: float, kind: str) -> Markup:
+    """A share of a whole as a bar; the figure stands beside it.
+
+    Args:
+        share: The share, in [0, 1].
+        kind: The CSS class of the bar.
+
+    >>> 'width="80.0"' in share_bar(0.5, "bar")
+    True
+    """
+    return _svg("share", INTERVAL_WIDTH, _SHARE_HEIGHT, [_rect(kind, 0, 0, share * INTERVAL_WIDTH, _SHARE_HEIGHT)], "")
 
 
 def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
@@ -120,6 +137,11 @@ def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
         elif runs[-1]:
             runs.append([])
     return [run for run in runs if run]
+
+
+def _figure(value: float) -> str:
+    """A share with three decimals, a count as it is."""
+    return f"{value:.3f}" if (abs(value) <= 1 and value != int(value)) or abs(value) < 1 else f"{value:g}"
 
 
 def _y_of(value: float, low: float, high: float) -> float:

@@ -72,6 +72,7 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
     """
     at_least, value, lower, upper = gate["direction"] == "at_least", gate["value"], gate["lower"], gate["upper"]
     threshold = gate["threshold"]
+    pipeline_path = f"p/{quote(label(gate['pipeline']), safe='')}"
     bar, line = Markup(), Markup()
     if value is not None:
         bar = interval_bar(value, lower, upper, threshold=threshold, at_least=at_least, verdict=gate["verdict"])
@@ -81,7 +82,8 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         line = sparkline(points, begin=history.now - history.span.seconds, threshold=threshold, name=name)
     return {
         **gate,
-        "path": f"p/{quote(label(gate['pipeline']), safe='')}/{quote(gate['gate'], safe='')}",
+        "pipeline_path": pipeline_path,
+        "path": f"{pipeline_path}/{quote(gate['gate'], safe='')}",
         "label": label(gate["pipeline"]),
         "shown_value": "–" if value is None else f"{value:.3f}",
         "interval": "" if lower is None else f"{lower:.3f} to {upper:.3f}",

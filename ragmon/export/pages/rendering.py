@@ -82,8 +82,8 @@ def ago(seconds: float | None, now: float) -> str:
 
 
 def query(parameters: Mapping[str, str]) -> str:
-    """The query of an address."""
-    return urlencode(parameters)
+    """The query of an address; parameters without a value are left out."""
+    return urlencode({name: value for name, value in parameters.items() if value})
 
 
 def by_reason(counts: Mapping[str, int]) -> str:

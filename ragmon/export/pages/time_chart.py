@@ -48,6 +48,7 @@ def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: 
     parts = [
         *chart.good_side(at_least=at_least),
         *chart.alarms(),
+        *chart.marks(),
         *chart.scale(),
         *chart.times(),
         *chart.ribbon(),
@@ -96,6 +97,13 @@ class _TimeChart:
         for begin, end in self._history.alarms:
             left = self._x(begin)
             yield _rect("firing", left, _TOP, max(2.0, self._x(end) - left), _BOTTOM - _TOP)
+
+    def marks(self) -> Iterator[str]:
+        """What changed: a line each, with the number of its row in the list of changes."""
+        for number, mark in enumerate(self._history.marks, 1):
+            x = self._x(mark.ts)
+            yield _line("mark", x, _TOP, x, _BOTTOM)
+            yield f'<text class="mark" x="{x + 3:.1f}" y="{_TOP + 10}">{number}</text>'
 
     def scale(self) -> Iterator[str]:
         """The values on the left."""

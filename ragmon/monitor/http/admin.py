@@ -11,20 +11,18 @@ import asyncio
 import gzip
 import json
 from asyncio import Semaphore
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
-from urllib.parse import unquote
 
 from prometheus_client.exposition import gzip_accepted
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -32,16 +30,11 @@ from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, 
 from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
-from ragmon.core.series_names import label
-from ragmon.export import runbook
+from ragmon.export import runbook, status_page
 from ragmon.export.pages import assets
-from ragmon.export.pages import gate as gate_page
-from ragmon.export.pages.gate import GateFindings
-from ragmon.export.pages.overview import page
 from ragmon.export.prometheus import Exposition
-from ragmon.export.state import MonitorSnapshot
-from ragmon.gates.history import GateHistory
-from ragmon.monitor.history import SPANS, GateHistories
+from ragmon.monitor.http import pages
+from ragmon.monitor.http.pages import AdminView
 from ragmon.monitor.http.requests import (
     ACKS_PATH,
     FORBIDDEN,
@@ -59,9 +52,8 @@ from ragmon.monitor.http.requests import (
 
 METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"
-GATES_PATH: Final = "/p"
+TRACE_PAGES_PATH: Final = "/t"
 _RETRY: Final = {"Retry-After": "5"}
-_INLINE_STYLE: Final = "default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 _THREADS: Final = 4
 """Most answers are made one at a time; the other threads are for comparisons and acknowledgements."""
@@ -75,31 +67,6 @@ Acknowledge = Callable[[str, str, str, str], bool]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class AdminView:
-    """What an admin port shows of a monitor: functions that are called for each request.
-
-    Attributes:
-        snapshot: Takes a snapshot.
-        moment: The version of the snapshot: while it is equal, the same series are shown again.
-        status: The data of `/api/status`.
-        history: What tells how gates were in the past; None shows no history.
-        diagnose: Tells why a gate is broken, given its pipeline, its name, and whether it is broken.
-        failure: Why the process must be restarted; "" where it need not be.
-        trouble: Why requests cannot be accepted; "" where they can.
-        note: What else to say where requests can be accepted.
-    """
-
-    snapshot: Callable[[], MonitorSnapshot]
-    moment: Callable[[], object]
-    status: Callable[[], Mapping[str, Any]]
-    failure: Callable[[], str] = str
-    trouble: Callable[[], str] = str
-    note: Callable[[], str] = str
-    history: GateHistories | None = None
-    diagnose: Callable[[str, str, bool], GateFindings] = lambda *_: GateFindings()
-
-
 class JournalQueries(NamedTuple):
     """What answers the paths that need a journal.
 
@@ -108,12 +75,14 @@ class JournalQueries(NamedTuple):
         why: Diagnoses a gate.
         compare: Compares two releases. It is answered beside other requests, so it takes the locks it needs itself.
         trace: Shows the requests of a trace; its path ends in the trace id. It is answered as `compare`.
+        trace_page: Shows the same as a page.
     """
 
     records: Answer
     why: Answer
     compare: Answer
     trace: Answer
+    trace_page: Answer
 
 
 class ExactRoute(Route):
@@ -133,22 +102,23 @@ class TraceRoute(Route):
         return (Match.FULL, {"endpoint": self.endpoint}) if name and parent == self.path else (Match.NONE, {})
 
 
-class GateRoute(Route):
-    """The route of the pages of gates: their path ends in a pipeline and a gate, which may hold escaped slashes."""
+class NamesRoute(Route):
+    """A route whose path ends in names, which may hold escaped slashes.
+
+    Args:
+        path: The path before the names.
+        depth: How many names there are.
+        endpoint: What answers.
+    """
+
+    def __init__(self, path: str, depth: int, endpoint: Endpoint) -> None:
+        super().__init__(path, endpoint)
+        self._depth = depth
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for this route."""
-        names = gate_of(scope)
-        return (Match.FULL, {"endpoint": self.endpoint}) if names else (Match.NONE, {})
-
-
-def gate_of(scope: Scope) -> tuple[str, str] | None:
-    """The label of the pipeline and the gate in the path of a request; None where it is another path."""
-    raw = scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
-    parts = raw.split("/")
-    if len(parts) != len(("", "p", "pipeline", "gate")) or f"/{parts[1]}" != GATES_PATH or not all(parts[2:]):
-        return None
-    return unquote(parts[2]), unquote(parts[3])
+        is_own = len(pages.names_of(scope)) == self._depth
+        return (Match.FULL, {"endpoint": self.endpoint}) if is_own else (Match.NONE, {})
 
 
 class JsonResponse(JSONResponse):
@@ -174,25 +144,30 @@ def admin_app(
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
     exposition = Exposition(view.snapshot, view.moment)
-    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace)
+    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
-        "/": lambda _: _html(_overview(view), assets.POLICY),
+        "/": partial(pages.overview, view),
+        pages.MONITOR_PATH: partial(pages.monitor, view),
+        pages.ALARMS_PATH: partial(pages.alarms, view),
         "/metrics": partial(_metrics, exposition),
         "/api/status": lambda _: JsonResponse(view.status()),
+        "/api/history": lambda _: JsonResponse(_history(view)),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
-    runbook_policy = _INLINE_STYLE.format(runbook.STYLE_HASH)
-    endpoints[runbook.PATH] = _in_thread(lambda _: _html(runbook.page(), runbook_policy), pool, nullcontext())
+    endpoints[runbook.PATH] = _in_thread(lambda _: pages.html(runbook.page()), pool, nullcontext())
     endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in assets.PATHS.items()}
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
     routes: list[Route] = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
-    routes.append(TraceRoute(TRACES_PATH, _guarded(_in_thread(queries.trace, pool, nullcontext()))))
-    routes.append(GateRoute(GATES_PATH, _guarded(_in_thread(partial(_gate_page, view), pool, lock))))
+    for path, answer in ((TRACES_PATH, queries.trace), (TRACE_PAGES_PATH, queries.trace_page)):
+        routes.append(TraceRoute(path, _guarded(_in_thread(answer, pool, nullcontext()))))
+    for depth, page in ((1, pages.pipeline), (2, pages.gate)):
+        endpoint = _guarded(_in_thread(partial(page, view), pool, lock))
+        routes.append(NamesRoute(pages.PIPELINES_PATH, depth, endpoint))
     if acknowledge is not None:
         routes.append(ExactRoute(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
     unknown = _not_found([route.path for route in routes])
@@ -309,11 +284,16 @@ def _check_is_local(request: Request) -> None:
     Raises:
         HTTPError: It is not (403).
     """
-    if request.client is None or not _is_loopback(request.client.host):
+    if not is_local(request):
         message = "acknowledgements are taken from this machine alone"
         raise HTTPError(403, FORBIDDEN, message, hint="`ragmon ack` there")
     if not is_ip_or_localhost(request.headers.get("host", "")):
         raise HTTPError(403, FORBIDDEN, "a web page asks", hint="`ragmon ack` from a terminal")
+
+
+def is_local(request: Request) -> bool:
+    """Whether a request is from this machine."""
+    return request.client is not None and _is_loopback(request.client.host)
 
 
 def _is_loopback(address: str) -> bool:
@@ -325,42 +305,20 @@ def _is_loopback(address: str) -> bool:
     return bool((mapped or ip).is_loopback)
 
 
-def _html(text: str, policy: str) -> Response:
-    """A page, with the Content-Security-Policy that says what it may fetch and run."""
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
-
-
 def _asset(name: str) -> Answer:
     """The answer that is a file of the pages."""
     return lambda _: Response(assets.asset(name), media_type=assets.CONTENT_TYPES[name])
 
 
-def _overview(view: AdminView) -> str:
-    status = view.status()
-    if view.history is None:
-        return page(status)
-    span, history = view.history.overview()
-    return page(status, history, span.words)
-
-
-def _gate_page(view: AdminView, request: Request) -> Response:
-    """The page of a gate.
+def _history(view: AdminView) -> dict[str, Any]:
+    """The history of all gates that the overview draws.
 
     Raises:
-        HTTPError: There is no such gate (404).
-        UnknownNameError: There is no such span of time.
+        HTTPError: This monitor keeps none (404).
     """
-    status, names = view.status(), gate_of(request.scope)
-    gate = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
-    if gate is None or view.history is None:
-        shown = [f"{label(gate['pipeline'])}/{gate['gate']}" for gate in status["gates"]]
-        name = "/".join(names or ())
-        raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
-    span, histories = view.history.of_pipeline(gate["pipeline"], request.query_params.get("span", ""))
-    history = histories.get((gate["pipeline"], gate["gate"]), GateHistory(span, status["now"], []))
-    is_broken = gate["verdict"] == "fail" or gate["firing"] is not None
-    diagnosis = view.diagnose(gate["pipeline"], gate["gate"], is_broken)
-    return _html(gate_page.page(status, gate, history, SPANS.values(), diagnosis), assets.POLICY)
+    if view.history is None:
+        raise HTTPError(404, UNKNOWN_PATH, "this monitor keeps no history of its gates", hint="/api/status has them")
+    return status_page.history(*view.history.overview())
 
 
 def _metrics(exposition: Exposition, request: Request) -> Response:

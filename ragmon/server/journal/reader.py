@@ -222,6 +222,17 @@ class JournalReaderBase:
         with translate_read_errors(self.path):
             return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
 
+    def last_checkpoint(self) -> tuple[int, float] | None:
+        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with translate_read_errors(self.path):
+            query = "SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1"
+            saved: tuple[int, float] | None = self._connection.execute(query).fetchone()
+            return saved
+
     def base(self) -> Checkpoint | None:
         """The checkpoint from which a replay of all rows starts; None if no row was ever deleted.
 

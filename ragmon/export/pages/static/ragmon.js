@@ -13,10 +13,14 @@ async function refresh() {
   }
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const focused = document.activeElement?.getAttribute("href");
+  for (const open of document.querySelectorAll("details[open]")) {
+    fresh.getElementById(open.id)?.setAttribute("open", "");
+  }
   for (const part of ["header", "main", "footer"]) {
     document.querySelector(part).innerHTML = fresh.querySelector(part).innerHTML;
   }
   document.title = fresh.title;
+  document.dispatchEvent(new Event("refreshed"));
   document.body.classList.remove("stale");
   if (focused) {
     document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

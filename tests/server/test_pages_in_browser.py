@@ -1,0 +1,103 @@
+"""The pages in a real browser: no error, no request to elsewhere, nothing that a screen reader stumbles over."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tests.support.incident import NASTY, incident
+
+playwright = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")]
+GATE = "/p/support/over_refusal_rate"
+PATHS = ["/", "/p/support", GATE, f"{GATE}?span=24h", "/monitor", "/alarms", "/runbook"]
+SCREENS = {
+    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
+    "laptop": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "wall": {"viewport": {"width": 2000, "height": 1100}, "color_scheme": "light"},
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with incident(tmp_path_factory.mktemp("incident"), builds=(NASTY[0], NASTY[2])) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open, what its console says, and what it asked for."""
+
+    def __init__(self, browser, url, **screen):
+        self.context = browser.new_context(**screen)
+        self.page, self.errors, self.requests = self.context.new_page(), [], []
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(url, wait_until="load")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_is_sound_on_every_screen(running, browser, path, screen):
+    with Visit(browser, f"{running.admin}{path}", bypass_csp=True, **SCREENS[screen]) as visit:
+        wide = visit.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        found = axe.Axe().run(visit.page).response["violations"]
+        assert (visit.errors, wide) == ([], 0)
+        assert [url for url in visit.requests if not url.startswith(running.admin)] == []
+        assert [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_the_policy_holds_nothing_back_that_a_page_needs(running, browser):
+    for path in PATHS:
+        with Visit(browser, f"{running.admin}{path}") as visit:
+            assert visit.errors == [], path
+
+
+def test_the_chart_is_read_with_the_cursor(running, browser):
+    with Visit(browser, f"{running.admin}{GATE}?span=6h", **SCREENS["laptop"]) as visit:
+        over = visit.page.locator(".u-over").first
+        box = over.bounding_box()
+        visit.page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + box["height"] / 2)
+        legend = "".join(visit.page.locator(".u-legend").first.inner_text().split())
+        assert re.fullmatch(r"UTC2025-11-21\S+intervalto0\.\d+from0\.\d+threshold0\.100value0\.\d+n\d+", legend)
+
+
+def test_a_page_is_refreshed_without_a_jump(running, browser):
+    with Visit(browser, f"{running.admin}/monitor", **SCREENS["laptop"]) as visit:
+        visit.page.locator("summary").click()
+        visit.page.evaluate("window.scrollTo({ top: 400, behavior: 'instant' })")
+        before = visit.page.evaluate("window.scrollY")
+        visit.page.evaluate("refresh()")
+        assert visit.page.locator("details").get_attribute("open") is not None
+        assert visit.page.evaluate("window.scrollY") == before
+
+
+def test_without_a_script_a_page_shows_the_same_numbers_and_a_picture(running, browser):
+    with Visit(browser, f"{running.admin}{GATE}?span=6h", java_script_enabled=False, **SCREENS["laptop"]) as visit:
+        assert visit.page.locator("svg.over-time").is_visible()
+        assert visit.page.locator("div[aria-label='windows in figures'] tbody tr").count() > 3
+
+
+def test_names_from_requests_are_text(running, browser):
+    with Visit(browser, f"{running.admin}/p/support") as visit:
+        visit.page.on("dialog", lambda dialog: visit.errors.append(dialog.message))
+        assert NASTY[0] in visit.page.locator("div[aria-label='builds']").inner_text()
+        assert visit.errors == []

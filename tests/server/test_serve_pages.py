@@ -1,0 +1,230 @@
+"""The pages of a real server: their numbers are those of `/metrics`, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.incident import BROKE, MINUTES, NASTY, PER_MINUTE, incident
+from tests.support.serving import PROTOBUF, asked, whole
+from tests.support.token_server import post_with_token, serving_with_token
+
+pytestmark = pytest.mark.slow
+GATE = "/p/support/over_refusal_rate"
+XHTML = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with incident(tmp_path_factory.mktemp("incident")) as running:
+        yield running
+
+
+def page(running, path):
+    """A page as a tree; it must be well formed."""
+    code, text = running.get(path)
+    assert code == 200, text
+    return ET.fromstring(text)
+
+
+def table(tree, name):
+    """The rows of the table in a region, as text."""
+    (region,) = [part for part in tree.iter(f"{XHTML}div") if part.get("aria-label") == name]
+    rows = region.findall(f".//{XHTML}tbody/{XHTML}tr")
+    return [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in rows]
+
+
+def sample(running, name, **labels):
+    """The value of a series at `/metrics`."""
+    for family in text_string_to_metric_families(running.get("/metrics")[1]):
+        for found in family.samples:
+            if found.name == name and labels.items() <= found.labels.items():
+                return found.value
+    raise AssertionError(f"{name}{labels} is not exported")
+
+
+def test_the_page_of_a_pipeline_shows_the_numbers_of_metrics(running):
+    shown = page(running, "/p/support?window=1h")
+    compared = 0
+    for section in ("Answers, judged against gold", "Refusals", "Answers", "Retrieval", "Traffic"):
+        for key, of, value, interval, n, *_ in table(shown, section):
+            source, _, gold = of.partition(", ")
+            labels = {"pipeline": "support", "source": source, "gold": gold, "window": "1h"}
+            lower, upper = map(float, interval.split(" to "))
+            for ending, number in (("", value), ("_lower", lower), ("_upper", upper), ("_samples", n)):
+                exported = sample(running, f"rag_{key}{ending}", **labels)
+                assert f"{exported:.3f}" == f"{float(number):.3f}", (key, of, ending)
+                compared += 1
+    assert compared > 40
+
+
+def test_the_page_of_a_pipeline_has_latency_by_stage_traffic_and_documents(running):
+    shown = page(running, "/p/support?window=1h")
+    latency = {(stage, source): cells for stage, source, *cells in table(shown, "latency by stage")}
+    assert latency["retrieve", "live"][:3] == ["40", "40", "40"]
+    traffic = {row[0]: row[1] for row in table(shown, "traffic and sampling")}
+    in_window = 60 * PER_MINUTE // 2
+    assert in_window - PER_MINUTE <= int(traffic["probe"]) <= in_window
+    assert latency["total", "probe"][3] == traffic["probe"]
+    documents = table(shown, "documents retrieved")
+    assert [(number, n) for number, n, *_ in documents] == [(k, str(MINUTES * PER_MINUTE // 2)) for k in ("1", "2")]
+    assert sorted(table(shown, "builds")) == [["v1", "index-1"], ["v2", "index-1"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [("/p/suport", "there is no pipeline"), ("/p/support?window=2h", "window"), (f"{GATE}?span=2h", "span")],
+)
+def test_an_unknown_name_is_not_found_and_the_nearest_is_named(running, path, error):
+    code, text = running.get(path)
+    assert code == 404
+    assert error in text
+    assert "hint" in text
+
+
+def test_the_page_of_a_gate_says_what_changed_and_how_soon_its_alarm_finds_what(running):
+    shown = page(running, f"{GATE}?span=6h")
+    text = " ".join(" ".join(shown.itertext()).split())
+    assert re.search(r"At this rate a rise to 20 % is found in about \d+ min", text)
+    (changes,) = [part for part in shown.iter(f"{XHTML}table") if part.findtext(f"{XHTML}caption") == "Changes"]
+    rows = [["".join(cell.itertext()) for cell in row] for row in changes.findall(f".//{XHTML}tbody/{XHTML}tr")]
+    assert [row[2:] for row in rows] == [["build", "v2"]]
+    assert {row[0] for row in table(shown, "by source")} >= {"match, main", "probe, main"}
+
+
+def test_the_requests_that_fail_a_gate_are_paged_and_filtered_by_links(running):
+    def listed(path):
+        shown = page(running, path)
+        links = {"".join(link.itertext()): link.get("href") for link in shown.iter(f"{XHTML}a")}
+        return table(shown, "requests that fail"), links
+
+    rows, links = listed(GATE)
+    assert len(rows) == 20
+    seen, path = [], GATE
+    while path:
+        rows, links = listed(path)
+        seen += [row[1] for row in rows]
+        path = f"{GATE}{links['older requests'].partition('#')[0]}" if "older requests" in links else ""
+    status = running.get("/api/records?pipeline=support&gate=over_refusal_rate&limit=1000")[1]
+    assert len(seen) == len(set(seen)) == status.count('"trace_id"')
+    rows, links = listed(GATE)
+    old_rows, _ = listed(f"{GATE}{links['v1'].partition('#')[0]}")
+    assert old_rows
+    assert {row[3] for row in old_rows} == {"v1"}
+
+
+def test_the_page_of_the_monitor_accounts_for_every_record(running):
+    books = running.status()["books"]["ingest"]
+    shown = page(running, "/monitor")
+    (caption,) = [part for part in shown.iter(f"{XHTML}caption") if "ingest" in "".join(part.itertext())]
+    assert "".join(caption.itertext()) == f"ingest: {books['received']} received"
+    (flow,) = [part for part in shown.iter("{http://www.w3.org/2000/svg}svg") if part.get("class") == "flow"]
+    assert flow.get("aria-label") == f"ingest: {books['received']} received; scored {books['scored']}"
+    text = "".join(shown.itertext())
+    assert "every record is accounted for" in text
+
+
+def test_the_configuration_in_force_is_shown_with_its_origins_and_without_secrets(running):
+    shown = page(running, "/monitor")
+    written = {key: (value, origin) for key, value, origin in table(shown, "values that are written")}
+    assert written["links.trace"] == ('"https://***@traces.example/{trace_id}"', "ragmon.toml:7")
+    assert "secret" not in "".join(shown.itertext())
+    defaults = {key: origin for key, _, origin in table(shown, "values by default")}
+    assert set(defaults.values()) == {"default"}
+
+
+def test_a_reload_of_the_configuration_is_a_mark(tmp_path):
+    with incident(tmp_path) as running:
+        path = tmp_path / "ragmon.toml"
+        path.write_text(f"{path.read_text()}[pipelines.other]\n")
+        assert running.server.reloading.reload()
+        running.moved.advance(30.0)
+        shown = page(running, f"{GATE}?span=6h")
+        assert "configuration" in "".join(shown.itertext())
+
+
+def test_names_of_builds_are_text_on_every_page(tmp_path):
+    with incident(tmp_path, builds=(NASTY[0], NASTY[1])) as running:
+        for path in ("/", "/monitor", "/alarms", "/p/support", GATE):
+            code, text = running.get(path)
+            assert code == 200
+            assert "<script>alert" not in text
+            assert "\u202e" not in text
+            ET.fromstring(text)
+
+
+def test_what_the_script_draws_is_what_the_table_says(running):
+    shown = page(running, f"{GATE}?span=6h")
+    drawn = json.loads(shown.find(f".//{XHTML}script[@id='drawn']").text)
+    figures = table(shown, "windows in figures")
+    assert [n for n in reversed(drawn["n"]) if n] == [int(row[3]) for row in figures]
+    values = [value for value in reversed(drawn["value"]) if value is not None]
+    assert [f"{value:.3f}" for value in values] == [row[1] for row in figures]
+    assert len(drawn["alarms"]) == 1
+    begin = drawn["end"] - 60 * (MINUTES - BROKE)
+    assert begin < drawn["alarms"][0][0] < drawn["alarms"][0][1] == drawn["end"]
+
+
+def test_the_page_of_alarms_shows_what_fires_and_the_budget(running):
+    alarms = running.status()["alarms"]
+    shown = page(running, "/alarms")
+    rows = table(shown, "what fired")
+    by_name = {f"{alarm['pipeline']}/{alarm['alert']}": alarm for alarm in alarms}
+    assert {row[0] for row in rows if row[3] == "fires"} == set(by_name)
+    proofs = {name: alarm["proof"]["text"] for name, alarm in by_name.items() if alarm["proof"]}
+    assert {row[0]: row[6] for row in rows if row[0] in proofs} == proofs
+    assert all(f"ragmon ack {row[0]} --reason" in row[5] for row in rows)
+    (budget,) = [part for part in shown.iter(f"{XHTML}table") if part.get("class") == "figures"]
+    cells = [["".join(cell.itertext()) for cell in row] for row in budget.findall(f".//{XHTML}tbody/{XHTML}tr")]
+    pages = sum(alarm["severity"] == "page" for alarm in alarms)
+    assert cells[0] == ["page", str(pages), "30 days", "1"]
+    timeline = [part for part in shown.iter("{http://www.w3.org/2000/svg}rect") if "alarm" in part.get("class", "")]
+    assert len(timeline) == len(rows)
+
+
+def failing_trace(running):
+    found = json.loads(running.get("/api/records?pipeline=support&gate=over_refusal_rate&limit=1")[1])
+    return found["records"][0]["trace_id"]
+
+
+def test_the_page_of_a_trace_says_why_it_fails_as_the_command_does(running):
+    trace_id = failing_trace(running)
+    (report,) = json.loads(running.get(f"/api/traces/{trace_id}")[1])["requests"]
+    text = " ".join("".join(page(running, f"/t/{trace_id}").itertext()).split())
+    for metric in report["metrics"]:
+        assert metric["metric"] in text
+        assert " ".join(metric["why"].split()) in text
+    assert "Show the texts" not in text  # this server has no token
+
+
+def test_a_trace_that_is_not_there_is_not_found(running):
+    code, text = running.get("/t/" + "f" * 32)
+    assert code == 404
+    assert "hint" in text
+
+
+TOKEN = "a-token-of-at-least-some-length"
+
+
+def test_the_texts_of_a_trace_are_shown_to_whoever_gives_the_token_as_password(tmp_path):
+    question, config = "what only they may read", '[pipelines.support]\n[capture]\ncontent = "full"\n'
+    with serving_with_token(tmp_path, TOKEN, config) as running:
+        record = asked(1, q=question)
+        assert post_with_token(f"{running.otlp}/v1/traces", whole([record]), TOKEN, PROTOBUF)[0] == 200
+        running.settled(1)
+        url = f"{running.admin}/t/{record.trace_id}"
+        without = httpx.get(url)
+        assert question not in without.text
+        assert "Show the texts" in without.text
+        challenge = httpx.get(url, params={"text": "1"})
+        assert (challenge.status_code, challenge.headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
+        assert httpx.get(url, params={"text": "1"}, auth=("", "wrong")).status_code == 401
+        shown = httpx.get(url, params={"text": "1"}, auth=("", TOKEN))
+        assert shown.status_code == 200
+        assert question in shown.text
+        assert TOKEN not in shown.text
