@@ -91,8 +91,9 @@ format: setup                 ## rewrite to the house format
 peers: setup                  ## what the decorator costs beside other tracers' (installed apart)
 	$(PY) -m bench.peers $(ARGS)
 
-docs: setup                   ## run the documentation: README, examples, links
-	$(PY) -m pytest -q tests/project/test_docs.py
+docs: setup                   ## the documentation site in site/; every example and every link is tried
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	$(PY) -m pytest -q -n $(WORKERS) tests/project
 
 bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.replay
@@ -106,4 +107,4 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.scenario
 
 clean:                        ## drop the virtual environment and caches
-	rm -rf $(VENV) .venv-peers .venv-phoenix .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -162,7 +162,7 @@ def _capture_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
 
 def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
-        hint = "docs/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
+        hint = "docs/integrations/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
         text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
         yield StatusFinding(text, hint=hint)
 

@@ -1,6 +1,6 @@
 """Metrics that compare answers with gold: precision, citation hits, refusals.
 
-Definitions and their sources are in docs/metrics.md. An unanswerable item needs neither claim nor citation:
+Definitions and their sources are in docs/reference/metrics.md. An unanswerable item needs neither claim nor citation:
 shipping an answer to one scores 0.
 """
 

@@ -79,7 +79,7 @@ class TestDoctor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [ROOT / "docs" / "probes.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ROOT / "docs" / "how-to" / "probes.md"], ids=lambda path: path.name)
 def test_the_documentation_can_be_typed_line_by_line(path, tmp_path):
     script = "\n".join(blocks(path, "bash")).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     command = ["/bin/bash", "-eo", "pipefail", "-c", script]

@@ -58,8 +58,8 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
 @pytest.mark.slow
 def test_judges_can_be_typed_line_by_line(tmp_path):
     """The first example runs as it stands; the one that judges a record runs where it left its configuration."""
-    first, _ = blocks(ROOT / "docs" / "judges.md", "bash")
-    (last,) = blocks(ROOT / "docs" / "judges.md", "python")
+    first, _ = blocks(ROOT / "docs" / "how-to" / "judges.md", "bash")
+    (last,) = blocks(ROOT / "docs" / "how-to" / "judges.md", "python")
     script = f"{first}\ncat > now.py <<'END'\n{last}END\n.venv/bin/python now.py"
     script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     done = subprocess.run(
@@ -78,7 +78,9 @@ def test_judges_can_be_typed_line_by_line(tmp_path):
 
 @pytest.mark.slow
 def test_tables_can_be_typed_line_by_line(tmp_path):
-    (typed,), (notebook,) = (blocks(ROOT / "docs" / "tables.md", language) for language in ("bash", "python"))
+    (typed,), (notebook,) = (
+        blocks(ROOT / "docs" / "how-to" / "tables.md", language) for language in ("bash", "python")
+    )
     script = f"{typed}\ncat > notebook.py <<'END'\n{notebook}END\n.venv/bin/python notebook.py"
     done = subprocess.run(
         ["/bin/bash", "-eo", "pipefail", "-c", script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")],
@@ -106,8 +108,8 @@ def test_the_readme_fits_its_budget():
 
 
 def test_every_metric_is_described():
-    """Each registered metric has a row in docs/metrics.md under its own name."""
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    """Each registered metric has a row in docs/reference/metrics.md under its own name."""
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z_]+)(?:@k)?`", text, re.MULTILINE)
     assert sorted(rows) == sorted(families())
 

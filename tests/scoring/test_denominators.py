@@ -43,7 +43,7 @@ SAME_DENOMINATOR = (
     ("hit_rate@1", "hit_rate@2", "precision@1", "precision@2", "hit_rate", "precision", "mrr", "average_precision"),
     ("candidate_recall@1", "candidate_recall@2", "candidate_recall"),
 )
-"""Keys of metrics that score the same requests by their definition (docs/metrics.md), where every id is captured."""
+"""Keys of metrics that score the same requests (docs/reference/metrics.md), where every id is captured."""
 PAIRS = [pair for keys in SAME_DENOMINATOR for pair in combinations(keys, 2)]
 GROUNDED, RATE = "groundedness", "grounded_rate"
 EMPTY = Gate("empty", "empty_retrieval_rate", 0.05, "at_most")

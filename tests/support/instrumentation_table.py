@@ -1,4 +1,4 @@
-"""The table of instrumentations in docs/instrumentations.md, made from recordings of real packages.
+"""The table of instrumentations in docs/integrations/instrumentations.md, made from recordings of real packages.
 
 A row is a program that asks one question of a small pipeline with a fake model under a real instrumentation, and prints
 what the pipeline returned and the spans that were left. `--record NAME` runs it with this interpreter and keeps both in
@@ -35,7 +35,7 @@ from tests.support import recorded_agents
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDINGS: Final = ROOT / "tests" / "data" / "instrumentations"
-PAGE: Final = ROOT / "docs" / "instrumentations.md"
+PAGE: Final = ROOT / "docs" / "integrations" / "instrumentations.md"
 BEGIN, END = "<!-- table: python -m tests.support.instrumentation_table -->\n", "<!-- end of the table -->\n"
 FIELDS: Final = ("question", "ids", "contexts", "answer", "citations", "session")
 YES: Final = "yes"

@@ -204,8 +204,8 @@ def _name(request: QuarantinedItem) -> str:
 
 CONVENTIONS: Final = "spans"
 NOT_READ: Final = (
-    "docs/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's GenAI"
-    " instrumentation, or decorate them with @ragmon.trace"
+    "docs/integrations/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's"
+    " GenAI instrumentation, or decorate them with @ragmon.trace"
 )
 
 
