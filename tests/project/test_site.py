@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, fetches nothing from elsewhere, and has every page in its menu."""
+"""The documentation site: it builds without a warning, fetches nothing from elsewhere, and has every page."""
 
 from __future__ import annotations
 
