@@ -1,6 +1,6 @@
 """The status of a monitor: problems, warnings, gates, alarms and record counters at a glance, as JSON data.
 
-The content of requests is never shown. `ragmon.export.html_page` makes a page of it.
+The content of requests is never shown. `ragmon.export.pages` makes pages of it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,17 @@ class StatusFinding(NamedTuple):
         what: The problem, in one line.
         since: Since when, seconds since the epoch; None where that is unknown.
         hint: What to do about it.
+        severity: The severity of the alarm that fires; "" where it is no alarm.
+        pipeline: The pipeline that it is about; "" where it is about none.
+        gate: The gate that it is about; "" where it is about none.
     """
 
     what: str
     since: float | None = None
     hint: str = ""
+    severity: str = ""
+    pipeline: str = ""
+    gate: str = ""
 
 
 def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
@@ -60,6 +66,7 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
 def problems(current: MonitorSnapshot) -> list[StatusFinding]:
     """The alarms that fire, then the gates that fail without an alarm."""
     gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in current.outcomes}
+    names = set(gates)
     hint = "" if current.served is None else "ragmon why {}"  # it takes a server's journal
     findings = []
     for state in firing(current.alarms):
@@ -67,11 +74,16 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
         name = printable(f"{state.pipeline}/{state.alert}")
         why = state.proof.text if state.proof else _gate_text(gate, bounded=False) if gate else ""
         text = f"{name} fires ({state.severity})" + (f": {why}" if why else "")
-        findings.append(StatusFinding(text, state.firing, hint.format(name)))
+        about = state.alert.partition(":")[0]
+        shown = (state.pipeline, about if (state.pipeline, about) in names else "")
+        findings.append(StatusFinding(text, state.firing, hint.format(name), state.severity, *shown))
     for gate in gates.values():
         if gate.verdict == "fail":
             name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
-            findings.append(StatusFinding(f"{name} fails: {_gate_text(gate)}", hint=hint.format(name)))
+            text = f"{name} fails: {_gate_text(gate)}"
+            findings.append(
+                StatusFinding(text, hint=hint.format(name), pipeline=gate.gate.pipeline, gate=gate.gate.name)
+            )
     return _truncated(findings)
 
 

@@ -15,8 +15,7 @@ from ragmon.alarms.plan import duration
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.escaping import printable
-from ragmon.core.series_names import label
-from ragmon.export.pages.overview import REFRESH
+from ragmon.export.pages.overview import REFRESH, pipeline_path
 from ragmon.export.pages.rendering import render
 from ragmon.export.state import MonitorSnapshot
 
@@ -116,7 +115,7 @@ def _row(
     return {
         **span._asdict(),
         "name": f"{span.pipeline}/{span.alert}",
-        "path": f"p/{quote(label(span.pipeline), safe='')}/{quote(span.alert.partition(':')[0], safe='')}",
+        "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
         "lasted": duration(((span.end or now) - span.begin) / 60),
         "what": state.proof.text if fires and state is not None and state.proof else "",
         "ack": ack if within else None,

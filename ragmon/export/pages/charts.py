@@ -14,8 +14,8 @@ from markupsafe import Markup
 INTERVAL_WIDTH: Final = 160
 """Width of an interval bar, CSS pixels."""
 INTERVAL_HEIGHT: Final = 22
-SPARKLINE_WIDTH: Final = 140
-SPARKLINE_HEIGHT: Final = 30
+SPARKLINE_WIDTH: Final = 180
+SPARKLINE_HEIGHT: Final = 36
 MARGIN: Final = 1.12
 """How much wider than its content a scale is."""
 SMALLEST: Final = 0.02

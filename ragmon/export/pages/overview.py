@@ -35,11 +35,13 @@ def page(
         span: What a reader calls the time that it covers.
     """
     histories = history or {}
+    wrong = [{**found, "path": _path(found)} for found in status["wrong"]]
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
     return render(
         "overview.html.jinja",
         root="",
         status=status,
+        wrong=wrong,
         now=status["now"],
         title=title(status),
         served=status["journal"] is not None,
@@ -63,6 +65,18 @@ def title(status: Mapping[str, Any]) -> str:
     return f"ragmon: {stuck}{fires}, {fails}"
 
 
+def _path(found: Mapping[str, Any]) -> str:
+    """The page of the gate that a finding is about, else of its pipeline; "" where it is about neither."""
+    if not found["pipeline"]:
+        return ""
+    return pipeline_path(found["pipeline"]) + (f"/{quote(found['gate'], safe='')}#broke" if found["gate"] else "")
+
+
+def pipeline_path(pipeline: str) -> str:
+    """The page of a pipeline, seen from the overview."""
+    return f"p/{quote(label(pipeline), safe='')}"
+
+
 def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
     """A gate as pages show it: in figures, its interval as a bar, its history as a line.
 
@@ -72,7 +86,7 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
     """
     at_least, value, lower, upper = gate["direction"] == "at_least", gate["value"], gate["lower"], gate["upper"]
     threshold = gate["threshold"]
-    pipeline_path = f"p/{quote(label(gate['pipeline']), safe='')}"
+    path = pipeline_path(gate["pipeline"])
     bar, line = Markup(), Markup()
     if value is not None:
         bar = interval_bar(value, lower, upper, threshold=threshold, at_least=at_least, verdict=gate["verdict"])
@@ -82,8 +96,8 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         line = sparkline(points, begin=history.now - history.span.seconds, threshold=threshold, name=name)
     return {
         **gate,
-        "pipeline_path": pipeline_path,
-        "path": f"{pipeline_path}/{quote(gate['gate'], safe='')}",
+        "pipeline_path": path,
+        "path": f"{path}/{quote(gate['gate'], safe='')}",
         "label": label(gate["pipeline"]),
         "shown_value": "–" if value is None else f"{value:.3f}",
         "interval": "" if lower is None else f"{lower:.3f} to {upper:.3f}",

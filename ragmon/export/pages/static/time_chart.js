@@ -106,6 +106,7 @@ function drawValue(place, drawn) {
 function drawNumber(place, drawn) {
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.n),
+    padding: [12, 16, 8, 0],
     axes: [{ ...axis(0), show: false }, axis(60)],
     legend: { show: false },
     series: [
