@@ -1,7 +1,8 @@
 """`python -m bench.serve`: its parts, one after the other."""
 
-from bench.serve import durable, singles, spans
+from bench.serve import durable, pages, singles, spans
 
 spans.main()
 singles.main()
 durable.main()
+pages.main()

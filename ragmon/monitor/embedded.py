@@ -220,7 +220,7 @@ class Monitor:
         view = AdminView(
             self.snapshot,
             self._cache_key,
-            lambda: status(self.snapshot(), self.settings, self._began, _findings(self.trouble)),
+            lambda current: status(current, self.settings, self._began, _findings(self.trouble)),
             history=MonitorHistory(self._locked),
             settings=lambda: self.settings,
         )

@@ -36,8 +36,8 @@ LATE: Final = 900.0
 """Seconds after which a window that is over is not read again: records that come later are missing in its point."""
 STILL_OPEN: Final = 60
 """The window that is not over is read again after this part of its length, on pages of all gates."""
-BUDGET: Final = 0.05
-"""Seconds of CPU in which past windows of all gates are computed at a time: they are for a page that comes again."""
+BUDGET: Final = 0.03
+"""Seconds of CPU in which past windows of all gates are computed for a page: more of them when it comes again."""
 
 
 class _Kind(NamedTuple):
@@ -107,8 +107,10 @@ class MonitorHistory:
     def _longest(
         self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None
     ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        started = thread_time()
         for span in spans:
-            histories = self._read(span, pipeline, budget)
+            left = None if budget is None else budget - (thread_time() - started)
+            histories = self._read(span, pipeline, left)
             if max((len(history.values) for history in histories.values()), default=0) > FEW:
                 break
         return span, histories

@@ -125,9 +125,13 @@ class StatusService:
         """Why the server must be restarted; "" where it need not be."""
         return "" if self.writer.alive else self.trouble()
 
-    def status(self) -> dict[str, Any]:
-        """The whole status, as plain JSON data."""
-        current, trouble, reloading = self.monitor_snapshot(), self.trouble(), self._reloading
+    def status(self, current: MonitorSnapshot) -> dict[str, Any]:
+        """The whole status, as plain JSON data.
+
+        Args:
+            current: A snapshot from `monitor_snapshot`.
+        """
+        trouble, reloading = self.trouble(), self._reloading
         served = current.served or ServerStats()
         not_writing = (
             [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []

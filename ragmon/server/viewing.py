@@ -66,8 +66,12 @@ class JournalView:
         with self.lock:
             return self.server_state.monitor_snapshot(self.clock.now(), 0)
 
-    def status(self) -> dict[str, Any]:
-        """The data of `/api/status`."""
+    def status(self, current: MonitorSnapshot) -> dict[str, Any]:
+        """The data of `/api/status`.
+
+        Args:
+            current: A snapshot.
+        """
         settings, size = self.server_state.engine.settings, journal_file(self.folder).stat().st_size
         journal = {
             "bytes": size,
@@ -78,7 +82,7 @@ class JournalView:
             "checkpoint": None,
             "resets": 0,
         }
-        return status(self.snapshot(), settings, self._oldest, ServerFindings(journal=journal))
+        return status(current, settings, self._oldest, ServerFindings(journal=journal))
 
     def view(self) -> AdminView:
         """What an admin port shows of it."""

@@ -268,7 +268,7 @@ def acknowledging(client, content=GOOD, headers=JSON, host="127.0.0.1:9464"):
         came.append(alarm)
         return True
 
-    view = AdminView(lambda: pytest.fail("read"), object, dict)
+    view = AdminView(lambda: pytest.fail("read"), object, lambda _: {})
     transport = httpx.ASGITransport(admin_app(view, {"app.example"}, acknowledge=acknowledge), client=client)
 
     async def post():
@@ -338,7 +338,7 @@ def test_an_alarm_nobody_knows_is_not_found(monitor):
 
 
 def test_an_error_of_one_request_says_nothing_of_the_data_and_harms_no_other(caplog):
-    def status():
+    def status(_):
         raise ValueError("what a user asked")
 
     view = AdminView(MonitorSnapshot, object, status)

@@ -151,7 +151,7 @@ def admin_app(
         pages.MONITOR_PATH: partial(pages.monitor, view),
         pages.ALARMS_PATH: partial(pages.alarms, view),
         "/metrics": partial(_metrics, exposition),
-        "/api/status": lambda _: JsonResponse(view.status()),
+        "/api/status": lambda _: JsonResponse(view.status(view.snapshot())),
         "/api/history": lambda _: JsonResponse(_history(view)),
         "/api/records": queries.records,
         "/api/why": queries.why,

@@ -42,7 +42,7 @@ class AdminView:
     Attributes:
         snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
-        status: The data of `/api/status`.
+        status: The data of `/api/status`, given a snapshot.
         history: What tells how gates were in the past; None shows no history.
         settings: The configuration in force.
         configured: When another configuration came into force, seconds since the epoch, in order of time.
@@ -55,7 +55,7 @@ class AdminView:
 
     snapshot: Callable[[], MonitorSnapshot]
     moment: Callable[[], object]
-    status: Callable[[], Mapping[str, Any]]
+    status: Callable[[MonitorSnapshot], Mapping[str, Any]]
     failure: Callable[[], str] = str
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
@@ -79,7 +79,7 @@ def html(text: str) -> Response:
 
 def overview(view: AdminView, _: Request) -> Response:
     """The overview of all gates."""
-    status = view.status()
+    status = view.status(view.snapshot())
     if view.history is None:
         return html(overview_page.page(status))
     span, history = view.history.overview()
@@ -88,13 +88,15 @@ def overview(view: AdminView, _: Request) -> Response:
 
 def monitor(view: AdminView, _: Request) -> Response:
     """The page of the monitor itself."""
-    return html(monitor_page.page(view.status(), view.snapshot(), view.settings()))
+    current = view.snapshot()
+    return html(monitor_page.page(view.status(current), current, view.settings()))
 
 
 def alarms(view: AdminView, _: Request) -> Response:
     """The page of alarms."""
     transitions = [] if view.history is None else view.history.transitions()
-    return html(alarms_page.page(view.status(), view.snapshot(), view.settings(), transitions))
+    current = view.snapshot()
+    return html(alarms_page.page(view.status(current), current, view.settings(), transitions))
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
@@ -104,7 +106,8 @@ def pipeline(view: AdminView, request: Request) -> Response:
         HTTPError: There is no such pipeline (404).
         UnknownNameError: There is no such window.
     """
-    status, current, settings = view.status(), view.snapshot(), view.settings()
+    current, settings = view.snapshot(), view.settings()
+    status = view.status(current)
     (asked,) = names_of(request.scope)
     with_records = {series.pipeline for series in current.snapshot.series}
     by_label = {label(name): name for name in (*settings.pipelines, *sorted(with_records))}
@@ -126,7 +129,8 @@ def gate(view: AdminView, request: Request) -> Response:
         HTTPError: There is no such gate (404).
         UnknownNameError: There is no such span of time.
     """
-    status, names = view.status(), names_of(request.scope)
+    current, names = view.snapshot(), names_of(request.scope)
+    status = view.status(current)
     found = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
     if found is None or view.history is None:
         shown = [f"{label(gate['pipeline'])}/{gate['gate']}" for gate in status["gates"]]
@@ -137,15 +141,19 @@ def gate(view: AdminView, request: Request) -> Response:
     begin = history.now - span.seconds
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= begin]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
-    parts = gate_page.page(status, found, history, SPANS.values(), _details(view, view.history, found, request))
+    parts = gate_page.page(
+        status, found, history, SPANS.values(), _details(view, current, view.history, found, request)
+    )
     return html(parts)
 
 
-def _details(view: AdminView, history: MonitorHistory, gate: Mapping[str, Any], request: Request) -> GateDetails:
+def _details(
+    view: AdminView, current: MonitorSnapshot, history: MonitorHistory, gate: Mapping[str, Any], request: Request
+) -> GateDetails:
     """What the page of a gate shows beside its history."""
     names = (gate["pipeline"], gate["gate"])
     shown = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
-    current, is_broken = view.snapshot(), gate["verdict"] == "fail" or gate["firing"] is not None
+    is_broken = gate["verdict"] == "fail" or gate["firing"] is not None
     outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == names), None)
     reach = None if outcome is None else detectable_now(view.settings(), current.outcomes, outcome)
     return GateDetails(
