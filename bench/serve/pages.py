@@ -18,8 +18,9 @@ from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import Answer, Latency, Record
 
 PIPELINES = 50
-MINUTES = 60
-PER_MINUTE = 2
+MINUTES = 360
+EVERY = 3
+"""Minutes between two requests of a pipeline."""
 ROUNDS = 5
 ASKED = 250.0
 """CPU milliseconds a page may take with 50 pipelines."""
@@ -34,31 +35,29 @@ NAMED = ("/", "/p/team-07", "/p/team-07/gate-0", "/alarms", "/gold", "/monitor",
 
 def gates(pipeline: str) -> str:
     """The gates of a pipeline, as ragmon.toml has them."""
-    tables = (
-        f'[pipelines.{pipeline}.gates.gate-{k}]\nmetric = "{metric}"\nat_least = 0.5\n'
-        for k, metric in enumerate(GATES)
+    return "".join(
+        f'[pipelines.{pipeline}.gates.gate-{place}]\nmetric = "{metric}"\nat_least = 0.5\n'
+        for place, metric in enumerate(GATES)
     )
-    return "".join(tables)
 
 
 def records(now: float) -> Iterator[Record]:
-    """An hour of traffic of every pipeline."""
+    """Six hours of traffic of every pipeline."""
     rng, number = random.Random(5), count(1)
-    for minute in range(MINUTES):
+    for minute in range(0, MINUTES, EVERY):
         for place in range(PIPELINES):
-            for _ in range(PER_MINUTE):
-                yield Record(
-                    v=1,
-                    trace_id=f"{next(number):032x}",
-                    ts=now - 60.0 * (MINUTES - minute) + rng.random(),
-                    pipeline=f"team-{place:02d}",
-                    source="live",
-                    q=f"what is {rng.randrange(200)}",
-                    answer_json=Answer("not in context" if rng.random() < 0.1 else "so", ["d1"]),
-                    retrieved_ids=["d1", "d2"],
-                    latency_ms=Latency(total=300.0 + rng.random()),
-                    build=f"v{minute // 30}",
-                )
+            yield Record(
+                v=1,
+                trace_id=f"{next(number):032x}",
+                ts=now - 60.0 * (MINUTES - minute) + rng.random(),
+                pipeline=f"team-{place:02d}",
+                source="live",
+                q=f"what is {rng.randrange(200)}",
+                answer_json=Answer("not in context" if rng.random() < 0.1 else "so", ["d1"]),
+                retrieved_ids=["d1", "d2"],
+                latency_ms=Latency(total=300.0 + rng.random()),
+                build=f"v{2 * minute // MINUTES}",
+            )
 
 
 def cost(server: Server, path: str) -> tuple[float, float, int]:
@@ -94,7 +93,7 @@ def many_pipelines(folder: Path) -> None:
         if len(batch) == 200:
             exporter.deliver(batch)
             batch = []
-    print(f"{PIPELINES} pipelines of {len(GATES)} gates, an hour of traffic (asked: {ASKED:.0f} ms of CPU a page)")
+    print(f"{PIPELINES} pipelines of {len(GATES)} gates, six hours of traffic (asked: {ASKED:.0f} ms of CPU a page)")
     show(server, NAMED)
     server.end(signal.SIGTERM)
 

@@ -141,10 +141,8 @@ def gate(view: AdminView, request: Request) -> Response:
     begin = history.now - span.seconds
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= begin]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
-    parts = gate_page.page(
-        status, found, history, SPANS.values(), _details(view, current, view.history, found, request)
-    )
-    return html(parts)
+    details = _details(view, current, view.history, found, request)
+    return html(gate_page.page(status, found, history, SPANS.values(), details))
 
 
 def _details(
