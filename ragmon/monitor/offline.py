@@ -63,7 +63,7 @@ class BaselineRun:
         Raises:
             InputError: The file cannot be read.
         """
-        report = _read_report(path)
+        report = read_report(path)
         return cls(path, report, None if report is not None else score([path]))
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
@@ -126,8 +126,11 @@ def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) 
     return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
-def _read_report(path: str) -> dict[str, Any] | None:
-    """The report in a file; None where the file holds traces.
+def read_report(path: str) -> dict[str, Any] | None:
+    """The report in a JSON file; None where the file holds traces.
+
+    Args:
+        path: The file.
 
     Raises:
         InputError: The file cannot be read.

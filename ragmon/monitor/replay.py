@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
 from threading import active_count
@@ -24,6 +24,7 @@ from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record, Totals
+from ragmon.export.notebook import RunReport
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
@@ -72,7 +73,7 @@ def replay(
     policy: Policy | None = None,
     *,
     columns: Mapping[str, str] | None = None,
-) -> Report:
+) -> RunReport:
     """Score records and judge the gates.
 
     Args:
@@ -85,7 +86,8 @@ def replay(
             `{"question": "user_text", "answer": "bot_text"}`.
 
     Returns:
-        The report; `report.verdict` is the overall verdict.
+        The report; `report.verdict` is the overall verdict. In a notebook it shows its gates and charts; `to_frame`,
+        `to_html`, `to_markdown` and `plot` make other things of it.
 
     Raises:
         GoldError: The gold is broken.
@@ -105,7 +107,10 @@ def replay(
     run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
     pipelines = run.pipelines() or (DEFAULT_PIPELINE,)
     gates = tuple(replace(gate, pipeline=name) for name in pipelines for gate in default())
-    return run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
+    report = run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
+    return RunReport(
+        **{each.name: getattr(report, each.name) for each in fields(report)}, histories=run.history(report)
+    )
 
 
 def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:
