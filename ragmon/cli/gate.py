@@ -116,7 +116,7 @@ def gate(
         run = score_files(traces)
         policy = policy_for(seen=run.pipelines())
         if baseline_run is not None:
-            policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
+            policy = baseline_run.policy(policy)
         report = run.report(policy, questions=False)
         if baseline_run is not None:
             report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)

@@ -177,30 +177,19 @@ def replay(
         return _run_compat(compat, traces, gold, output, published)
     check_max_drop(context)
     settings, gold_sets = settings_and_gold(config, gold, tables)
-
-    def score_baseline(paths: Sequence[str]) -> Run:
-        return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
-
-    baseline_run = None if baseline is None else BaselineRun.read(baseline, score_baseline)
+    read = partial(score, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
+    baseline_run = (
+        None if baseline is None else BaselineRun.read(baseline, lambda paths: read(paths, settings, gold_sets))
+    )
     alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
     scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
-    run = score(
-        traces,
-        settings,
-        gold_sets,
-        jobs=jobs,
-        duplicates=duplicates,
-        scorer=scorer,
-        follow=follow,
-        labels=labels,
-        tables=tables,
-    )
+    run = read(traces, settings, gold_sets, scorer=scorer, follow=follow)
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
     policy = settings.policy(seen=run.pipelines())
     if baseline_run is not None:
-        policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
+        policy = baseline_run.policy(policy)
     report = run.report(policy, windows=windows, questions=result.lists_questions, notes=notes)
     if baseline_run is not None:
         report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)

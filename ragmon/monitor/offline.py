@@ -78,6 +78,14 @@ class BaselineRun:
         report = self.report or {}
         return EvaluatedRun({}, [earlier for outcome in outcomes if (earlier := _reported(report, outcome))])
 
+    def policy(self, policy: Policy) -> Policy:
+        """A policy whose gates on latency compare with this run.
+
+        Args:
+            policy: The gates.
+        """
+        return replace(policy, baseline_p95_ms=self.p95_ms({gate.pipeline for gate in policy.gates}))
+
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
         """The p95 of the total latency in milliseconds, for the pipelines where it is known.
 

@@ -15,10 +15,8 @@ import ragmon
 from ragmon.core.errors import RagmonError
 
 NASTY = "<script>alert(1)</script>"
-GOLD = [
-    {"qid": f"q{k}", "question": f"what is {k}", "gold_claim_substr": ["yes"], "gold_citations": ["d"]}
-    for k in range(40)
-]
+ITEM = {"gold_claim_substr": ["yes"], "gold_citations": ["d"], "answerable": True}
+GOLD = [{"qid": f"q{k}", "question": f"what is {k}", **ITEM} for k in range(40)]
 TRACES = [
     {
         "qid": f"q{k}",
@@ -33,7 +31,7 @@ TRACES = [
 
 @pytest.fixture(scope="module")
 def report():
-    return ragmon.replay(TRACES, [{**item, "answerable": True} for item in GOLD])
+    return ragmon.replay(TRACES, GOLD)
 
 
 def test_the_short_form_is_one_line_with_the_verdict_and_what_fails(report):
@@ -65,7 +63,7 @@ def test_every_style_of_the_notebooks_report_is_for_its_inside_alone(report):
 def test_the_metrics_are_a_frame_with_the_numbers_of_the_report(report):
     frame = report.to_frame()
     assert isinstance(frame, pd.DataFrame)
-    row = frame[(frame.metric == "over_refusal_rate") & (frame.source == "replay")].iloc[0]
+    row = frame[(frame.metric == "over_refusal_rate") & (frame.gold != "")].iloc[0]
     stat = report.metric("over_refusal_rate")
     assert (row.value, row.n) == (stat.value, stat.n) == (0.65, 40)
     assert row.lower < 0.65 < row.upper
@@ -119,13 +117,14 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def test_in_a_page_with_another_style_nothing_outside_changes(report):
     """The notebook's own table keeps its look beside the report."""
     driver = pytest.importorskip("playwright.sync_api")
-    page = "<style>td {{ padding: 7px }} body {{ color: rgb(1, 2, 3) }}</style><table><tr><td id='own'>1</td></tr></table>{}"
+    style = "<style>td { padding: 7px } body { color: rgb(1, 2, 3) }</style>"
+    page = f"{style}<table><tr><td id='own'>1</td></tr></table>{report._repr_html_()}"
     look = "getComputedStyle(document.getElementById('own')).padding + getComputedStyle(document.body).color"
     with driver.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         tab, errors = browser.new_page(), []
         tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.set_content(page.format(report._repr_html_()))
+        tab.set_content(page)
         assert tab.evaluate(look) == "7pxrgb(1, 2, 3)"
         assert tab.locator(".ragmon-report svg.over-time").first.is_visible()
         assert errors == []
