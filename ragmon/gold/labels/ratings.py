@@ -10,8 +10,9 @@ the least likely to be joined. The choice depends only on the order of the label
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
+from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -286,6 +287,23 @@ class RatedAnswer(msgspec.Struct):
     raters: dict[str, Rating] = {}
 
 
+class RatingSummary(NamedTuple):
+    """Who rated recent answers, and how far raters agree.
+
+    Attributes:
+        answers: Answers with a rating.
+        shared: Answers that several raters rated.
+        raters: Rated answers by rater.
+        agreement: The share of the pairs of ratings of one answer that agree in every field both judge; None without
+            such a pair.
+    """
+
+    answers: int = 0
+    shared: int = 0
+    raters: Mapping[str, int] = {}
+    agreement: float | None = None
+
+
 class LabelState(msgspec.Struct):
     """The saved form of a `LabelStore`; it holds no comments.
 
@@ -392,6 +410,18 @@ class LabelStore:
     def pending(self) -> int:
         """Labels that wait for their traces."""
         return len(self._pending)
+
+    def summary(self) -> RatingSummary:
+        """Who rated the answers that are kept, and how far raters agree."""
+        raters: Counter[str] = Counter()
+        shared = pairs = agreeing = 0
+        for answer in self._answers.values():
+            raters.update(answer.raters)
+            if len(answer.raters) > 1:
+                shared += 1
+                compared = [one.agrees(other) for one, other in combinations(answer.raters.values(), 2)]
+                pairs, agreeing = pairs + len(compared), agreeing + sum(compared)
+        return RatingSummary(len(self._answers), shared, raters, agreeing / pairs if pairs else None)
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""

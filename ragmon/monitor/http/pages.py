@@ -19,6 +19,7 @@ from ragmon.core.series_names import label
 from ragmon.export.pages import alarms as alarms_page
 from ragmon.export.pages import assets
 from ragmon.export.pages import gate as gate_page
+from ragmon.export.pages import gold as gold_page
 from ragmon.export.pages import monitor as monitor_page
 from ragmon.export.pages import overview as overview_page
 from ragmon.export.pages import pipeline as pipeline_page
@@ -26,13 +27,16 @@ from ragmon.export.pages.gate import GateDetails, GateFindings, RequestFilter
 from ragmon.export.pages.pipeline import PipelineHistory
 from ragmon.export.state import MonitorSnapshot
 from ragmon.gates.history import ChangeMark, GateHistory
+from ragmon.gold.labels.ratings import RatingSummary
 from ragmon.monitor.detectability import detectable_now
+from ragmon.monitor.gold_history import GoldHistory
 from ragmon.monitor.history import SPANS, MonitorHistory
 from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 
 PIPELINES_PATH: Final = "/p"
 MONITOR_PATH: Final = "/monitor"
 ALARMS_PATH: Final = "/alarms"
+GOLD_PATH: Final = "/gold"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class AdminView:
         moment: The version of the snapshot: while it is equal, the same series are shown again.
         status: The data of `/api/status`, given a snapshot.
         history: What tells how gates were in the past; None shows no history.
+        gold: What tells what became of gold items and labels; None shows neither.
         settings: The configuration in force.
         configured: When another configuration came into force, seconds since the epoch, in order of time.
         diagnose: Tells why a gate is broken, given its pipeline, its name, whether it is broken, and which of the
@@ -60,6 +65,7 @@ class AdminView:
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
     history: MonitorHistory | None = None
+    gold: GoldHistory | None = None
     settings: Callable[[], Settings] = defaults
     configured: Callable[[], Sequence[float]] = tuple
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
@@ -97,6 +103,14 @@ def alarms(view: AdminView, _: Request) -> Response:
     transitions = [] if view.history is None else view.history.transitions()
     current = view.snapshot()
     return html(alarms_page.page(view.status(current), current, view.settings(), transitions))
+
+
+def gold(view: AdminView, _: Request) -> Response:
+    """The page of gold sets, labels and judges."""
+    current = view.snapshot()
+    items = [] if view.gold is None else view.gold.items()
+    ratings = RatingSummary() if view.gold is None else view.gold.ratings()
+    return html(gold_page.page(view.status(current), current, items, ratings))
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
