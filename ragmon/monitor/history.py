@@ -36,7 +36,7 @@ LATE: Final = 900.0
 """Seconds after which a window that is over is not read again: records that come later are missing in its point."""
 STILL_OPEN: Final = 60
 """The window that is not over is read again after this part of its length, on pages of all gates."""
-BUDGET: Final = 0.03
+BUDGET: Final = 0.02
 """Seconds of CPU in which past windows of all gates are computed for a page: more of them when it comes again."""
 
 

@@ -416,7 +416,7 @@ class LabelStore:
         raters: Counter[str] = Counter()
         shared = pairs = agreeing = 0
         for answer in self._answers.values():
-            raters.update(answer.raters)
+            raters.update(list(answer.raters))  # a mapping would be taken for counts
             if len(answer.raters) > 1:
                 shared += 1
                 compared = [one.agrees(other) for one, other in combinations(answer.raters.values(), 2)]
