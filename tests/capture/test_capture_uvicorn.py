@@ -16,7 +16,7 @@ from ragmon.capture.counters import read
 from tests.capture.test_capture_ends import CONFIG
 from tests.support.waiting import TIMEOUT
 
-DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "capture.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "processes.md"
 ASKED = 60
 SLOW = """
 import time

@@ -1,0 +1,23 @@
+"""The how-to pages of capture and servers: what they say to type runs in an empty folder, and prints what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.example_pages import type_text
+
+PAGES = ("capture", "processes", "spans", "serve", "incidents", "privacy")
+PRINTED = {
+    "serve": ["every record is accounted for"],
+    "incidents": ["none of the 2 retrieved documents is in gold"],
+    "privacy": ["capture.content"],
+}
+"""What else a page's commands print."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_typed(name, tmp_path):
+    typed = type_text(f"docs/how-to/{name}.md", tmp_path)
+    assert (typed.code, typed.missing) == (0, []), typed.output
+    assert [words for words in PRINTED.get(name, ()) if words not in typed.output] == [], typed.output
