@@ -191,9 +191,14 @@ class Totals(msgspec.Struct, kw_only=True):
     """A producer's cumulative counts for one pipeline, source and stratum: all calls, sampled or not.
 
     Attributes:
+        kind: "totals".
+        v: Contract version.
         ts: When the counts were read, seconds since the epoch.
         instance: The producer; counts of one instance and start time only grow.
         started: When that producer started counting, seconds since the epoch.
+        pipeline: The pipeline that answered.
+        source: live or probe.
+        stratum: The outcome of these calls (`ragmon.core.constants.STRATA`).
         calls: Calls in this stratum.
         kept: How many of them became records.
         dropped: Records lost in the producer, by reason.

@@ -1,0 +1,270 @@
+"""The generated tables of reference pages whose sentences are written by hand.
+
+A page has two comments for each table, `<!-- generated: NAME -->` and `<!-- end -->`; what stands between them is
+written by `make reference`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ragmon.cli.schema import SCHEMAS
+from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SERVICE
+from ragmon.core import series_names
+from ragmon.core.constants import DISABLED, STRICT
+from ragmon.core.json_schema import Schema
+from ragmon.core.series_names import FAMILIES, Family, SeriesScope
+from ragmon.metrics import families
+from ragmon.metrics.facts import Facts
+
+_PART: Final = re.compile(r"(<!-- generated: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ENDINGS: Final = (
+    series_names.VALUE,
+    series_names.LOWER,
+    series_names.UPPER,
+    series_names.SAMPLES,
+    series_names.SCORE,
+    series_names.SCORED,
+    series_names.SQUARES,
+    series_names.PPI,
+    series_names.PPI_LOWER,
+    series_names.PPI_UPPER,
+)
+SERVER_ONLY: Final = (
+    series_names.REFUSED,
+    series_names.PRODUCER_DROPPED,
+    series_names.PRODUCER_MISSING,
+    series_names.FIELDS_UNKNOWN,
+    series_names.PROBES,
+    series_names.PROBE_RECORDS,
+    series_names.STATE_RESETS,
+    series_names.CLOCK_JUMPS,
+    series_names.JOURNAL_BYTES,
+    series_names.JOURNAL_WRITABLE,
+)
+"""Families that only a server has; a test compares them with what a server shows."""
+_GROUPS: Final[Mapping[str, tuple[SeriesScope, ...]]] = {
+    "traffic": (SeriesScope.STRATUM, SeriesScope.ERROR, SeriesScope.SOURCE),
+    "gates": (SeriesScope.GATE, SeriesScope.ALARM, SeriesScope.BASELINE),
+    "gold": (SeriesScope.GATED_WINDOW, SeriesScope.GOLD_WINDOW, SeriesScope.GOLD, SeriesScope.MATCHING),
+    "details": (
+        SeriesScope.SLICE,
+        SeriesScope.METRIC,
+        SeriesScope.PREDICTION,
+        SeriesScope.BUILD,
+        SeriesScope.JUDGE,
+    ),
+    "monitor": (SeriesScope.MONITOR,),
+}
+_UNITS: Final[Mapping[str, str]] = {
+    series_names.DOCUMENTS: "documents",
+    series_names.SLICE_SCORE: "sum of scores",
+    series_names.SLICE_SQUARES: "sum of squared scores",
+    series_names.PROXY_GAIN: "labels per label",
+    series_names.GATE_THRESHOLD: "as the gate's value",
+    series_names.GATE_VALUE: "share; ratio or number for gates on latency and index",
+    series_names.GATE_LOWER: "as the gate's value",
+    series_names.GATE_UPPER: "as the gate's value",
+    series_names.GATE_SAMPLES: "requests",
+    series_names.GATE_UNKNOWN: "requests",
+    series_names.GATE_STATUS: "0 or 1",
+    series_names.GATE_ALARM: "0 or 1",
+    series_names.GATE_EVIDENCE: "0 to 1",
+    series_names.GATE_BASELINE: "as the alarm's metric",
+    series_names.GOLD_LOWER: "share",
+    series_names.GOLD_UPPER: "share",
+    series_names.GOLD_N_EFF: "samples",
+    series_names.GOLD_ITEMS: "items",
+    series_names.GOLD_ITEMS_SEEN: "items",
+    series_names.PENDING: "records",
+    series_names.RESIDUAL: "records",
+    series_names.PRODUCER_MISSING: "records",
+    series_names.LABELS_WAITING: "labels",
+    series_names.RELOADED: "0 or 1",
+    series_names.JOURNAL_WRITABLE: "0 or 1",
+    series_names.SERIES: "series",
+}
+"""Units that no ending of a name tells."""
+_UNIT_OF_ENDING: Final = {
+    "_timestamp_seconds": "seconds since 1970",
+    "_seconds": "seconds",
+    "_bytes": "bytes",
+    "_ratio": "share, 0 to 1",
+    "_info": "always 1",
+    "_total": "count",
+}
+
+
+def filled(page: str) -> str:
+    """A page with its tables made anew.
+
+    Args:
+        page: The text of the page.
+
+    Raises:
+        KeyError: It names a table that there is not.
+    """
+    return _PART.sub(lambda part: f"{part[1]}\n{TABLES[part[2]]()}\n{part[3]}", page)
+
+
+def kind_of(family: Family) -> str:
+    """The Prometheus type of a family."""
+    return "histogram" if family.bounds else "counter" if family.endswith("_total") else "gauge"
+
+
+def unit_of(family: Family) -> str:
+    """The unit of a family, in words."""
+    if family in _UNITS:
+        return _UNITS[family]
+    return next(unit for ending, unit in _UNIT_OF_ENDING.items() if family.endswith(ending))
+
+
+def _endings() -> str:
+    units = (
+        ["share, 0 to 1"] * 3 + ["requests", "sum of scores", "count", "sum of squared scores"] + ["share, 0 to 1"] * 3
+    )
+    rows = (
+        (f"`rag_<metric>{ending}`", kind_of(ending), _labels(ending), unit, _help(ending.text))
+        for ending, unit in zip(ENDINGS, units, strict=True)
+    )
+    return _table(("series", "type", "labels", "unit", "HELP"), rows)
+
+
+def _help(text: str) -> str:
+    return text.replace("{name}", "`rag_<metric>`").replace("{help}", "The first line of the metric's description")
+
+
+def _metric_rows() -> Iterator[tuple[str, ...]]:
+    for name, family in sorted(families().items()):
+        gate = family.default_gate
+        bound = f"{'≥' if gate[0] == 'at_least' else '≤'} {gate[1]:g}" if gate else ""
+        endings = ", ".join(filter(None, ("`k`" if family.at_k else "", "" if family.binary else "squares")))
+        yield f"`rag_{name}`", family.better, "yes" if family.needs_gold else "", endings, bound, family().help
+
+
+def _metrics() -> str:
+    return _table(("series", "better", "gold", "also has", "default gate", "HELP"), _metric_rows())
+
+
+def _families_of(scopes: Iterable[SeriesScope], among: Iterable[Family]) -> str:
+    found = [family for scope in scopes for family in among if family.scope is scope]
+    rows = ((f"`{f}`", kind_of(f), _labels(f), unit_of(f), f.text) for f in found)
+    return _table(("family", "type", "labels", "unit", "HELP"), rows)
+
+
+def _group(name: str) -> str:
+    among = [family for family in FAMILIES if family not in ENDINGS and family not in SERVER_ONLY]
+    return _families_of(_GROUPS[name], among)
+
+
+def _buckets() -> str:
+    rows = ((f"`{f}`", ", ".join(f"{bound:g}" for bound in f.bounds) + ", +Inf") for f in FAMILIES if f.bounds)
+    return _table(("family", "bounds"), rows)
+
+
+def _server() -> str:
+    return _families_of(dict.fromkeys(family.scope for family in SERVER_ONLY), SERVER_ONLY)
+
+
+def _labels(family: Family) -> str:
+    names = tuple(name for name in (*family.labels, "le") if name != "le" or family.bounds)
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _fact_rows() -> Iterator[tuple[str, str]]:
+    for name, member in vars(Facts).items():
+        if isinstance(member, property):
+            yield f"`{name}`", (member.__doc__ or "").splitlines()[0]
+
+
+def _facts() -> str:
+    return _table(("property", "what it says"), _fact_rows())
+
+
+def _fields(schema: str, name: str) -> str:
+    """The members of one object of a schema."""
+    found = SCHEMAS[schema]()["$defs"][name]
+    required = found.get("required", [])
+    rows = (
+        (f"`{member}`{' (required)' if member in required else ''}", type_of(inner), inner.get("description", ""))
+        for member, inner in found["properties"].items()
+    )
+    return _table(("member", "type", "what it is"), rows)
+
+
+def type_of(schema: Schema) -> str:
+    """The type of a schema in words."""
+    if "const" in schema:
+        return f"`{schema['const']}`" if not isinstance(schema["const"], str) else f'`"{schema["const"]}"`'
+    if "enum" in schema:
+        return ", ".join("null" if value is None else f"`{value}`" for value in schema["enum"])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        words = [word for word in map(type_of, schema["anyOf"]) if word]
+        return ", ".join(dict.fromkeys(words))
+    if "not" in schema:
+        return ""
+    kinds = schema.get("type")
+    if kinds is None:
+        return "any"
+    return ", ".join(_kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
+_NAMES: Final = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
+
+
+def _kind(kind: str, schema: Mapping[str, Any]) -> str:
+    if kind == "array":
+        inner = type_of(schema["items"]) if schema.get("items") else "any"
+        return f"list of ({inner})" if "," in inner else f"list of {inner}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {type_of(schema['additionalProperties'])}"
+    return _NAMES.get(kind, kind)
+
+
+_EXPLAINED: Final = {
+    CONFIG: "The configuration file, where no `--config` and no argument names one.",
+    BUILD: "The build of the application, for all records of the process.",
+    RESOURCE: "`service.version` is the build where `RAGMON_BUILD` is not set; `service.name` is the service where"
+    " `OTEL_SERVICE_NAME` is not set.",
+    SERVICE: "The name of the service.",
+    DISABLED: "`1` switches ragmon off: decorators return functions unchanged. `0` does not.",
+    STRICT: "`1`: `ragmon.install` raises errors instead of warning of them.",
+    "NO_COLOR": "Any value: no colour on a terminal.",
+}
+
+
+def _environment() -> str:
+    rows = [(f"`{name}`", text) for name, text in _EXPLAINED.items()]
+    rows += [
+        (f"`{name}`", f"Overrides `[{table}] {key}` of every pipeline.") for name, (table, key) in OVERRIDES.items()
+    ]
+    return _table(("variable", "what it does"), rows)
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+TABLES: Final = {
+    "endings": _endings,
+    "metrics": _metrics,
+    **{name: (lambda name=name: _group(name)) for name in _GROUPS},
+    "buckets": _buckets,
+    "server": _server,
+    "facts": _facts,
+    "record": lambda: _fields("trace", "Record"),
+    "answer": lambda: _fields("trace", "Answer"),
+    "sampling": lambda: _fields("trace", "Sampling"),
+    "text_facts": lambda: _fields("trace", "TextFacts"),
+    "totals": lambda: _fields("trace", "Totals"),
+    "label": lambda: _fields("trace", "Label"),
+    "gold_item": lambda: _fields("gold", "GoldItem"),
+    "report": lambda: _fields("report", "Report"),
+    "environment": _environment,
+}

@@ -1,0 +1,114 @@
+"""The reference pages name what is there: public names, Prometheus families, fields of the contract, paths of ports."""
+
+from __future__ import annotations
+
+import re
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import ragmon
+from ragmon import testing
+from ragmon.config.load import load
+from ragmon.metrics import families
+from tests.support.dashboard_world import Replica, configuration
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def page(name):
+    """The text of a reference page."""
+    return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
+
+
+# The Python API.
+
+
+def test_every_public_name_is_documented_once():
+    documented = re.findall(r"^::: ragmon\.(\w+)$", page("python"), re.MULTILINE)
+    assert sorted(documented) == sorted(ragmon.__all__)
+
+
+def test_every_helper_for_tests_is_documented():
+    public = {name for name, value in vars(testing).items() if getattr(value, "__module__", "") == testing.__name__}
+    documented = re.findall(r"^::: ragmon\.testing\.(\w+)$", page("python"), re.MULTILINE)
+    assert sorted(documented) == sorted(name for name in public if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("name", sorted(ragmon.__all__))
+def test_every_public_name_says_what_it_is_and_shows_an_example(name):
+    text = getattr(ragmon, name).__doc__
+    first = text.splitlines()[0]
+    assert first.endswith((".", "`."))
+    assert re.search(r"^ +Examples:\n +>>> ", text, re.MULTILINE), name
+
+
+# Prometheus.
+
+
+def rows(name, first, cells=5):
+    """The rows of a page's tables of so many cells whose first one, in backticks, matches: the other cells by it."""
+    found = re.findall(rf"^\| `({first})`[^|]* \|(.*)\|$", page(name), re.MULTILINE)
+    return {
+        cell: [each.strip() for each in others.split(" | ")]
+        for cell, others in found
+        if others.count(" | ") == cells - 2
+    }
+
+
+@pytest.fixture(scope="module")
+def exposition(tmp_path_factory):
+    """The families of a real scrape of a monitor that has seen everything there is to see, and runs in a server."""
+    replica = Replica(load(configuration(tmp_path_factory.mktemp("world")), environ={}), seed=1)
+    replica.run(70)
+    with replica, urllib.request.urlopen(f"http://{replica.address}/metrics") as answer:
+        return list(text_string_to_metric_families(answer.read().decode()))
+
+
+def documented(shown):
+    """The row of a family, and what its name is there: a metric's has an ending."""
+    listed = rows("prometheus", r"rag(?:mon)?_[a-z_0-9]+")
+    endings = rows("prometheus", r"rag_<metric>[a-z_]*")
+    if shown in listed and shown.removeprefix("rag_") not in families():
+        return listed[shown]
+    names = [name for name in (*families(), "judge_tone") if shown.startswith(f"rag_{name}")]
+    ending = shown.removeprefix(f"rag_{max(names, key=len)}")
+    return endings[f"rag_<metric>{ending}"]
+
+
+def test_every_family_that_is_shown_is_on_the_page_with_its_type(exposition):
+    assert len(exposition) > 100
+    for family in exposition:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        kind, labels, unit, _ = documented(name)
+        assert kind == family.type, name
+        shown = {label for sample in family.samples for label in sample.labels} - {"k"}
+        assert shown == set(re.findall(r"`(\w+)`", labels)), name
+        assert unit, name
+
+
+def test_the_help_of_a_family_is_the_one_that_is_shown(exposition):
+    helps = {cells[-1] for cells in rows("prometheus", r"rag(?:mon)?_[a-z_0-9]+").values()}
+    told = {family.documentation for family in exposition if not family.name.startswith("rag_")}
+    assert len(told) > 30
+    assert told - helps == set()
+
+
+def test_what_only_a_server_has_stands_apart(exposition, tmp_path):
+    """A monitor in an application shows none of it; a server shows all of it that has a value."""
+    sys.path.insert(0, str(REFERENCE))
+    try:
+        from tables import SERVER_ONLY  # noqa: PLC0415 - a program beside the pages, in no package
+    finally:
+        sys.path.remove(str(REFERENCE))
+    with ragmon.Monitor(load(configuration(tmp_path), environ={})).start("127.0.0.1:0") as monitor:
+        monitor.submit(testing.make_record(source="live"))
+        with urllib.request.urlopen(f"http://{monitor.address}/metrics") as answer:
+            embedded = {family.name for family in text_string_to_metric_families(answer.read().decode())}
+    apart = {name.removesuffix("_total") for name in SERVER_ONLY}
+    assert apart & embedded == set()
+    assert {family.name for family in exposition} - embedded & apart
