@@ -6,6 +6,7 @@ written by `make reference`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -126,10 +127,10 @@ def _endings() -> str:
         ["share, 0 to 1"] * 3 + ["requests", "sum of scores", "count", "sum of squared scores"] + ["share, 0 to 1"] * 3
     )
     rows = (
-        (f"`rag_<metric>{ending}`", kind_of(ending), _labels(ending), unit, _help(ending.text))
+        (f"`rag_<metric>{ending}`", _help(ending.text), f"{kind_of(ending)}: {unit}", _labels(ending))
         for ending, unit in zip(ENDINGS, units, strict=True)
     )
-    return _table(("series", "type", "labels", "unit", "HELP"), rows)
+    return _table(("series", "HELP", "type: unit", "labels"), rows)
 
 
 def _help(text: str) -> str:
@@ -139,19 +140,24 @@ def _help(text: str) -> str:
 def _metric_rows() -> Iterator[tuple[str, ...]]:
     for name, family in sorted(families().items()):
         gate = family.default_gate
-        bound = f"{'≥' if gate[0] == 'at_least' else '≤'} {gate[1]:g}" if gate else ""
-        endings = ", ".join(filter(None, ("`k`" if family.at_k else "", "" if family.binary else "squares")))
-        yield f"`rag_{name}`", family.better, "yes" if family.needs_gold else "", endings, bound, family().help
+        notes = (
+            "lower is better" if family.better == "lower" else "",
+            "gold" if family.needs_gold else "",
+            "`k`" if family.at_k else "",
+            "" if family.binary else "squares",
+            f"gate {'≥' if gate[0] == 'at_least' else '≤'} {gate[1]:g}" if gate else "",
+        )
+        yield f"`rag_{name}`", family().help, ", ".join(filter(None, notes))
 
 
 def _metrics() -> str:
-    return _table(("series", "better", "gold", "also has", "default gate", "HELP"), _metric_rows())
+    return _table(("series", "HELP", "notes"), _metric_rows())
 
 
 def _families_of(scopes: Iterable[SeriesScope], among: Iterable[Family]) -> str:
     found = [family for scope in scopes for family in among if family.scope is scope]
-    rows = ((f"`{f}`", kind_of(f), _labels(f), unit_of(f), f.text) for f in found)
-    return _table(("family", "type", "labels", "unit", "HELP"), rows)
+    rows = ((f"`{f}`", f.text, f"{kind_of(f)}: {unit_of(f)}", _labels(f)) for f in found)
+    return _table(("family", "HELP", "type: unit", "labels"), rows)
 
 
 def _group(name: str) -> str:
@@ -183,49 +189,68 @@ def _facts() -> str:
     return _table(("property", "what it says"), _fact_rows())
 
 
-def _fields(schema: str, name: str) -> str:
-    """The members of one object of a schema."""
+def _fields(schema: str, name: str, *, nulls: bool = False) -> str:
+    """The members of one object of a schema.
+
+    Args:
+        schema: The schema.
+        name: The object.
+        nulls: Say where a value may be null; else the page says that null means absent.
+    """
     found = SCHEMAS[schema]()["$defs"][name]
     required = found.get("required", [])
     rows = (
-        (f"`{member}`{' (required)' if member in required else ''}", type_of(inner), inner.get("description", ""))
+        (
+            f"`{member}`{' (required)' if member in required else ''}",
+            type_of(inner, nulls=nulls),
+            inner.get("description", ""),
+        )
         for member, inner in found["properties"].items()
     )
     return _table(("member", "type", "what it is"), rows)
 
 
-def type_of(schema: Schema) -> str:
-    """The type of a schema in words."""
-    if "const" in schema:
-        return f"`{schema['const']}`" if not isinstance(schema["const"], str) else f'`"{schema["const"]}"`'
-    if "enum" in schema:
-        return ", ".join("null" if value is None else f"`{value}`" for value in schema["enum"])
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        words = [word for word in map(type_of, schema["anyOf"]) if word]
-        return ", ".join(dict.fromkeys(words))
-    if "not" in schema:
-        return ""
-    kinds = schema.get("type")
-    if kinds is None:
-        return "any"
-    return ", ".join(_kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
 _NAMES: Final = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
+
+
+def type_of(schema: Schema, *, nulls: bool = False) -> str:
+    """The type of a schema in words.
+
+    Args:
+        schema: The schema.
+        nulls: Whether null is named.
+    """
+    return " or ".join(word for word in dict.fromkeys(_types(schema)) if word != "null" or nulls) or "absent"
+
+
+def _types(schema: Schema) -> Iterator[str]:
+    if "const" in schema:
+        yield f"`{json.dumps(schema['const'])}`"
+    elif "enum" in schema:
+        yield ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
+    elif "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield f"[{name}](#{name.lower()})" if name in LINKED else f"`{name}`"
+    elif "anyOf" in schema:
+        for each in schema["anyOf"]:
+            yield from _types(each)
+    elif "type" in schema:
+        kinds = schema["type"]
+        yield from (_kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    elif "not" not in schema:
+        yield from ("text", "anything else, which is passed over")
 
 
 def _kind(kind: str, schema: Mapping[str, Any]) -> str:
     if kind == "array":
-        inner = type_of(schema["items"]) if schema.get("items") else "any"
-        return f"list of ({inner})" if "," in inner else f"list of {inner}"
+        return f"list of {type_of(schema['items'])}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"object of {type_of(schema['additionalProperties'])}"
     return _NAMES.get(kind, kind)
 
 
+LINKED: Final = ("Answer", "Sampling", "TextFacts", "SeriesSummary", "MetricSummary", "GateSummary")
+"""Objects that have a section of their own on the page."""
 _EXPLAINED: Final = {
     CONFIG: "The configuration file, where no `--config` and no argument names one.",
     BUILD: "The build of the application, for all records of the process.",
@@ -265,6 +290,9 @@ TABLES: Final = {
     "totals": lambda: _fields("trace", "Totals"),
     "label": lambda: _fields("trace", "Label"),
     "gold_item": lambda: _fields("gold", "GoldItem"),
-    "report": lambda: _fields("report", "Report"),
+    "report": lambda: _fields("report", "Report", nulls=True),
+    "series": lambda: _fields("report", "SeriesSummary", nulls=True),
+    "metric": lambda: _fields("report", "MetricSummary", nulls=True),
+    "gate": lambda: _fields("report", "GateSummary", nulls=True),
     "environment": _environment,
 }

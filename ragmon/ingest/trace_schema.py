@@ -103,7 +103,6 @@ _RECORD: Final[dict[str, Schema]] = {
 _MORE: Final = {
     "v": "The version of the contract: write 1. Absent, null or a text: a line of another program.",
     "ts": "Seconds, not milliseconds; ISO 8601 is read too.",
-    "source": "",
     "qid": "A whole number is read as its digits.",
     "retrieved_ids": "An entry may be an object with an `id`.",
     "candidate_ids": "An entry may be an object with an `id`.",

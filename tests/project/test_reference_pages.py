@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
+import struct
 import sys
 import urllib.request
 from pathlib import Path
 
+import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
-from ragmon import testing
+from ragmon import stats, testing
 from ragmon.config.load import load
+from ragmon.core.record import Label, Record, Totals
+from ragmon.gold.gold_schema import gold_schema
+from ragmon.ingest.decode import decode
+from ragmon.ingest.trace_schema import trace_schema
 from ragmon.metrics import families
 from tests.support.dashboard_world import Replica, configuration
+from tests.support.typed_pages import blocks, typed
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -50,7 +58,7 @@ def test_every_public_name_says_what_it_is_and_shows_an_example(name):
 # Prometheus.
 
 
-def rows(name, first, cells=5):
+def rows(name, first, cells=4):
     """The rows of a page's tables of so many cells whose first one, in backticks, matches: the other cells by it."""
     found = re.findall(rf"^\| `({first})`[^|]* \|(.*)\|$", page(name), re.MULTILINE)
     return {
@@ -84,7 +92,8 @@ def test_every_family_that_is_shown_is_on_the_page_with_its_type(exposition):
     assert len(exposition) > 100
     for family in exposition:
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        kind, labels, unit, _ = documented(name)
+        _, kind_and_unit, labels = documented(name)
+        kind, _, unit = kind_and_unit.partition(": ")
         assert kind == family.type, name
         shown = {label for sample in family.samples for label in sample.labels} - {"k"}
         assert shown == set(re.findall(r"`(\w+)`", labels)), name
@@ -92,7 +101,7 @@ def test_every_family_that_is_shown_is_on_the_page_with_its_type(exposition):
 
 
 def test_the_help_of_a_family_is_the_one_that_is_shown(exposition):
-    helps = {cells[-1] for cells in rows("prometheus", r"rag(?:mon)?_[a-z_0-9]+").values()}
+    helps = {cells[0] for cells in rows("prometheus", r"rag(?:mon)?_[a-z_0-9]+").values()}
     told = {family.documentation for family in exposition if not family.name.startswith("rag_")}
     assert len(told) > 30
     assert told - helps == set()
@@ -112,3 +121,34 @@ def test_what_only_a_server_has_stands_apart(exposition, tmp_path):
     apart = {name.removesuffix("_total") for name in SERVER_ONLY}
     assert apart & embedded == set()
     assert {family.name for family in exposition} - embedded & apart
+
+
+# The trace contract.
+
+
+def examples(name):
+    """The JSON examples of a page."""
+    return [json.loads(block) for block in blocks(REFERENCE / f"{name}.md", "json")]
+
+
+def test_the_examples_of_the_contract_are_valid_and_read():
+    record, totals, label, gold = examples("trace-contract")
+    assert [type(decode(json.dumps(line).encode())) for line in (record, totals, label)] == [Record, Totals, Label]
+    for line in (record, totals, label):
+        assert list(jsonschema.Draft202012Validator(trace_schema()).iter_errors(line)) == []
+    assert ragmon.GoldSet.from_rows([gold]).items[0].citations == ("h1",)
+    assert list(jsonschema.Draft202012Validator(gold_schema()).iter_errors(gold)) == []
+
+
+def test_the_bucket_of_a_latency_is_what_the_page_says():
+    (bits,) = struct.unpack("q", struct.pack("d", 812.0))
+    assert stats.bucket(812.0) == bits >> 46
+    assert stats.bucket(0.0) == 0
+
+
+@pytest.mark.slow
+def test_the_contract_can_be_typed_line_by_line(tmp_path):
+    done = typed(REFERENCE / "trace-contract.md", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    names = ["gold", "report", "trace"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.schema.json" for name in names]
