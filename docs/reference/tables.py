@@ -17,8 +17,13 @@ from ragmon.core import series_names
 from ragmon.core.constants import DISABLED, STRICT
 from ragmon.core.json_schema import Schema
 from ragmon.core.series_names import FAMILIES, Family, SeriesScope
+from ragmon.ingest.otlp.batch import MAX_MESSAGES, MAX_PARTS_PER_MESSAGE
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts
+from ragmon.monitor.http.connection import KEEP_ALIVE
+from ragmon.monitor.http.listener import CONNECTIONS
+from ragmon.monitor.http.requests import LIMITS, LONGEST_ACK
+from ragmon.server.receiver.http import LABELS
 
 _PART: Final = re.compile(r"(<!-- generated: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ENDINGS: Final = (
@@ -263,11 +268,44 @@ _EXPLAINED: Final = {
 }
 
 
+def _limits() -> str:
+    rows = (
+        ("request line and headers", f"{LIMITS.header >> 10} KiB", "431"),
+        ("body, as sent", f"{LIMITS.wire >> 20} MiB", "413"),
+        ("body, decompressed", f"{LIMITS.inflated >> 20} MiB", "413"),
+        (
+            "body, decompressed, against as sent",
+            f"{LIMITS.ratio} times, where it is larger than {LIMITS.free >> 20} MiB",
+            "413",
+        ),
+        ("messages (spans, points, log records) in a request", f"{MAX_MESSAGES:,}", "413"),
+        ("attributes, events and links in them", f"{MAX_PARTS_PER_MESSAGE * MAX_MESSAGES:,}", "413"),
+        ("labels in a request", f"{LABELS:,}", "413"),
+        ("body of an acknowledgement", f"{LONGEST_ACK >> 10} KiB", "413"),
+        ("time for the headers to come, and then for the body", f"{LIMITS.deadline:g} s each", "408"),
+        ("requests in flight, a port", f"{LIMITS.in_flight}", "429"),
+        (
+            "bodies of all requests of a port together",
+            f"{LIMITS.memory >> 20} MiB, and a sixth of it for small ones",
+            "429",
+        ),
+        (
+            f"requests of more than {LIMITS.small >> 10} KiB that are read at once, a port",
+            f"{LIMITS.turns}; the others wait {LIMITS.deadline:g} s at most",
+            "429",
+        ),
+        ("connections, a port", f"{CONNECTIONS}, less where the process may open few files", "closed"),
+        ("time a connection may be idle", f"{KEEP_ALIVE} s", "closed"),
+    )
+    return _table(("what", "at most", "beyond it"), rows)
+
+
 def _environment() -> str:
     rows = [(f"`{name}`", text) for name, text in _EXPLAINED.items()]
-    rows += [
-        (f"`{name}`", f"Overrides `[{table}] {key}` of every pipeline.") for name, (table, key) in OVERRIDES.items()
-    ]
+    for name, (table, key) in OVERRIDES.items():
+        where = "." if table == "serve" else ", at the top and in every pipeline."
+        log = " The trace log of `[export] jsonl` is not written then." if key == "endpoint" else ""
+        rows.append((f"`{name}`", f"Overrides `[{table}] {key}`{where}{log}"))
     return _table(("variable", "what it does"), rows)
 
 
@@ -294,5 +332,6 @@ TABLES: Final = {
     "series": lambda: _fields("report", "SeriesSummary", nulls=True),
     "metric": lambda: _fields("report", "MetricSummary", nulls=True),
     "gate": lambda: _fields("report", "GateSummary", nulls=True),
+    "limits": _limits,
     "environment": _environment,
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import struct
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -21,6 +23,10 @@ from ragmon.gold.gold_schema import gold_schema
 from ragmon.ingest.decode import decode
 from ragmon.ingest.trace_schema import trace_schema
 from ragmon.metrics import families
+from ragmon.monitor.http.admin import admin_app
+from ragmon.monitor.http.inbox import PATH
+from ragmon.monitor.http.pages import AdminView
+from ragmon.server.receiver.http import receiver_app
 from tests.support.dashboard_world import Replica, configuration
 from tests.support.typed_pages import blocks, typed
 
@@ -152,3 +158,60 @@ def test_the_contract_can_be_typed_line_by_line(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     names = ["gold", "report", "trace"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.schema.json" for name in names]
+
+
+# Ports and paths.
+
+
+def named_paths(section):
+    """The paths in the first column of the tables of a section of the page of ports."""
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", page("http"), re.MULTILINE | re.DOTALL)
+    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    found = [path for cell in cells for path in re.findall(r"`(?:POST )?(/[^`]*)`", cell)]
+    assert len(found) == len(set(found))
+    return found
+
+
+def test_every_path_of_the_write_port_is_named():
+    port = receiver_app(None, token=None)
+    assert sorted(named_paths("The write port over HTTP")) == sorted(port._endpoints)
+
+
+def test_every_path_of_the_admin_port_is_named():
+    view = AdminView(lambda: None, lambda: None, dict)
+    app = inspect.getclosurevars(admin_app(view, (), acknowledge=lambda *_: True)).nonlocals["app"]
+    routes = {route.path for route in app.routes} | {PATH}
+    named = named_paths("The admin port")
+    assert routes - {re.sub(r"(?<=.)/[A-Z].*", "", path) for path in named} == set()
+
+
+def test_every_path_that_is_named_for_the_admin_port_is_there(tmp_path):
+    """A monitor in an application answers all of them; those of a server say that it has no journal."""
+    settings = load(configuration(tmp_path), environ={})
+    with ragmon.Monitor(settings).start("127.0.0.1:0") as monitor:
+        monitor.submit(testing.make_record(source="live", pipeline="harbour"))
+        names = {"PIPELINE": "harbour", "GATE": "answer_precision", "TRACE": "5a1c"}
+        for path in named_paths("The admin port"):
+            if path.startswith("/v1/"):
+                continue
+            asked = re.sub(r"[A-Z]{4,}", lambda name: names[name[0]], path)
+            status, body = get(f"http://{monitor.address}{asked}")
+            no_journal = b"an embedded monitor has no journal" in body
+            of_server = re.search(rf"^\| `{re.escape(path)}` \|.*\(server\)", page("http"), re.MULTILINE)
+            assert (status == 200) or (no_journal and of_server), (path, status, body[:200])
+
+
+def get(url):
+    """The status and the body of an answer."""
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_every_variable_of_the_environment_is_named():
+    text = page("http")
+    variables = re.findall(r'"(RAGMON_[A-Z_]+)"', "".join(path.read_text() for path in (ROOT / "ragmon").rglob("*.py")))
+    assert len(set(variables)) > 8
+    assert [name for name in set(variables) if f"| `{name}` |" not in text] == []
