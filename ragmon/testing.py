@@ -40,6 +40,10 @@ def make_record(
         citations: The ids it cites; None for no citation list.
         retrieved: The retrieved ids; None if retrieval was not captured.
         fields: Any other field of `ragmon.core.record.Record`.
+
+    Examples:
+        >>> make_record("a", claim="yes", citations=["d1"], build="1.4.2").build
+        '1.4.2'
     """
     return Record(
         qid=qid,
@@ -56,6 +60,11 @@ def make_gold(*items: GoldItem | tuple[str, bool], name: str = "gold", **fields:
         items: The items.
         name: The set's name.
         fields: Any other field of `GoldSet`.
+
+    Examples:
+        >>> gold = make_gold(("a", True), ("b", False))
+        >>> [item.answerable for item in gold.items]
+        [True, False]
     """
     return GoldSet(name, tuple(item if isinstance(item, GoldItem) else _item(*item) for item in items), **fields)
 
@@ -72,12 +81,16 @@ def _item(qid: str, answerable: bool) -> GoldItem:
 
 @dataclass
 class FakeClock:
-    """A clock that moves only when `advance` is called.
+    """A clock that moves only when `advance` is called; give it to `ragmon.Monitor(clock=...)`.
 
-    >>> clock = FakeClock(100.0)
-    >>> clock.advance(5)
-    >>> clock()
-    105.0
+    Args:
+        now: What it shows first, seconds since the epoch.
+
+    Examples:
+        >>> clock = FakeClock(100.0)
+        >>> clock.advance(5)
+        >>> clock()
+        105.0
     """
 
     now: float = 1_700_000_000.0
@@ -87,13 +100,21 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward."""
+        """Move the clock forward.
+
+        Args:
+            seconds: By how much.
+        """
         self.now += seconds
 
 
 @dataclass
 class Collected:
-    """An exporter that keeps its records in a list."""
+    """An exporter that keeps its records in a list; give it to `ragmon.install(sink=...)`.
+
+    Attributes:
+        records: The records, in the order in which they came.
+    """
 
     records: list[Record] = field(default_factory=list)
 
@@ -114,7 +135,7 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
     Yields:
         The records; the list is complete after the block.
 
-    Example:
+    Examples:
         >>> import ragmon
         >>> @ragmon.trace
         ... def answer(question):
@@ -144,6 +165,10 @@ def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None
 
     Raises:
         AssertionError: A score lies outside [0, 1], or depends on more than the facts.
+
+    Examples:
+        >>> from ragmon.metrics.retrieval import Recall
+        >>> check_metric(Recall(5), [make_record("a")], make_gold(("a", True)))
     """
     reader = FactReader()
     items = {item.qid: item for item in gold or ()}

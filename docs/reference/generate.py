@@ -2,6 +2,8 @@
 
 * configuration.md: every key of ragmon.toml with its type, its default and what it does, from the pydantic models
 * cli.md: the help of every command, from click
+* schema/NAME.schema.json: the JSON Schemas that `ragmon schema NAME` prints
+* the tables of pages whose sentences are written by hand (tables.py)
 * ../decisions/README.md: an index of the decision records
 * ../../ragmon/export/runbook.html: the runbook as HTML, which every admin port serves
 """
@@ -11,7 +13,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,12 +23,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import click
 from markdown_it import MarkdownIt
 from pydantic.fields import FieldInfo
+from tables import filled
 
 from ragmon.cli import main
 from ragmon.cli.replay import compat_help, replay
+from ragmon.cli.schema import SCHEMAS, schema_text
 from ragmon.config import types
 from ragmon.config.tables import ConfigDocument, GatesTable, GateTable
 from ragmon.config.types import Table
+from ragmon.core.docstrings import attribute_notes, summary
 
 DOCS: Final = Path(__file__).parents[1]
 TYPES: Final[Mapping[Any, str]] = {
@@ -47,7 +53,6 @@ TYPES: Final[Mapping[Any, str]] = {
 WIDTH: Final = 100
 """Columns of a help text."""
 _COLUMNS: Final = "| key | type | default | what it does |\n|---|---|---|---|\n"
-_ENTRY: Final = re.compile(r"([a-z0-9_, ]+): (.*)")
 
 
 def configuration() -> str:
@@ -60,7 +65,7 @@ def configuration() -> str:
     ]
     for heading, model in _tables(ConfigDocument, ""):
         parts.append(f"## {heading}\n")
-        parts.append(f"{_summary(model)}\n")
+        parts.append(f"{summary(model)}\n")
         rows = [_row(name, model.model_fields[name], hint, _notes(model)) for name, hint in _values(model)]
         parts.append(_COLUMNS + "".join(rows))
     return "\n".join(parts)
@@ -110,7 +115,16 @@ def runbook() -> str:
     return f"{before}<ul>\n{items}</ul>\n{first}{after}"
 
 
-PAGES: Final = {
+def with_tables(name: str) -> str:
+    """A page written by hand, with its tables made anew."""
+    return filled((DOCS / name).read_text(encoding="utf-8"))
+
+
+BY_HAND: Final = ("python", "prometheus", "trace-contract", "http")
+"""Reference pages with generated tables."""
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    **{name: partial(with_tables, name) for name in (f"reference/{page}.md" for page in BY_HAND)},
+    **{f"reference/schema/{name}.schema.json": partial(schema_text, name) for name in SCHEMAS},
     "reference/configuration.md": configuration,
     "reference/cli.md": command_line,
     "decisions/README.md": decisions,
@@ -197,27 +211,13 @@ def _toml(value: Any) -> str:
     return repr(value) if type(value) in (int, float) else f'"{value}"'
 
 
-def _summary(model: type[Table]) -> str:
-    return (inspect.getdoc(model) or "").partition("\n\nAttributes:")[0].replace("\n\n", " ").replace("\n", " ")
-
-
 def _notes(model: type[Table]) -> dict[str, str]:
-    """What each key does, from the docstrings of a table and of those it extends.
+    """What each key of a table does.
 
     Raises:
         KeyError: A key has no sentence; write one below `Attributes:`.
     """
-    found: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        names: list[str] = []
-        section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
-        for line in section.splitlines():
-            entry = _ENTRY.match(line.strip()) if line.startswith("    ") and not line.startswith("     ") else None
-            if entry is not None:
-                names = entry.group(1).split(", ")
-                found |= dict.fromkeys(names, entry.group(2))
-            elif names and line.strip():
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    found = attribute_notes(model)
     missing = [name for name, _ in _values(model) if name not in found]
     if missing:
         raise KeyError(f"{model.__module__}.{model.__name__}: no sentence below `Attributes:` for {', '.join(missing)}")

@@ -59,7 +59,7 @@ class Detector(msgspec.Struct):
     Args:
         wealth: The wealth for each drop, summed over all starting times; default: zero.
 
-    Example:
+    Examples:
         >>> detector = Detector()
         >>> for _ in range(100):
         ...     mean = detector.update(Observations(ones=7, zeros=3), level=0.8)

@@ -94,7 +94,8 @@ def label(
 ) -> None:
     """Rate an answer: when a user clicks, or when a reviewer checks it days later.
 
-    Never blocks and never raises. The latest rating of each rater on an answer counts.
+    Never blocks and never raises. The latest rating of each rater on an answer counts. Give at least one of `correct`,
+    `answerable` and `relevant_ids`.
 
     Args:
         trace_id: The answer's trace, as `ragmon.trace_id()` returned it.
@@ -102,7 +103,16 @@ def label(
         answerable: Whether the question has an answer.
         relevant_ids: The documents that contain the answer.
         rater: Who rates; a stable pseudonym that does not identify the person.
-        comment: The rater's free text.
+        comment: The rater's free text, at most 10,000 characters.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     return {"answer": "At 9.", "trace_id": ragmon.trace_id()}
+        >>> with ragmon.testing.capture_traces():
+        ...     found = answer("When does it open?")
+        ...     ragmon.label(found["trace_id"], correct=True, rater="user-17")
     """
     sender = current
     if sender is None:
@@ -150,6 +160,17 @@ def record(
         model: The model that answers, where no span tells it.
         user: Who asks; redacted before it leaves the process, unless `[capture] content` is `full`.
         tags: Key-value pairs by which results can be sliced.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     ragmon.record(retrieved=["d1", "d2"], tags={"customer": "17"})
+        ...     return "At 9 [d1]."
+        >>> with ragmon.testing.capture_traces() as records:
+        ...     _ = answer("When does it open?")
+        >>> records[0].retrieved_ids, records[0].tags
+        (['d1', 'd2'], {'customer': '17'})
     """
     call = runtime.current_call("record")
     if call is None:
@@ -178,10 +199,22 @@ def record(
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
-    """Time one stage of the call: `with ragmon.stage("retrieve"): ...`.
+    """Time one stage of the running call.
 
     Args:
-        name: `retrieve` and `generate` are exported; other stages count only in the record's total.
+        name: `retrieve` and `generate` are exported, in milliseconds; other stages count only in the record's total.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     with ragmon.stage("retrieve"):
+        ...         documents = ["d1"]
+        ...     return {"answer": "At 9.", "documents": documents}
+        >>> with ragmon.testing.capture_traces() as records:
+        ...     _ = answer("When does it open?")
+        >>> records[0].latency_ms.retrieve > 0
+        True
     """
 
     __slots__ = ("_started", "name")
@@ -223,12 +256,30 @@ def probe(qid: str) -> Iterator[None]:
 
 
 def propagate(function: Callable[P, R]) -> Callable[P, R]:
-    """Carry the running call into another thread: `executor.submit(ragmon.propagate(search), question)`.
+    """Carry the running call into another thread.
 
     Tasks and `asyncio.to_thread` inherit it automatically; threads and executors do not.
 
     Args:
         function: The function that will run in the other thread.
+
+    Returns:
+        The function to hand to the thread. Outside a traced call it is the given one.
+
+    Examples:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import ragmon
+        >>> def search(question):
+        ...     ragmon.record(retrieved=["d1"])
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     with ThreadPoolExecutor() as executor:
+        ...         executor.submit(ragmon.propagate(search), question).result()
+        ...     return "At 9."
+        >>> with ragmon.testing.capture_traces() as records:
+        ...     _ = answer("When does it open?")
+        >>> records[0].retrieved_ids
+        ['d1']
     """
     mark = running_call()
     if mark is None:
@@ -246,6 +297,20 @@ def propagate(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def trace_id() -> str | None:
-    """The trace id of the running call, 32 hex digits; None outside a call, or if the call was not sampled."""
+    """The trace id of the running call; send it along with the answer, so that a rating can name it.
+
+    Returns:
+        32 hex digits; None outside a call, or if the call was not sampled.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     return {"answer": "At 9.", "trace_id": ragmon.trace_id()}
+        >>> with ragmon.testing.capture_traces() as records:
+        ...     found = answer("When does it open?")
+        >>> found["trace_id"] == records[0].trace_id
+        True
+    """
     call = running_call()
     return call.trace_id if isinstance(call, Call) else None

@@ -63,19 +63,19 @@ def trace(
 
     Args:
         name: The pipeline's name; default: the configured one.
-        sample: Share of its calls to keep, in [0, 1]; default: the configured rate.
+        sample: Share of its calls to keep, in [0, 1]; default: the configured rate, `[sampling] rate`.
         question: Where the question is: a parameter's name, a dotted path from one, or a callable that gets the
             call's arguments; default: the parameter or field with a usual name, else the first text.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
             gets the result and returns such fields; default: every known shape.
         reduce: Makes a result of the list of items of a stream; default: texts joined, and the last other item.
-        id_from: Dotted path from a document to its id; default: the configured one, else `id`, then metadata id,
-            chunk_id, doc_id.
+        id_from: Dotted path from a document to its id; default: `[capture] id_from`, else `id`, then `id`,
+            `chunk_id` and `doc_id` of its metadata.
 
     Raises:
         RagmonError: An argument is not valid, or the decorated object cannot be traced.
 
-    Example:
+    Examples:
         >>> import ragmon
         >>> @ragmon.trace(sample=1.0)
         ... def answer(question: str) -> dict:

@@ -52,7 +52,7 @@ class RagmonSpanProcessor(SpanProcessor):
     Raises:
         RagmonError: `id_from` is not a valid path.
 
-    Example:
+    Examples:
         >>> from opentelemetry.sdk.trace import TracerProvider
         >>> import ragmon
         >>> sink, provider = ragmon.testing.Collected(), TracerProvider(shutdown_on_exit=False)

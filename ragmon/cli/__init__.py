@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "label": ("ragmon.cli.label", "What people say of answers: in, and what to look at next: out."),
     "probe": ("ragmon.cli.probe", "Send gold questions through the live pipeline."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
+    "schema": ("ragmon.cli.schema", "The JSON Schemas of trace logs, gold files and reports."),
     "show": ("ragmon.cli.show", "One request: question, context, answer, why it fails."),
     "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),
     "top": ("ragmon.cli.top", "The gates of a running monitor, on a terminal and live."),

@@ -85,14 +85,24 @@ class Policy:
 
     Args:
         gates: In the order they are reported.
-        mode: `interval` judges by the Wilson interval; `point` by the bare value, as the source documents do.
-        on_insufficient: How an insufficient verdict counts in the verdict of the policy: hold keeps it as it is.
+        mode: `interval` judges by the 95 % interval; `point` by the bare value, as the published documents do.
+        on_insufficient: How an insufficient verdict counts in the verdict of the policy: as `pass`, as `fail`, or as
+            itself (`hold`).
         windows: Lengths in seconds by name.
-        baseline_p95_ms: The baseline latency of quantile_ratio gates, by pipeline.
-        false_pages_per_30d: The false-alarm budget of pages.
-        looks_per_day: The false-alarm budget of everything less urgent.
+        baseline_p95_ms: The p95 latency in milliseconds that gates of the kind quantile_ratio compare with, by
+            pipeline.
+        false_pages_per_30d: How many false alarms of severity page may be expected in 30 days.
+        looks_per_day: How many false alarms of less urgent severity may be expected a day.
         configured: The pipelines that the configuration names; all others share one part of the budgets.
         published: The pipelines that follow a published template: what they lack of it is a fault, and judged.
+
+    Examples:
+        >>> import ragmon
+        >>> from ragmon.core.policy import Gate
+        >>> policy = ragmon.Policy((Gate("in_scope", "citation_scope", 0.95, "at_least"),))
+        >>> records = [ragmon.testing.make_record() for _ in range(200)]
+        >>> ragmon.replay(records, policy=policy).verdict
+        'pass'
     """
 
     gates: tuple[Gate, ...] = ()
@@ -112,9 +122,13 @@ class Outcome:
 
     Attributes:
         gate: The gate.
-        source, gold, estimand: What was judged, after defaults.
-        value, lower, upper: The estimate. Where the value is exact, the bounds are those of the estimand
-            questions_like_these; they are None where there is no interval.
+        source: The source that was judged, after defaults.
+        gold: The gold set that was judged, after defaults; "" without gold.
+        estimand: What the value estimates, after defaults; "" without gold.
+        value: The estimate; None without data.
+        lower: The lower bound of its 95 % interval. Where the value is exact, it is that of the estimand
+            questions_like_these; None where there is no interval.
+        upper: The upper bound, by the same rules.
         n: Requests in the denominator (kind `distinct`: builds).
         needed: About how many in all would decide, in gold items where the estimand is questions_like_these, else in
             requests, and in clusters where a release is judged; None where it cannot be estimated.

@@ -39,7 +39,13 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """The duration of the call and of its stages, in milliseconds; `ragmon.core.bounds` has the limits."""
+    """The duration of the call and of its stages, in milliseconds; `ragmon.core.bounds` has the limits.
+
+    Attributes:
+        total: The whole call.
+        retrieve: Retrieval.
+        generate: Generation.
+    """
 
     total: float | None = None
     retrieve: float | None = None
@@ -51,7 +57,8 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         audit: The record won the uniform draw over all calls; alarms and release verdicts read only such records.
-        stratum: The outcome it belongs to (`ragmon.core.constants.STRATA`).
+        stratum: The outcome it belongs to: `error`, `refusal`, `slow` or `rest`; `unknown_weight` where the rate of its
+            draw is not known.
         p_audit: Probability of winning the audit draw.
         p: Probability of being kept at all.
     """
@@ -114,7 +121,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
 
     Attributes:
         v: Contract version; None on lines of other programs.
-        kind: None for a record; "totals" marks the other kind of line.
+        kind: None for a record; "totals" and "label" mark the other kinds of lines.
         trace_id: 32 hex digits.
         ts: Event time, the end of the call, in seconds since the epoch.
         pipeline: The pipeline that answered.
@@ -191,9 +198,14 @@ class Totals(msgspec.Struct, kw_only=True):
     """A producer's cumulative counts for one pipeline, source and stratum: all calls, sampled or not.
 
     Attributes:
+        kind: "totals".
+        v: Contract version.
         ts: When the counts were read, seconds since the epoch.
         instance: The producer; counts of one instance and start time only grow.
         started: When that producer started counting, seconds since the epoch.
+        pipeline: The pipeline that answered.
+        source: live or probe.
+        stratum: The outcome of these calls, as in `Sampling`.
         calls: Calls in this stratum.
         kept: How many of them became records.
         dropped: Records lost in the producer, by reason.

@@ -126,7 +126,7 @@ class RefusalRule:
         window: How many characters of the answer the patterns see.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
 
-    Example:
+    Examples:
         >>> rule = RefusalRule()
         >>> rule.is_token("not in context"), rule.is_like("i don't have enough information to answer.")
         (True, True)

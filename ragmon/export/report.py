@@ -63,7 +63,10 @@ class Report:
         outcomes: The gates.
         verdict: The verdict of the whole run.
         digest: Fingerprint of the counts; equal runs have equal digests.
-        read, scored, unmatched, duplicate: Numbers of records.
+        read: How many records were read.
+        scored: How many of them were scored.
+        unmatched: How many of them belong to no gold item.
+        duplicate: How many repeat a gold question that the same pipeline had already answered.
         rejected: Lines that were no record, and dropped records, by reason.
         unknown: Records with an unknown field, by `field: reason`.
         unscorable: Items that were traced but had no answer in any trace, by gold set.
@@ -120,7 +123,7 @@ class Report:
         return max(candidates, key=lambda stat: (stat.n, sum(stat.unassessed.values())), default=Stat())
 
     def data(self) -> dict[str, Any]:
-        """The report as plain JSON data, by the documented schema."""
+        """The report as plain JSON data, as `report.schema.json` says."""
         return {
             "version": self.version,
             "gold": self.golds(),

@@ -76,6 +76,16 @@ def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> 
 
     Returns:
         One outcome per gate, in the policy's order.
+
+    Examples:
+        >>> import ragmon
+        >>> from ragmon.core.policy import Gate
+        >>> scorer = ragmon.Scorer()
+        >>> for _ in range(200):
+        ...     _ = scorer.observe(ragmon.testing.make_record())
+        >>> policy = ragmon.Policy((Gate("in_scope", "citation_scope", 0.95, "at_least"),))
+        >>> [outcome.verdict for outcome in ragmon.evaluate(scorer.snapshot(), policy, whole_run=True)]
+        ['pass']
     """
     return [_judge(gate, snapshot, policy, whole_run=whole_run) for gate in policy.gates]
 

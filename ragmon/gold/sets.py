@@ -40,6 +40,12 @@ class GoldSet:
 
     Raises:
         GoldError: Two items share a qid.
+
+    Examples:
+        >>> rows = [{"qid": "a", "question": "Who sails?", "answerable": True, "gold_citations": ["d1"]}]
+        >>> gold = GoldSet.from_rows(rows, name="harbour")
+        >>> len(gold.items), gold.items[0].citations
+        (1, ('d1',))
     """
 
     name: str
@@ -116,8 +122,9 @@ class GoldSet:
         Raises:
             GoldError: A row is no gold item; the message counts from 1.
 
-        >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
-        'Ada did.'
+        Examples:
+            >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
+            'Ada did.'
         """
         from ragmon.gold.strict_json import JsonLocation  # noqa: PLC0415 - few programs need it
         from ragmon.gold.tables import RowReader  # noqa: PLC0415 - loads pydantic

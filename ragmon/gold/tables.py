@@ -27,7 +27,7 @@ from ragmon.tabular.gold import (
     is_trace,
 )
 
-_OWN: Final = frozenset(
+OWN_MEMBERS: Final = frozenset(
     ("answerable", "gold_claim", "gold_claim_substr", "gold_citations", "gold_ids", "gold_contexts", "relevant")
 )
 """Members that make an object a row of a gold file."""
@@ -64,7 +64,7 @@ class RowReader:
 
     def _object(self, place: JsonLocation, raw: Any) -> GoldItem | None:
         if isinstance(raw, dict):
-            if self.options.columns or (_OWN.isdisjoint(raw) and has_reference(raw)):
+            if self.options.columns or (OWN_MEMBERS.isdisjoint(raw) and has_reference(raw)):
                 return self._row(place, raw)
             if is_trace(raw):
                 raise place.error(TRACES_AS_GOLD, hint=TRACES_HINT)

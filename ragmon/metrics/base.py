@@ -59,6 +59,16 @@ class Metric:
         cites: It is about what answers cite, and says nothing of a pipeline whose answers never cite anything.
         compares_ids: It compares retrieved ids with gold's, and says nothing of a pipeline whose ids are not in gold.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
+
+    Examples:
+        >>> import ragmon
+        >>> class CitesNothing(ragmon.Metric):
+        ...     '''Share of shipped answers that cite nothing that was retrieved.'''
+        ...     name = "cites_nothing_rate"
+        ...     better = "lower"
+        ...     def score(self, facts):
+        ...         return float(not facts.cites_retrieved) if facts.shipped else None
+        >>> ragmon.testing.check_metric(CitesNothing(), [ragmon.testing.make_record()])
     """
 
     name: ClassVar[str]
@@ -135,8 +145,27 @@ M = TypeVar("M", bound=type[Metric])
 def register(family: M) -> M:
     """Add a metric class to the registry; usable as a decorator.
 
+    Args:
+        family: A subclass of `ragmon.Metric` with a `name`, and with `score` or `measure`.
+
+    Returns:
+        The class.
+
     Raises:
         RagmonError: The name is taken, malformed or reserved, or the class defines neither score nor measure.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.register
+        ... class LongAnswers(ragmon.Metric):
+        ...     '''Share of answers that are longer than 400 characters.'''
+        ...     name = "long_answers_rate"
+        ...     better = "lower"
+        ...     def measure(self, record, item):
+        ...         claim = record.answer_json and record.answer_json.claim
+        ...         return None if claim is None else float(len(claim) > 400)
+        >>> ragmon.replay([ragmon.testing.make_record(claim="At 9.")]).metric("long_answers_rate").value
+        0.0
     """
     name = getattr(family, "name", "")
     if not _NAME.match(name):

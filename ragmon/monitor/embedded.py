@@ -65,7 +65,7 @@ ANSWERS: Final = 10_000
 
 
 class Monitor:
-    """Capture -> score -> `/metrics`, without a server or a database.
+    """A monitor inside of this process: it scores records, judges gates and can serve `/metrics`; nothing is stored.
 
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
@@ -81,7 +81,7 @@ class Monitor:
         ConfigError: The configuration is broken.
         GoldError: A gold file is broken.
 
-    Example:
+    Examples:
         >>> from ragmon.core.record import Answer, Record
         >>> from ragmon.config.load import defaults
         >>> monitor = Monitor(defaults())
@@ -103,13 +103,24 @@ class Monitor:
         self._server: HttpServer | None = None
 
     def submit(self, record: Record) -> None:
-        """Score a record. This is the method of an exporter: called off the request path; failures are counted."""
+        """Score a record. The method that exporters have: a worker calls it, off the request path.
+
+        Args:
+            record: One request.
+        """
         with self._lock:
             self._received += 1
             self._engine.observe(record, self._clock())
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Count a producer's totals of all its calls: the weights of the strata. Returns True: they are accepted."""
+        """Count a producer's totals of all its calls, by which sampled records are weighted.
+
+        Args:
+            totals: The totals of one or several producers.
+
+        Returns:
+            True: they are accepted.
+        """
         with self._lock:
             self._changes += 1
             for line in totals:
@@ -117,7 +128,14 @@ class Monitor:
         return True
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Process labels. Returns True: they are accepted; their results are counted."""
+        """Join labels with the answers they are about; what became of each is counted in `ragmon_labels_total`.
+
+        Args:
+            labels: What people said of answers.
+
+        Returns:
+            True: they are accepted.
+        """
         with self._lock:
             self._changes += 1
             for line in labels:

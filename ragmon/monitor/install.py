@@ -235,11 +235,25 @@ class Installation:
         return self._self_metrics.counters()
 
     def flush(self, timeout: float = DRAIN) -> bool:
-        """Wait until everything captured so far is exported; returns whether it is."""
+        """Wait until everything captured so far is exported.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Returns:
+            Whether it was exported in time.
+        """
         return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
-        """Stop capturing and deliver queued records; returns whether all were delivered in time."""
+        """Stop capturing and deliver queued records.
+
+        Args:
+            timeout: Seconds that the delivery may take.
+
+        Returns:
+            Whether all were delivered in time.
+        """
         global _current  # noqa: PLW0603 - one process has one installation
         if self._process != os.getpid():  # a child forked without Python's fork hooks has no threads and no server
             return False
@@ -333,18 +347,23 @@ def install(
     broken configuration nothing is captured, and decorated functions run as they are.
 
     Args:
-        config: A path of ragmon.toml, settings already loaded, or None for the usual places.
+        config: A path of ragmon.toml, settings already loaded, or None for the file that `RAGMON_CONFIG` names, else
+            `ragmon.toml` in the working directory, else the defaults.
         provider: The application's TracerProvider, to capture its spans as well; it gets one more processor, once.
-        sink: The exporter; default: a `Monitor` that serves `/metrics`, which the processes of an application share.
-            The trace log that `[export] jsonl` names is written in both cases.
+        sink: Where records go: an object with a method `submit(record)`. Default: the server that `[export] endpoint`
+            names, else a `Monitor` that serves `/metrics`, which the processes of an application share. The trace log
+            that `[export] jsonl` names is written in any case.
         strict: Raise instead; None: where the environment has `RAGMON_STRICT=1`.
+
+    Returns:
+        The installation, whose `flush` and `shutdown` deliver what is queued.
 
     Raises:
         ConfigError: The configuration is broken, in strict mode.
         GoldError: A gold file is broken, in strict mode.
         RagmonError: The monitor's address is in use, or the trace log cannot be written, in strict mode.
 
-    Example:
+    Examples:
         >>> import ragmon
         >>> installation = ragmon.install(sink=ragmon.testing.Collected())
         >>> installation.shutdown()
@@ -444,5 +463,13 @@ def install_signal_handlers() -> None:
 
     Raises:
         RagmonError: This is not the main thread, the only one where Python allows signal handlers.
+
+    Examples:
+        >>> import ragmon, signal
+        >>> before = signal.getsignal(signal.SIGTERM)
+        >>> ragmon.install_signal_handlers()
+        >>> signal.getsignal(signal.SIGTERM) is before
+        False
+        >>> _ = signal.signal(signal.SIGTERM, before)
     """
     install_signal_handler(signal.SIGTERM, drain)

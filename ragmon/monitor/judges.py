@@ -196,7 +196,7 @@ class Panel:
         GoldError: A gold file is broken.
         RagmonError: A key cannot be read, or httpx is not installed.
 
-    Example:
+    Examples:
         >>> from ragmon.config.load import defaults
         >>> from ragmon.testing import make_record
         >>> with Panel(defaults()) as panel:

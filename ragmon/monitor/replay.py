@@ -93,7 +93,7 @@ def replay(
         GoldError: The gold is broken.
         InputError: A dict is no trace (the message counts records from 1), a file cannot be read, or nothing in it.
 
-    Example:
+    Examples:
         >>> import ragmon
         >>> record = {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "yes", "citations": ["d1"]}}
         >>> ragmon.replay([record]).metric("citation_scope").value

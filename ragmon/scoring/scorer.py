@@ -146,7 +146,7 @@ class ScorerState(msgspec.Struct):
 
 
 class Scorer:
-    """Scores records into a state.
+    """Scores records and counts the scores.
 
     Args:
         gold: The gold items that records are matched with; with None, only metrics that need no gold are scored.
@@ -157,7 +157,7 @@ class Scorer:
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
         observers: Follow every counted request. A request without a time reaches them only where there is a clock.
 
-    Example:
+    Examples:
         >>> from ragmon.core.record import Answer, Record
         >>> scorer = Scorer()
         >>> scorer.observe(Record(qid="a", answer_json=Answer(claim="not in context", citations=[])))
@@ -198,6 +198,9 @@ class Scorer:
 
     def observe(self, record: Record) -> bool:
         """Score one record.
+
+        Args:
+            record: One request.
 
         Returns:
             True when it was scored; False when it was dropped, which `dropped` counts by reason.

@@ -24,8 +24,9 @@ class Verdict:
         score: In [0, 1]; None if there is nothing to judge.
         reason: The reason; it stays in memory.
 
-    >>> Verdict(0.5, "half of it is there")
-    Verdict(score=0.5)
+    Examples:
+        >>> Verdict(0.5, "half of it is there")
+        Verdict(score=0.5)
     """
 
     score: float | None
@@ -157,11 +158,13 @@ def judge(name: str) -> Callable[[F], F]:
     Raises:
         RagmonError: The name is already used or not valid.
 
-    Example::
-
-        @ragmon.judge("short")
-        def short(record):
-            return float(len(record.answer_json.claim) < 400)
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.judge("short")
+        ... def short(record):
+        ...     return float(len(record.answer_json.claim) < 400)
+        >>> short(ragmon.testing.make_record(claim="At 9."))
+        1.0
     """
     if not isinstance(name, str) or not _NAME.match(name):
         hint = 'lower-case letters, digits, underscores: @ragmon.judge("faithfulness")'

@@ -69,7 +69,7 @@ def read(body: bytes, *, as_json: bool) -> LogEvents:
     Raises:
         Rejected: It is no such request.
 
-    Example:
+    Examples:
         >>> read(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
         LogEvents(body=b'', unread=2)
     """

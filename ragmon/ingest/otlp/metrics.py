@@ -109,7 +109,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     Raises:
         Rejected: The body is no such request.
 
-    Example:
+    Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)
         ([], 0, '')
     """

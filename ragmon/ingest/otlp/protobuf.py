@@ -209,7 +209,7 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
     Raises:
         Rejected: The request is truncated or malformed. A span that is malformed is counted and left out.
 
-    Example:
+    Examples:
         >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
         >>> batch = read(body, json=True)
         >>> batch.spans, batch.external, batch.first

@@ -250,7 +250,7 @@ def to_record(
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
 
-    Example:
+    Examples:
         >>> from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
         >>> held = {OPERATION: "retrieval", QUERY_TEXT: "Is it?", DOCUMENTS: '[{"id": "d1"}, {"id": "d2"}]'}
         >>> mapped = to_record([Span("0" * 31 + "1", "0" * 15 + "1", None, "retrieval", 1, 2, held)])

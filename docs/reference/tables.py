@@ -1,0 +1,337 @@
+"""The generated tables of reference pages whose sentences are written by hand.
+
+A page has two comments for each table, `<!-- generated: NAME -->` and `<!-- end -->`; what stands between them is
+written by `make reference`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ragmon.cli.schema import SCHEMAS
+from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SERVICE
+from ragmon.core import series_names
+from ragmon.core.constants import DISABLED, STRICT
+from ragmon.core.json_schema import Schema
+from ragmon.core.series_names import FAMILIES, Family, SeriesScope
+from ragmon.ingest.otlp.batch import MAX_MESSAGES, MAX_PARTS_PER_MESSAGE
+from ragmon.metrics import families
+from ragmon.metrics.facts import Facts
+from ragmon.monitor.http.connection import KEEP_ALIVE
+from ragmon.monitor.http.listener import CONNECTIONS
+from ragmon.monitor.http.requests import LIMITS, LONGEST_ACK
+from ragmon.server.receiver.http import LABELS
+
+_PART: Final = re.compile(r"(<!-- generated: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ENDINGS: Final = (
+    series_names.VALUE,
+    series_names.LOWER,
+    series_names.UPPER,
+    series_names.SAMPLES,
+    series_names.SCORE,
+    series_names.SCORED,
+    series_names.SQUARES,
+    series_names.PPI,
+    series_names.PPI_LOWER,
+    series_names.PPI_UPPER,
+)
+SERVER_ONLY: Final = (
+    series_names.REFUSED,
+    series_names.PRODUCER_DROPPED,
+    series_names.PRODUCER_MISSING,
+    series_names.FIELDS_UNKNOWN,
+    series_names.PROBES,
+    series_names.PROBE_RECORDS,
+    series_names.STATE_RESETS,
+    series_names.CLOCK_JUMPS,
+    series_names.JOURNAL_BYTES,
+    series_names.JOURNAL_WRITABLE,
+)
+"""Families that only a server has; a test compares them with what a server shows."""
+_GROUPS: Final[Mapping[str, tuple[SeriesScope, ...]]] = {
+    "traffic": (SeriesScope.STRATUM, SeriesScope.ERROR, SeriesScope.SOURCE),
+    "gates": (SeriesScope.GATE, SeriesScope.ALARM, SeriesScope.BASELINE),
+    "gold": (SeriesScope.GATED_WINDOW, SeriesScope.GOLD_WINDOW, SeriesScope.GOLD, SeriesScope.MATCHING),
+    "details": (
+        SeriesScope.SLICE,
+        SeriesScope.METRIC,
+        SeriesScope.PREDICTION,
+        SeriesScope.BUILD,
+        SeriesScope.JUDGE,
+    ),
+    "monitor": (SeriesScope.MONITOR,),
+}
+_UNITS: Final[Mapping[str, str]] = {
+    series_names.DOCUMENTS: "documents",
+    series_names.SLICE_SCORE: "sum of scores",
+    series_names.SLICE_SQUARES: "sum of squared scores",
+    series_names.PROXY_GAIN: "labels per label",
+    series_names.GATE_THRESHOLD: "as the gate's value",
+    series_names.GATE_VALUE: "share; ratio or number for gates on latency and index",
+    series_names.GATE_LOWER: "as the gate's value",
+    series_names.GATE_UPPER: "as the gate's value",
+    series_names.GATE_SAMPLES: "requests",
+    series_names.GATE_UNKNOWN: "requests",
+    series_names.GATE_STATUS: "0 or 1",
+    series_names.GATE_ALARM: "0 or 1",
+    series_names.GATE_EVIDENCE: "0 to 1",
+    series_names.GATE_BASELINE: "as the alarm's metric",
+    series_names.GOLD_LOWER: "share",
+    series_names.GOLD_UPPER: "share",
+    series_names.GOLD_N_EFF: "samples",
+    series_names.GOLD_ITEMS: "items",
+    series_names.GOLD_ITEMS_SEEN: "items",
+    series_names.PENDING: "records",
+    series_names.RESIDUAL: "records",
+    series_names.PRODUCER_MISSING: "records",
+    series_names.LABELS_WAITING: "labels",
+    series_names.RELOADED: "0 or 1",
+    series_names.JOURNAL_WRITABLE: "0 or 1",
+    series_names.SERIES: "series",
+}
+"""Units that no ending of a name tells."""
+_UNIT_OF_ENDING: Final = {
+    "_timestamp_seconds": "seconds since 1970",
+    "_seconds": "seconds",
+    "_bytes": "bytes",
+    "_ratio": "share, 0 to 1",
+    "_info": "always 1",
+    "_total": "count",
+}
+
+
+def filled(page: str) -> str:
+    """A page with its tables made anew.
+
+    Args:
+        page: The text of the page.
+
+    Raises:
+        KeyError: It names a table that there is not.
+    """
+    return _PART.sub(lambda part: f"{part[1]}\n{TABLES[part[2]]()}\n{part[3]}", page)
+
+
+def kind_of(family: Family) -> str:
+    """The Prometheus type of a family."""
+    return "histogram" if family.bounds else "counter" if family.endswith("_total") else "gauge"
+
+
+def unit_of(family: Family) -> str:
+    """The unit of a family, in words."""
+    if family in _UNITS:
+        return _UNITS[family]
+    return next(unit for ending, unit in _UNIT_OF_ENDING.items() if family.endswith(ending))
+
+
+def _endings() -> str:
+    units = (
+        ["share, 0 to 1"] * 3 + ["requests", "sum of scores", "count", "sum of squared scores"] + ["share, 0 to 1"] * 3
+    )
+    rows = (
+        (f"`rag_<metric>{ending}`", _help(ending.text), f"{kind_of(ending)}: {unit}", _labels(ending))
+        for ending, unit in zip(ENDINGS, units, strict=True)
+    )
+    return _table(("series", "HELP", "type: unit", "labels"), rows)
+
+
+def _help(text: str) -> str:
+    return text.replace("{name}", "`rag_<metric>`").replace("{help}", "The first line of the metric's description")
+
+
+def _metric_rows() -> Iterator[tuple[str, ...]]:
+    for name, family in sorted(families().items()):
+        gate = family.default_gate
+        notes = (
+            "lower is better" if family.better == "lower" else "",
+            "gold" if family.needs_gold else "",
+            "`k`" if family.at_k else "",
+            "" if family.binary else "squares",
+            f"gate {'≥' if gate[0] == 'at_least' else '≤'} {gate[1]:g}" if gate else "",
+        )
+        yield f"`rag_{name}`", family().help, ", ".join(filter(None, notes))
+
+
+def _metrics() -> str:
+    return _table(("series", "HELP", "notes"), _metric_rows())
+
+
+def _families_of(scopes: Iterable[SeriesScope], among: Iterable[Family]) -> str:
+    found = [family for scope in scopes for family in among if family.scope is scope]
+    rows = ((f"`{f}`", f.text, f"{kind_of(f)}: {unit_of(f)}", _labels(f)) for f in found)
+    return _table(("family", "HELP", "type: unit", "labels"), rows)
+
+
+def _group(name: str) -> str:
+    among = [family for family in FAMILIES if family not in ENDINGS and family not in SERVER_ONLY]
+    return _families_of(_GROUPS[name], among)
+
+
+def _buckets() -> str:
+    rows = ((f"`{f}`", ", ".join(f"{bound:g}" for bound in f.bounds) + ", +Inf") for f in FAMILIES if f.bounds)
+    return _table(("family", "bounds"), rows)
+
+
+def _server() -> str:
+    return _families_of(dict.fromkeys(family.scope for family in SERVER_ONLY), SERVER_ONLY)
+
+
+def _labels(family: Family) -> str:
+    names = tuple(name for name in (*family.labels, "le") if name != "le" or family.bounds)
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _fact_rows() -> Iterator[tuple[str, str]]:
+    for name, member in vars(Facts).items():
+        if isinstance(member, property):
+            yield f"`{name}`", (member.__doc__ or "").splitlines()[0]
+
+
+def _facts() -> str:
+    return _table(("property", "what it says"), _fact_rows())
+
+
+def _fields(schema: str, name: str, *, nulls: bool = False) -> str:
+    """The members of one object of a schema.
+
+    Args:
+        schema: The schema.
+        name: The object.
+        nulls: Say where a value may be null; else the page says that null means absent.
+    """
+    found = SCHEMAS[schema]()["$defs"][name]
+    required = found.get("required", [])
+    rows = (
+        (
+            f"`{member}`{' (required)' if member in required else ''}",
+            type_of(inner, nulls=nulls),
+            inner.get("description", ""),
+        )
+        for member, inner in found["properties"].items()
+    )
+    return _table(("member", "type", "what it is"), rows)
+
+
+_NAMES: Final = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
+
+
+def type_of(schema: Schema, *, nulls: bool = False) -> str:
+    """The type of a schema in words.
+
+    Args:
+        schema: The schema.
+        nulls: Whether null is named.
+    """
+    return " or ".join(word for word in dict.fromkeys(_types(schema)) if word != "null" or nulls) or "absent"
+
+
+def _types(schema: Schema) -> Iterator[str]:
+    if "const" in schema:
+        yield f"`{json.dumps(schema['const'])}`"
+    elif "enum" in schema:
+        yield ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
+    elif "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield f"[{name}](#{name.lower()})" if name in LINKED else f"`{name}`"
+    elif "anyOf" in schema:
+        for each in schema["anyOf"]:
+            yield from _types(each)
+    elif "type" in schema:
+        kinds = schema["type"]
+        yield from (_kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    elif "not" not in schema:
+        yield from ("text", "anything else, which is passed over")
+
+
+def _kind(kind: str, schema: Mapping[str, Any]) -> str:
+    if kind == "array":
+        return f"list of {type_of(schema['items'])}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {type_of(schema['additionalProperties'])}"
+    return _NAMES.get(kind, kind)
+
+
+LINKED: Final = ("Answer", "Sampling", "TextFacts", "SeriesSummary", "MetricSummary", "GateSummary")
+"""Objects that have a section of their own on the page."""
+_EXPLAINED: Final = {
+    CONFIG: "The configuration file, where no `--config` and no argument names one.",
+    BUILD: "The build of the application, for all records of the process.",
+    RESOURCE: "`service.version` is the build where `RAGMON_BUILD` is not set; `service.name` is the service where"
+    " `OTEL_SERVICE_NAME` is not set.",
+    SERVICE: "The name of the service.",
+    DISABLED: "`1` switches ragmon off: decorators return functions unchanged. `0` does not.",
+    STRICT: "`1`: `ragmon.install` raises errors instead of warning of them.",
+    "NO_COLOR": "Any value: no colour on a terminal.",
+}
+
+
+def _limits() -> str:
+    rows = (
+        ("request line and headers", f"{LIMITS.header >> 10} KiB", "431"),
+        ("body, as sent", f"{LIMITS.wire >> 20} MiB", "413"),
+        ("body, decompressed", f"{LIMITS.inflated >> 20} MiB", "413"),
+        (
+            "body, decompressed, against as sent",
+            f"{LIMITS.ratio} times, where it is larger than {LIMITS.free >> 20} MiB",
+            "413",
+        ),
+        ("messages (spans, points, log records) in a request", f"{MAX_MESSAGES:,}", "413"),
+        ("attributes, events and links in them", f"{MAX_PARTS_PER_MESSAGE * MAX_MESSAGES:,}", "413"),
+        ("labels in a request", f"{LABELS:,}", "413"),
+        ("body of an acknowledgement", f"{LONGEST_ACK >> 10} KiB", "413"),
+        ("time for the headers to come, and then for the body", f"{LIMITS.deadline:g} s each", "408"),
+        ("requests in flight, a port", f"{LIMITS.in_flight}", "429"),
+        (
+            "bodies of all requests of a port together",
+            f"{LIMITS.memory >> 20} MiB, and a sixth of it for small ones",
+            "429",
+        ),
+        (
+            f"requests of more than {LIMITS.small >> 10} KiB that are read at once, a port",
+            f"{LIMITS.turns}; the others wait {LIMITS.deadline:g} s at most",
+            "429",
+        ),
+        ("connections, a port", f"{CONNECTIONS}, less where the process may open few files", "closed"),
+        ("time a connection may be idle", f"{KEEP_ALIVE} s", "closed"),
+    )
+    return _table(("what", "at most", "beyond it"), rows)
+
+
+def _environment() -> str:
+    rows = [(f"`{name}`", text) for name, text in _EXPLAINED.items()]
+    for name, (table, key) in OVERRIDES.items():
+        where = "." if table == "serve" else ", at the top and in every pipeline."
+        log = " The trace log of `[export] jsonl` is not written then." if key == "endpoint" else ""
+        rows.append((f"`{name}`", f"Overrides `[{table}] {key}`{where}{log}"))
+    return _table(("variable", "what it does"), rows)
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+TABLES: Final = {
+    "endings": _endings,
+    "metrics": _metrics,
+    **{name: (lambda name=name: _group(name)) for name in _GROUPS},
+    "buckets": _buckets,
+    "server": _server,
+    "facts": _facts,
+    "record": lambda: _fields("trace", "Record"),
+    "answer": lambda: _fields("trace", "Answer"),
+    "sampling": lambda: _fields("trace", "Sampling"),
+    "text_facts": lambda: _fields("trace", "TextFacts"),
+    "totals": lambda: _fields("trace", "Totals"),
+    "label": lambda: _fields("trace", "Label"),
+    "gold_item": lambda: _fields("gold", "GoldItem"),
+    "report": lambda: _fields("report", "Report", nulls=True),
+    "series": lambda: _fields("report", "SeriesSummary", nulls=True),
+    "metric": lambda: _fields("report", "MetricSummary", nulls=True),
+    "gate": lambda: _fields("report", "GateSummary", nulls=True),
+    "limits": _limits,
+    "environment": _environment,
+}

@@ -1,0 +1,88 @@
+"""JSON Schemas (draft 2020-12) of types: what msgspec says of them, with the sentences of their docstrings.
+
+The schemas are printed by `ragmon schema` and committed in docs/reference/schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ragmon.core.docstrings import attribute_notes, summary
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+_CODE: Final = re.compile(r"`[^`]*`|\bNone\b|\bTrue\b|\bFalse\b")
+_JSON: Final = {"None": "null", "True": "true", "False": "false"}
+
+
+def identifier(name: str, version: int) -> str:
+    """The `$id` of a schema: a name, not an address.
+
+    >>> identifier("trace", 1)
+    'urn:ragmon:schema:trace:1'
+    """
+    return f"urn:ragmon:schema:{name}:{version}"
+
+
+def definitions(*models: Any) -> dict[str, Schema]:
+    """The schemas of classes and of all classes in them, by name.
+
+    Args:
+        models: msgspec structs or TypedDicts. What is unknown to a class is allowed: later versions add members.
+    """
+    _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
+    classes = _classes(models)
+    return {name: _described(schema, classes[name]) for name, schema in components.items()}
+
+
+def _classes(models: tuple[Any, ...]) -> dict[str, type]:
+    """The classes and those of their members, by name."""
+    found: dict[str, type] = {}
+
+    def visit(kind: msgspec.inspect.Type) -> None:
+        cls = getattr(kind, "cls", None)
+        if cls is None or cls.__name__ not in found:
+            if cls is not None:
+                found[cls.__name__] = cls
+            for part in (*_parts(kind), *(field.type for field in getattr(kind, "fields", ()))):
+                visit(part)
+
+    for info in msgspec.inspect.multi_type_info(models):
+        visit(info)
+    return found
+
+
+def _parts(kind: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
+    """The types in a union, a list or a dictionary."""
+    names = ("item_type", "key_type", "value_type")
+    return [*getattr(kind, "types", ()), *(getattr(kind, name) for name in names if hasattr(kind, name))]
+
+
+def _described(schema: Schema, model: type) -> Schema:
+    """The schema of a class, with the sentences of its docstring."""
+    notes = attribute_notes(model)
+    order = {name: place for place, name in enumerate(notes)}
+    names = sorted(schema["properties"], key=lambda name: order.get(name, len(order)))  # as the docstring has them
+    properties = {name: described(schema["properties"][name], notes.get(name, "")) for name in names}
+    required = {"required": schema["required"]} if schema.get("required") else {}
+    return {"description": in_json(summary(model)), "type": "object", "properties": properties, **required}
+
+
+def described(schema: Mapping[str, Any], note: str) -> Schema:
+    """A schema with a sentence before it; without a default of null, which says nothing."""
+    kept = {key: value for key, value in schema.items() if (key, value) != ("default", None)}
+    return ({"description": in_json(note)} if note else {}) | kept
+
+
+def in_json(text: str) -> str:
+    """A sentence of a docstring with the words of JSON.
+
+    >>> in_json("A list; None: not captured.")
+    'A list; null: not captured.'
+    """
+    return _CODE.sub(lambda word: _JSON.get(word[0], word[0]), text)
