@@ -1,17 +1,12 @@
-"""Probes from another process, what the doctor says of them, and the documentation typed as it stands."""
+"""Probes from another process, and what the doctor says of them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.project.test_docs import ROOT, blocks
 from tests.server.test_serve_probe import CONFIG, config, right
 from tests.server.test_serve_reload import shown
-from tests.support.command_line import environment, ragmon, start
+from tests.support.command_line import ragmon, start
 from tests.support.probed import web
 from tests.support.serving import PORTS, accounted, process, replayed
 from tests.support.waiting import TIMEOUT, wait_for
@@ -76,16 +71,3 @@ class TestDoctor:
         (tmp_path / "gold.jsonl").write_text('{"qid": "q", "answerable": false}\n')
         code, told, _ = self.told(tmp_path, CONFIG.format("a:b", "1h"))
         assert (code, told) == (1, "probe     bad   support: gold set support has no question to ask")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", [ROOT / "docs" / "how-to" / "probes.md"], ids=lambda path: path.name)
-def test_the_documentation_can_be_typed_line_by_line(path, tmp_path):
-    script = "\n".join(blocks(path, "bash")).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-    command = ["/bin/bash", "-eo", "pipefail", "-c", script]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("verdict: pass") == 2
-    assert "Traceback" not in done.stderr

@@ -57,46 +57,6 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_judges_can_be_typed_line_by_line(tmp_path):
-    """The first example runs as it stands; the one that judges a record runs where it left its configuration."""
-    first, _ = blocks(ROOT / "docs" / "how-to" / "judges.md", "bash")
-    (last,) = blocks(ROOT / "docs" / "how-to" / "judges.md", "python")
-    script = f"{first}\ncat > now.py <<'END'\n{last}END\n.venv/bin/python now.py"
-    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-    done = subprocess.run(
-        ["/bin/bash", "-eo", "pipefail", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r'^rag_judge_brief\{.*window="1h"\} 0.5$', done.stdout, re.MULTILINE)
-    assert 'ragmon_judge_calls_total{judge="brief",result="scored"} 2.0' in done.stdout
-
-
-@pytest.mark.slow
-def test_tables_can_be_typed_line_by_line(tmp_path):
-    (typed,), (notebook,) = (
-        blocks(ROOT / "docs" / "how-to" / "tables.md", language) for language in ("bash", "python")
-    )
-    script = f"{typed}\ncat > notebook.py <<'END'\n{notebook}END\n.venv/bin/python notebook.py"
-    done = subprocess.run(
-        ["/bin/bash", "-eo", "pipefail", "-c", script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    assert (done.returncode, done.stderr.splitlines()[0]) == (0, "items 2: 1 answerable, 1 not")
-    assert done.stdout.startswith("2 of 2 records scored")
-    assert done.stdout.endswith("0.5\n")
-
-
-@pytest.mark.slow
 def test_the_readmes_own_metric_registers_and_is_counted():
     (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
     check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"

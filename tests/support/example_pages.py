@@ -71,13 +71,13 @@ def type_page(name, tmp_path):
         path.write_text(moved(path.read_text(encoding="utf-8")), encoding="utf-8")
     script = moved(INSTALLS.sub("", "\n".join(blocks(page, "bash"))))
     script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-    code, output = _run(script, tmp_path)
+    code, output = run_script(script, tmp_path)
     for port, free in ports.items():
         output = re.sub(rf"\b{free}\b", port, output)
     return Typed(folder, code, output, [line for block in blocks(page, "text") for line in block.splitlines() if line])
 
 
-def _run(script, folder):
+def run_script(script, folder):
     """The exit code of a script and what it wrote; whatever it leaves running is ended."""
     env = environment(TMPDIR=str(folder), HOME=str(folder))
     with (folder / "typed").open("w+", encoding="utf-8") as written:
