@@ -1,4 +1,4 @@
-"""A server with four hours of traffic and an incident at the end, for tests that look at its pages."""
+"""A server with two hours of traffic and an incident at the end, for tests that look at its pages."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import random
 import shutil
 import sys
@@ -17,12 +18,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from PIL import Image
 
 import ragmon
 from ragmon.core.record import encode
 from ragmon.export.pages import assets
+from ragmon.monitor import history
 from tests.support.command_line import ragmon as command
 from tests.support.drawing.pictures import save
 from tests.support.incident import BEGIN, BROKE, MINUTES, incident, records
@@ -99,7 +102,7 @@ def opened(folder):
     Args:
         folder: Where it runs.
     """
-    with incident(folder) as running:
+    with mock.patch.object(history, "BUDGET", math.inf), incident(folder) as running:  # all of the past at once
         texts = {path: page(running, path) for path in {shot.path for shot in SHOTS} - {TRACE, REPORT}}
         failing = json.loads(page(running, "/api/records?gate=support/over_refusal_rate"))["records"]
         texts |= {TRACE: page(running, f"/t/{failing[0]['trace_id']}"), REPORT: report(folder)}
