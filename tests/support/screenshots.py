@@ -12,6 +12,7 @@ import io
 import json
 import math
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -37,7 +38,9 @@ LARGEST = 150_000
 """Bytes of a picture."""
 FOLDER = "/srv/support"
 """What pictures show in the place of the folder of the test."""
-LAPTOP, PHONE = (1280, 900), (390, 844)
+LAPTOP, WIDE, PHONE = (1080, 800), (1280, 900), (390, 844)
+SCALE = 1.5
+"""Pixels of a picture to one of the page: text stays sharp where a picture is shown smaller."""
 GATE = "/p/support/over_refusal_rate?span=1h"
 TRACE, REPORT = "/t/…", "report.html"
 """The page of a request that fails the gate, and the report on the questions since the incident began."""
@@ -68,10 +71,10 @@ SHOTS = (
     Shot("gate", GATE),
     Shot("gate-dark", GATE, colours="dark"),
     Shot("gate-phone", GATE, PHONE),
-    Shot("alarms", "/alarms"),
+    Shot("alarms", "/alarms", WIDE),
     Shot("monitor", "/monitor"),
     Shot("trace", TRACE),
-    Shot("report", REPORT),
+    Shot("report", REPORT, WIDE),
 )
 
 
@@ -129,14 +132,17 @@ def report(folder):
 
 
 def masked(text, folder):
-    """A page without the folder and the version of this run."""
+    """A page without the folder and the version of this run, and without the size of its journal."""
+    text = re.sub(r"[\d.]+( of \d+ MiB)", r"3.4\1", text)
     return text.replace(str(folder), FOLDER).replace(f"ragmon {ragmon.__version__}", "ragmon")
 
 
 def take(browser, pages, shot):
     """A picture of a page; what its scripts complain of ends the program."""
     width, height = shot.size
-    context = browser.new_context(viewport={"width": width, "height": 600}, color_scheme=shot.colours)
+    context = browser.new_context(
+        viewport={"width": width, "height": 600}, color_scheme=shot.colours, device_scale_factor=SCALE
+    )
     page, complaints = context.new_page(), []
     page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
