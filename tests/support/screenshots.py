@@ -65,7 +65,6 @@ class Shot:
 
 SHOTS = (
     Shot("overview", "/"),
-    Shot("overview-dark", "/", colours="dark"),
     Shot("overview-phone", "/", PHONE),
     Shot("pipeline", "/p/support"),
     Shot("gate", GATE),
