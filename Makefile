@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help install setup servers demo stack generate board-pictures reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -80,6 +80,9 @@ generate: setup               ## deploy/prometheus, deploy/kubernetes and grafan
 
 board-pictures: setup servers ## docs/images/boards anew, from grafana: takes chromium, npm and nine minutes
 	$(PY) -m tests.support.drawing.pictures
+
+screenshots: setup            ## docs/images/pages anew, from the pages during an incident: takes chromium
+	$(PY) -m tests.support.screenshots
 
 reference: setup              ## docs/reference and the index of decisions anew
 	PYTHONPATH=. $(PY) docs/reference/generate.py

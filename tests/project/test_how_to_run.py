@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.example_pages import type_text
+from tests.support.docs_pages import type_doc
 
 PAGES = ("capture", "processes", "spans", "serve", "incidents", "privacy")
 PRINTED = {
@@ -18,6 +18,6 @@ PRINTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_typed(name, tmp_path):
-    typed = type_text(f"docs/how-to/{name}.md", tmp_path)
+    typed = type_doc(f"how-to/{name}.md", tmp_path)
     assert (typed.code, typed.missing) == (0, []), typed.output
     assert [words for words in PRINTED.get(name, ()) if words not in typed.output] == [], typed.output

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import sys
-
-from tests.support.collectors import free_port
-from tests.support.example_pages import INSTALLS, PORTS, ROOT, Typed, blocks, run_script
+from tests.support.example_pages import ROOT, type_text
 
 DOCS = ROOT / "docs"
 
@@ -18,14 +14,4 @@ def type_doc(name, folder):
         name: The page, such as `how-to/gold.md`.
         folder: An empty folder.
     """
-    ports = {}
-
-    def moved(text):
-        return PORTS.sub(lambda port: ports.setdefault(port[0], str(free_port())), text)
-
-    page = (DOCS / name).read_text(encoding="utf-8")
-    script = moved(INSTALLS.sub("", "\n".join(blocks(page, "bash"))))
-    code, output = run_script(script.replace(".venv/bin/", f"{sys.executable.rpartition('/')[0]}/"), folder)
-    for port, free in ports.items():
-        output = re.sub(rf"\b{free}\b", port, output)
-    return Typed(folder, code, output, [line for block in blocks(page, "text") for line in block.splitlines() if line])
+    return type_text((DOCS / name).read_text(encoding="utf-8"), folder)

@@ -1,4 +1,4 @@
-"""Types the page of an example as its reader does, in a copy of its folder, and compares what is printed with it."""
+"""Types pages as their readers do, and compares what is printed with what the page says one sees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Typed:
     """What came of a page.
 
     Attributes:
-        folder: The copy of the example's folder.
+        folder: Where it was typed: the copy of the example's folder.
         code: The exit code of the last command.
         output: What the commands wrote, with the ports of the page.
         promised: The lines the page says one sees.
@@ -51,30 +51,52 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
+class FreePorts:
+    """Puts a free port in the place of each port that a page names, and back."""
+
+    def __init__(self):
+        self._free = {}
+
+    def move(self, text):
+        """A text with the free ports."""
+        return PORTS.sub(lambda port: self._free.setdefault(port[0], str(free_port())), text)
+
+    def restore(self, text):
+        """A text with the ports of the page."""
+        back = {free: port for port, free in self._free.items()}
+        return re.sub(r"\b\d+\b", lambda number: back.get(number[0], number[0]), text)
+
+
 def type_page(name, tmp_path):
-    """Type every command of a page; what installs packages is left out, and ports are free ones.
+    """Type every command of an example's page, in a copy of its folder.
 
     Args:
         name: The example's folder.
         tmp_path: Where its copy goes.
     """
-    ports = {}
-
-    def moved(text):
-        return PORTS.sub(lambda port: ports.setdefault(port[0], str(free_port())), text)
-
-    folder = tmp_path / "examples" / name
+    ports, folder = FreePorts(), tmp_path / "examples" / name
     shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns(".venv", "__pycache__", "node_modules"))
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     page = (folder / "README.md").read_text(encoding="utf-8")
     for path in folder.iterdir():
-        path.write_text(moved(path.read_text(encoding="utf-8")), encoding="utf-8")
-    script = moved(INSTALLS.sub("", "\n".join(blocks(page, "bash"))))
-    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-    code, output = run_script(script, tmp_path)
-    for port, free in ports.items():
-        output = re.sub(rf"\b{free}\b", port, output)
-    return Typed(folder, code, output, [line for block in blocks(page, "text") for line in block.splitlines() if line])
+        path.write_text(ports.move(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return type_text(page, tmp_path, ports, folder)
+
+
+def type_text(page, start, ports=None, folder=None):
+    """Type every command of a page; what installs packages is left out, and ports are free ones.
+
+    Args:
+        page: The page, or several one after another.
+        start: The folder in which the first command is typed.
+        ports: The ports that are free.
+        folder: The folder that the result names; None for the same.
+    """
+    ports = ports or FreePorts()
+    script = ports.move(INSTALLS.sub("", "\n".join(blocks(page, "bash"))))
+    code, output = run_script(script.replace(".venv/bin/", f"{Path(sys.executable).parent}/"), start)
+    promised = [line for block in blocks(page, "text") for line in block.splitlines() if line]
+    return Typed(folder or start, code, ports.restore(output), promised)
 
 
 def run_script(script, folder):

@@ -1,4 +1,4 @@
-"""A server with four hours of traffic and an incident at the end, for tests that look at its pages."""
+"""A server with two hours of traffic and an incident at the end, for tests that look at its pages."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ path = "gold.jsonl"
 trace = "https://token:secret@traces.example/{trace_id}"
 """
 GOLD = {"gold_claim_substr": ["x"], "gold_citations": ["d"], "answerable": True}
+BEGIN = 1_763_683_200.0
+"""When its traffic begins, seconds since the epoch."""
 MINUTES = 120
 BROKE = 90
 """The minute in which build v2 comes, which refuses a third of the questions."""
@@ -69,7 +71,7 @@ def incident(folder, builds=("v1", "v2")):
         for k in range(30)
     ]
     (folder / "gold.jsonl").write_text("\n".join(map(json.dumps, items)))
-    moved, rng = FakeClock(1_763_683_200.0), random.Random(19)
+    moved, rng = FakeClock(BEGIN), random.Random(19)
     clock = Clock(wall=moved, passed=moved)
     with serving(folder, CONFIG, clock=clock) as running:
         for minute in range(MINUTES):

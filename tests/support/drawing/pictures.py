@@ -64,11 +64,17 @@ def take(uid, board):
     return Image.open(path).convert("RGB")
 
 
-def save(picture, path):
-    """Write a picture with a palette, as small as it may be."""
+def save(picture, path, largest=LARGEST):
+    """Write a picture with a palette, as small as it may be.
+
+    Args:
+        picture: The picture.
+        path: Its file.
+        largest: Bytes that the file may have; more of them end the program.
+    """
     picture.quantize(COLOURS, kmeans=2, dither=Image.Dither.NONE).save(path, optimize=True)
-    if path.stat().st_size > LARGEST:
-        sys.exit(f"{path} has {path.stat().st_size} bytes, more than {LARGEST}")
+    if path.stat().st_size > largest:
+        sys.exit(f"{path} has {path.stat().st_size} bytes, more than {largest}")
 
 
 def digest(path):

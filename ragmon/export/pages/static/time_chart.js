@@ -39,6 +39,7 @@ function marks(drawn) {
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = color("--soft");
     ctx.setLineDash([2, 3]);
+    ctx.textAlign = "left";
     drawn.marks.forEach((time, place) => {
       const x = plot.valToPos(time, "x", true);
       ctx.beginPath();
@@ -106,7 +107,7 @@ function drawValue(place, drawn) {
 function drawNumber(place, drawn) {
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.n),
-    padding: [12, 16, 8, 0],
+    padding: [4, 16, 8, 0],
     axes: [{ ...axis(0), show: false }, axis(60)],
     legend: { show: false },
     series: [
