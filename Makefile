@@ -95,7 +95,7 @@ peers: setup                  ## what the decorator costs beside other tracers' 
 	$(PY) -m bench.peers $(ARGS)
 
 docs: setup                   ## the documentation site in site/; every example and every link is tried
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
 	$(PY) -m pytest -q -n $(WORKERS) tests/project
 
 bench: setup                  ## ratios measured in one run

@@ -55,12 +55,12 @@ def _linked(path: str) -> Iterator[str]:
 
 
 def _target(source: str, link: str) -> str | None:
-    """The file of the repository that a link of another one leads to; of a folder, its README.md. None: no file."""
+    """The file of the repository that a link of another one leads to; of a folder, its README.md or index.md. None: no file."""
     if re.match(r"[a-z]+:|/", link):
         return None
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
     if (ROOT / path).is_dir():
-        path = f"{path}/README.md"
+        path = next((f"{path}/{name}" for name in ("README.md", "index.md") if (ROOT / path / name).is_file()), path)
     return path if (ROOT / path).is_file() else None
 
 

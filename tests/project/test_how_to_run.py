@@ -8,7 +8,7 @@ from tests.support.docs_pages import type_doc
 
 PAGES = ("capture", "processes", "spans", "serve", "incidents", "privacy")
 PRINTED = {
-    "serve": ["every record is accounted for"],
+    "serve": ["ingest        50      50        0        0          0        0         0"],
     "incidents": ["none of the 2 retrieved documents is in gold"],
     "privacy": ["capture.content"],
 }

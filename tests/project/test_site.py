@@ -22,7 +22,7 @@ def site(tmp_path_factory):
     """The site as `make docs` builds it; mkdocs.yml makes each warning an error."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", folder],
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

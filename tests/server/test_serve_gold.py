@@ -89,9 +89,7 @@ def test_labels_raters_and_their_agreement_are_shown(tmp_path):
         send_body(running, whole([asked(number) for number in range(3)]))
         accounted(running)
         said = [(0, "ada", 1), (0, "bob", 1), (1, "ada", 1), (1, "bob", 0), (2, "ada", 1), (99, "bob", 1)]
-        labels = [
-            {"trace_id": f"{number + 1:032x}", "rater": rater, "correct": correct} for number, rater, correct in said
-        ]
+        labels = [{"trace_id": f"{k + 1:032x}", "rater": rater, "correct": correct} for k, rater, correct in said]
         send_labels(running, labels)
         wait_for(lambda: running.status()["labels"], lambda found: sum(found.values()) == len(said))
         shown = page(running, "/gold")
