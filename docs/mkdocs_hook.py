@@ -55,7 +55,7 @@ def _linked(path: str) -> Iterator[str]:
 
 
 def _target(source: str, link: str) -> str | None:
-    """The file of the repository that a link of another one leads to; of a folder, its README.md or index.md. None: no file."""
+    """The file that a link of another one leads to; of a folder, its README.md or index.md. None: no file."""
     if re.match(r"[a-z]+:|/", link):
         return None
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))

@@ -28,7 +28,7 @@ from uuid import uuid4
 from ragmon.capture.call import count_value
 from ragmon.capture.runtime import Runtime
 from ragmon.core import constants
-from ragmon.core.private_files import is_private, make_private
+from ragmon.core.private_files import allocate, is_private, make_private
 from ragmon.core.record import Totals
 from ragmon.stats import buckets
 
@@ -148,7 +148,7 @@ class CounterFile:
         own_pages.add(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.posix_fallocate(self._file, 0, SIZE)  # on a full disk, a store into a sparse page kills the process
+        allocate(self._file, SIZE)
         return self._file
 
     def column(self, owner: Any) -> int:

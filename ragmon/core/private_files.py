@@ -31,6 +31,25 @@ def default_folder(identity: str) -> Path | None:
         return None
 
 
+def allocate(file: int, size: int) -> None:
+    """Give a file its blocks on the disk, so that a store into its memory map cannot end the process on a full disk.
+
+    macOS has no `posix_fallocate`; zeros are written there.
+
+    Args:
+        file: A descriptor; what the file holds stays.
+        size: Bytes the file has at least afterwards.
+
+    Raises:
+        OSError: The disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+        return
+    present = os.fstat(file).st_size
+    os.pwrite(file, bytes(max(size - present, 0)), present)
+
+
 def make_private(folder: Path) -> None:
     """Make a folder and its parent, writable by this user alone.
 

@@ -293,7 +293,7 @@ class DetectableChange(TypedDict):
     minutes: float | None
 
 
-class Report(TypedDict):
+class ReportData(TypedDict):
     """The results of a run.
 
     Attributes:

@@ -84,6 +84,11 @@ _POLLS: Final = 4
 _log = logging.getLogger("ragmon.server")
 
 
+def _processors() -> int:
+    """How many processors this process may use; where the system does not tell, as on macOS, all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Watchdog:
     """Ends this process where it cannot end itself.
 
@@ -100,7 +105,7 @@ class Watchdog:
         self._last_poll = (-1, 0, 0.0)
         self._ended = Event()
         # Threads in libraries that release the GIL may use all processors; the process is not frozen then.
-        self._pause = min(LOOK, FROZEN / (_POLLS * len(os.sched_getaffinity(0))))
+        self._pause = min(LOOK, FROZEN / (_POLLS * _processors()))
         self._thread = Thread(target=self._run, name="ragmon-watchdog", daemon=True)
         self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses the signal
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from threading import get_ident
 from typing import Final, NamedTuple
 
+from ragmon.core.private_files import allocate
+
 FILE: Final = "journal.attempts"
 SIZE: Final = 4096
 MAX_ATTEMPTS: Final = 2
@@ -162,8 +164,7 @@ def _open(path: Path) -> mmap:
     with suppress(OSError):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # On a full disk, a store into an unallocated block would kill the process.
-            os.posix_fallocate(file, 0, SIZE)
+            allocate(file, SIZE)
             return mmap(file, SIZE)
         finally:
             os.close(file)
