@@ -328,7 +328,7 @@ TABLES: Final = {
     "totals": lambda: _fields("trace", "Totals"),
     "label": lambda: _fields("trace", "Label"),
     "gold_item": lambda: _fields("gold", "GoldItem"),
-    "report": lambda: _fields("report", "Report", nulls=True),
+    "report": lambda: _fields("report", "ReportData", nulls=True),
     "series": lambda: _fields("report", "SeriesSummary", nulls=True),
     "metric": lambda: _fields("report", "MetricSummary", nulls=True),
     "gate": lambda: _fields("report", "GateSummary", nulls=True),

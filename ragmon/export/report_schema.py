@@ -333,11 +333,11 @@ class ReportData(TypedDict):
 
 def report_schema() -> Schema:
     """The JSON Schema of a report."""
-    defs = definitions(Report)
+    defs = definitions(ReportData)
     return {
         "$schema": DRAFT,
         "$id": identifier("report", REPORT_VERSION),
         "title": "A report of ragmon",
-        "$ref": "#/$defs/Report",
-        "$defs": {"Report": defs.pop("Report")} | defs,
+        "$ref": "#/$defs/ReportData",
+        "$defs": {"ReportData": defs.pop("ReportData")} | defs,
     }

@@ -71,6 +71,7 @@ SHOTS = (
     Shot("gate-dark", GATE, colours="dark"),
     Shot("gate-phone", GATE, PHONE),
     Shot("alarms", "/alarms", WIDE),
+    Shot("gold", "/gold"),
     Shot("monitor", "/monitor"),
     Shot("trace", TRACE),
     Shot("report", REPORT, WIDE),
