@@ -52,7 +52,7 @@ class ItemStretch(NamedTuple):
     counts: Mapping[str, ItemCount]
 
 
-class ItemChange(NamedTuple):
+class FlippedItem(NamedTuple):
     """A gold item that was answered before and fails now, or the other way round.
 
     Attributes:
@@ -84,7 +84,7 @@ class GoldItems:
     gold: str
     version: str
     counts: Mapping[str, ItemCount]
-    flips: Sequence[ItemChange] = field(default_factory=tuple)
+    flips: Sequence[FlippedItem] = field(default_factory=tuple)
 
     def hardest(self, most: int) -> list[tuple[str, ItemCount]]:
         """The items that fail most often, as a share of their requests; only such as have failed.
@@ -138,7 +138,7 @@ def add(stretches: Iterable[Mapping[str, ItemCount]]) -> dict[str, ItemCount]:
     return total
 
 
-def flips(stretches: Sequence[ItemStretch], now: float) -> list[ItemChange]:
+def flips(stretches: Sequence[ItemStretch], now: float) -> list[FlippedItem]:
     """The items whose side in the last hour differs from before, those that fail now first, the latest change first.
 
     Args:
@@ -150,7 +150,7 @@ def flips(stretches: Sequence[ItemStretch], now: float) -> list[ItemChange]:
     after = add(each.counts for each in ordered if each.begin >= now - RECENT)
     changed = [qid for qid, count in after.items() if qid in before and count.fails != before[qid].fails]
     found = [
-        ItemChange(qid, after[qid].fails, _since(qid, ordered, fails=after[qid].fails), before[qid], after[qid])
+        FlippedItem(qid, after[qid].fails, _since(qid, ordered, fails=after[qid].fails), before[qid], after[qid])
         for qid in changed
     ]
     return sorted(found, key=lambda flip: (not flip.fails, -flip.since, flip.qid))
