@@ -73,3 +73,13 @@ def test_a_page_fits_and_has_a_picture_that_can_be_read_aloud(page):
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 250
     assert re.findall(r"!\[[^\]]{20,}\]\(\.\./images/concepts/[\w-]+\.svg\)", text)
+
+
+def test_the_glossary_is_sorted_and_every_term_has_an_example_and_a_link():
+    text = (CONCEPTS.parent / "reference" / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^### ([^\n]+)\n\n(.*?)(?=\n\n##|\Z)", text, re.MULTILINE | re.DOTALL)
+    names = [name for name, _ in entries]
+    assert len(names) > 90
+    assert names == sorted(set(names), key=str.casefold)
+    own = [(name, words) for name, words in entries if not re.fullmatch(r"See \[[^\]]+\]\(#[\w-]+\)\.", words)]
+    assert [name for name, words in own if "Example" not in words or not re.search(r"\]\([^#)][^)]*\)", words)] == []

@@ -173,7 +173,7 @@ def ideas() -> Picture:
         (
             ["You", "are called", "when it is proved"],
             ["Severity", "page, look", "or ticket"],
-            ["Alarms", "evidence adds up", "to its limit"],
+            ["Alarms", "add up the", "evidence"],
             ["Minutes", "one after", "the other"],
         )
     ):
@@ -406,6 +406,7 @@ def alarms() -> Picture:
         x, _ = at(minute, 1)
         p.text(x, 312, f"{minute}", "small", "middle")
     p.text(390, 340, "minutes", "small", "middle")
+    p.text(20, 60, "wealth", "small")
     p.path([at(0, threshold), at(320, threshold)], "limit")
     p.text(96, at(0, threshold)[1] - 18, f"threshold {threshold:,.0f}: {pages} page alarms × 43,200 minutes × 2 parts")
     p.path([at(BEGIN, 0.1), at(BEGIN, 40_000)], "line")
