@@ -24,7 +24,7 @@ def test_the_rules_can_be_generated_and_tested_as_the_page_says(real, tmp_path):
     assert (typed.code, typed.missing) == (0, []), typed.output
 
 
-@pytest.mark.parametrize("name", (*PAGES, "alerting", "dashboards"))
+@pytest.mark.parametrize("name", [*PAGES, "alerting", "dashboards"])
 def test_a_page_ends_with_how_to_verify_and_what_to_do_when_it_fails(name):
     headings = re.findall(r"^## (.*)$", (DOCS / "how-to" / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[-2:] == ["Verify", "Troubleshooting"]
