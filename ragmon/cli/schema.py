@@ -30,5 +30,7 @@ def schema(name: str) -> None:
     """Print a JSON Schema (draft 2020-12): trace, gold or report.
 
     trace: one line of a trace log. gold: one row of a gold file. report: what `ragmon replay --format json` writes.
+
+    Exit codes: 0 done, 3 there is no such schema.
     """
     click.echo(schema_text(name), nl=False)
