@@ -76,10 +76,13 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
     sampling: Any = None
     facts: Any = None
     partial: Any = None
+    ended: Any = None
     exported: Any = None
+    parent_span_id: Any = None
     tags: Any = None
     verdicts: Any = None
     measures: Any = None
+    matched: Any = None
     judge_versions: Any = None
 
 
@@ -120,10 +123,13 @@ def adapt(value: AnyShape) -> Record:
         sampling=as_type(value.sampling, Sampling, "sampling"),
         facts=_or_default(as_type(value.facts, TextFacts, "facts"), facts),
         partial=as_flag(value.partial, "partial") or False,
+        ended=as_text(value.ended, "ended"),
         exported=as_flag(value.exported, "exported"),
+        parent_span_id=as_text(value.parent_span_id, "parent_span_id"),
         tags=_tags(value.tags, context),
         verdicts=as_verdicts(value.verdicts),
         measures=as_type(value.measures, dict[str, float], "measures"),
+        matched=as_text(value.matched, "matched"),
         judge_versions=as_type(value.judge_versions, dict[str, str], "judge_versions"),
     )
     if record.v is None and _is_empty(record):

@@ -38,7 +38,7 @@ from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
-from ragmon.server.pipeline.state import TRAITS, ServerState
+from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
@@ -290,6 +290,7 @@ class QueryService:
         fields = ("ts", "pipeline", "source", "trace_id", "build", "index_hash")
         record = {name: getattr(failure, name) for name in fields}
         record["scores"], record[TRAITS] = dict(failure.scores), list(failure.facts.get(TRAITS, ()))
+        record[LATENCY_MS] = failure.facts.get(LATENCY_MS)
         if link is not None and failure.trace_id:
             record["link"] = str(link).replace("{trace_id}", failure.trace_id)
         return record
@@ -407,7 +408,16 @@ class QueryService:
         pipeline = record.pipeline or DEFAULT_PIPELINE
         source, ts = record.source or constants.REPLAY, record.ts or 0.0
         failure = Failure(
-            0, 0, ts, pipeline, source, scores, record.trace_id, record.build, record.index_hash, {TRAITS: traits}
+            0,
+            0,
+            ts,
+            pipeline,
+            source,
+            scores,
+            record.trace_id,
+            record.build,
+            record.index_hash,
+            {TRAITS: traits, **latency_fact(record)},
         )
         return self._failure(failure)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.ingest.decode import decode
+from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected, as_flag
 
 CORE = b'"qid":"a","q":"A?","retrieved_ids":["d"],"answer_json":{"claim":"x","citations":["d"]}'
@@ -229,3 +230,24 @@ def test_what_other_programs_write_differently_is_read_as_what_it_means(field, n
 @pytest.mark.parametrize("present", [True, False, None])
 def test_a_flag_is_itself(present):
     assert as_flag(present, "partial") is present
+
+
+def test_a_field_keeps_its_value_beside_one_that_must_be_converted():
+    """A question id that another program wrote as a number costs no other field of the contract."""
+    told = {
+        "ended": "cut",
+        "matched": "question",
+        "parent_span_id": "00f067aa0ba902b7",
+        "partial": True,
+        "exported": False,
+        "session": "s",
+        "build": "v1",
+        "judge_versions": {"strict": "2"},
+    }
+    plain, converted = (decode(json.dumps({"v": 1, "qid": qid, "q": "why?", **told}).encode()) for qid in ("5", 5))
+    assert converted == plain
+    assert {name: getattr(converted, name) for name in told} == told
+
+
+def test_every_field_of_the_contract_is_known_where_a_line_must_be_converted():
+    assert set(Record.__struct_fields__) <= set(AnyShape.__struct_fields__)

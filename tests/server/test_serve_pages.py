@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.command_line import ragmon
 from tests.support.incident import BROKE, MINUTES, NASTY, PER_MINUTE, incident
 from tests.support.serving import PROTOBUF, asked, whole
 from tests.support.token_server import post_with_token, serving_with_token
@@ -228,3 +229,30 @@ def test_the_texts_of_a_trace_are_shown_to_whoever_gives_the_token_as_password(t
         assert shown.status_code == 200
         assert question in shown.text
         assert TOKEN not in shown.text
+
+
+def test_the_requests_that_fail_say_how_long_they_took(running):
+    rows = table(page(running, GATE), "requests that fail")
+    listed = json.loads(running.get("/api/records?pipeline=support&gate=over_refusal_rate&limit=20")[1])["records"]
+    assert [row[5] for row in rows] == [f"{record['latency_ms']:.1f}" for record in listed]
+    assert {record["latency_ms"] for record in listed} <= {300.0 + 10 * item for item in range(30)}
+
+
+def test_the_page_of_a_pipeline_shows_the_numbers_of_a_report_of_the_same_moment(running):
+    """All records are younger than a day: that window is the whole journal, which the command scores again."""
+    folder = running.folder
+    done = ragmon("replay", "--journal", folder / "state", "-c", folder / "ragmon.toml", "--format", "json")
+    assert done.code == 0, done.err
+    series = [each for each in json.loads(done.out)["series"] if each["window"] == "all" and not each.get("slice")]
+    reported = {
+        (key, f"{each['source']}, {each['gold']}" if each["gold"] else each["source"]): stat
+        for each in series
+        for key, stat in each["metrics"].items()
+    }
+    shown, compared = page(running, "/p/support?window=24h"), 0
+    for section in ("Answers, judged against gold", "Refusals", "Answers", "Retrieval", "Traffic"):
+        for key, of, value, _, n, *_ in table(shown, section):
+            stat = reported[key, of]
+            assert (f"{stat['value']:.3f}", str(stat["n"])) == (value, n), (key, of)
+            compared += 1
+    assert compared > 20

@@ -80,5 +80,5 @@ def incident(folder, builds=("v1", "v2")):
             send_body(running, whole(sent))
         accounted(running)
         wait_for(running.status, lambda status: status["alarms"])
-        running.moved = moved
+        running.moved, running.folder = moved, folder
         yield running

@@ -247,6 +247,7 @@ def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
 
 
 TRAITS: Final = "traits"
+LATENCY_MS: Final = "latency_ms"
 """The key of the traits of a failing request, in the terms of a diagnosis."""
 STAGE: Final = "ingest"
 
@@ -476,8 +477,18 @@ def _failure(seq: int, place: int, failed: Failed) -> Failure:
         build=record.build,
         index_hash=record.index_hash,
         scores=failed.scores,
-        facts={TRAITS: _traits(failed.key), **({SLICES: failed.slices} if failed.slices else {})},
+        facts={
+            TRAITS: _traits(failed.key),
+            **({SLICES: failed.slices} if failed.slices else {}),
+            **latency_fact(record),
+        },
     )
+
+
+def latency_fact(record: Record) -> dict[str, float]:
+    """How long a request took in all, in milliseconds, for a list of failures; nothing where that is unknown."""
+    total = None if record.latency_ms is None else record.latency_ms.total
+    return {} if total is None else {LATENCY_MS: round(total, 1)}
 
 
 @lru_cache(maxsize=4096)
