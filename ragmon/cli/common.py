@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -84,38 +82,6 @@ form_option = click.option(
     show_default=True,
     help="What to write.",
 )
-
-
-def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Reject NaN: it is neither inside nor outside of a range."""
-    if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
-    return value
-
-
-baseline_option = click.option(
-    "--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with."
-)
-max_drop_option = click.option(
-    "--max-drop",
-    type=click.FloatRange(0, 1),
-    callback=reject_nan,
-    default=0.02,
-    show_default=True,
-    help="How much worse than the baseline a gated metric may be.",
-)
-
-
-def check_max_drop(context: click.Context) -> None:
-    """Reject `--max-drop` without `--baseline`.
-
-    Raises:
-        click.UsageError: It was given alone.
-    """
-    if context.params["baseline"] is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--max-drop does nothing without --baseline", context)
-
-
 output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
     "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."

@@ -12,14 +12,14 @@ from ragmon.cli.client import get_json
 from ragmon.cli.common import (
     check_inputs,
     config_option,
+    form_option,
     gold_option,
     output_option,
-    reject_nan,
     score,
     settings_and_gold,
     write,
 )
-from ragmon.cli.gate import EXIT, check_gold, policy_of, warn_missing_gold
+from ragmon.cli.gate import EXIT, check_gold, policy_of, reject_nan, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared
@@ -63,14 +63,7 @@ class _Comparison(NamedTuple):
     show_default=True,
     help="How much worse a gated metric may be.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
+@form_option
 @output_option
 @click.pass_context
 def compare(
@@ -110,17 +103,8 @@ def compare(
             click.echo(f"note: {printable_line(note)}", err=True)
     if without_gold:
         warn_missing_gold(without_gold)
-    write(_written(result, form), output)
+    write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)
     return EXIT[result.verdict]
-
-
-def _written(result: Canary, form: str) -> str:
-    """The comparison in a form."""
-    if form == "html":
-        from ragmon.export.pages.comparison import comparison_page  # noqa: PLC0415 - imports the templates of pages
-
-        return comparison_page(result)
-    return result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n"
 
 
 def _check_source(context: click.Context) -> None:

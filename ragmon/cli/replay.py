@@ -22,15 +22,12 @@ from ragmon.capture.judges.results import JudgeError, Opinion
 from ragmon.cli import fail
 from ragmon.cli.common import (
     STDIN,
-    baseline_option,
     check_inputs,
-    check_max_drop,
     config_option,
     duplicates_option,
     gate_table,
     jobs_option,
     labels_option,
-    max_drop_option,
     no_color_option,
     on_terminal,
     output_option,
@@ -53,7 +50,7 @@ from ragmon.export.report import Report
 from ragmon.ingest.files import unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import AlarmReplay, BaselineRun, compare_with_baseline
+from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import open_readonly
@@ -105,8 +102,6 @@ _published = partial(click.option, hidden=True)
 @jobs_option
 @duplicates_option
 @labels_option
-@baseline_option
-@max_drop_option
 @click.option(
     "--questions",
     metavar="N|all",
@@ -149,8 +144,6 @@ def replay(
     jobs: int,
     duplicates: Duplicates,
     labels: tuple[str, ...],
-    baseline: str | None,
-    max_drop: float,
     questions: int | None,
     alerts_out: str | None,
     compat: str | None,
@@ -172,27 +165,28 @@ def replay(
     result = _Result(form or ("text" if on_terminal(output) and not windows else "json"), output, questions, no_color)
     if journal is not None:
         return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
-    check_inputs(traces, gold if baseline is None else (*gold, baseline))
+    check_inputs(traces, gold)
     if compat:
         return _run_compat(compat, traces, gold, output, published)
-    check_max_drop(context)
     settings, gold_sets = settings_and_gold(config, gold, tables)
-    read = partial(score, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
-    baseline_run = (
-        None if baseline is None else BaselineRun.read(baseline, lambda paths: read(paths, settings, gold_sets))
-    )
     alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
     scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
-    run = read(traces, settings, gold_sets, scorer=scorer, follow=follow)
+    run = score(
+        traces,
+        settings,
+        gold_sets,
+        jobs=jobs,
+        duplicates=duplicates,
+        scorer=scorer,
+        follow=follow,
+        labels=labels,
+        tables=tables,
+    )
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
     policy = settings.policy(seen=run.pipelines())
-    if baseline_run is not None:
-        policy = baseline_run.policy(policy)
     report = run.report(policy, windows=windows, questions=result.lists_questions, notes=notes)
-    if baseline_run is not None:
-        report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)
     if alarm_replay is not None:
         write(alarm_replay.lines(), alerts_out)
     for note in notes if result.form == "json" else ():

@@ -10,7 +10,6 @@ from threading import Event
 from typing import Final
 
 import click
-from starlette.types import ASGIApp
 
 from ragmon.cli.common import config_option
 from ragmon.config.load import load
@@ -20,14 +19,12 @@ from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.net import own_names
 from ragmon.core.record import Label, Record, Totals
-from ragmon.export.pages.report import saved_report_page
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
-from ragmon.monitor.http.admin import admin_app, one_page_app
+from ragmon.monitor.http.admin import admin_app
 from ragmon.monitor.http.listener import HttpServer
-from ragmon.monitor.offline import read_report
 from ragmon.server.api import journal_queries
 from ragmon.server.viewing import JournalView
 
@@ -37,15 +34,14 @@ CONNECTIONS: Final = 64
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...|REPORT")
+@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is any free one.")
 @config_option
 def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went.
 
     JOURNAL is the state folder of a server, shown as it was at its last row; a server may be running on it. TRACES are
-    trace files, shown as they were at the time of the newest record. REPORT is what `ragmon replay` wrote, in JSON or
-    HTML. Nothing is written. Ctrl-C ends it.
+    trace files, shown as they were at the time of the newest record. Nothing is written. Ctrl-C ends it.
 
     Exit codes: 0, 3 there is nothing to show, or it cannot be read.
     """
@@ -53,8 +49,6 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     folder = Path(paths[0])
     if len(paths) == 1 and folder.is_dir():
         stop, place = _serve_journal(settings, folder, address)
-    elif len(paths) == 1 and (page := report_of(folder)):
-        stop, place = _serve_page(settings, page, address)
     else:
         stop, place = _serve_traces(settings, paths, listen)
     click.echo(f"http://{place}/")
@@ -69,33 +63,9 @@ def _serve_journal(settings: Settings, folder: Path, address: Address) -> tuple[
     """Serve the pages of a journal; returns what ends them, and their address."""
     shown = JournalView(settings, folder)
     app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
-    return _serve(app, address)
-
-
-def _serve_page(settings: Settings, page: str, address: Address) -> tuple[Callable[[], object], str]:
-    """Serve one page that needs nothing else; returns what ends it, and its address."""
-    return _serve(one_page_app(page, own_names(settings.serve.hosts)), address)
-
-
-def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
     server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
     server.start()
     return lambda: server.stop(GRACE), str(server.address)
-
-
-def report_of(path: Path) -> str:
-    """The page of a report that was written to a file as HTML or JSON; "" where the file holds something else.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: It is a report in JSON that cannot be shown.
-    """
-    if path.suffix in (".html", ".htm") and path.is_file():
-        return path.read_text(encoding="utf-8")
-    data = read_report(str(path)) if path.is_file() else None
-    return "" if data is None else saved_report_page(data)
 
 
 def _serve_traces(settings: Settings, paths: Sequence[str], listen: str) -> tuple[Callable[[], object], str]:

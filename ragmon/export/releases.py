@@ -68,8 +68,8 @@ class Canary:
     def text(self) -> str:
         """The comparison as plain text without colour, one line per gate, with the verdict on the last line."""
         rows = [_HEAD, *([printable(cell) for cell in _row(comparison)] for comparison in self.comparisons)]
-        lines = [printable(self.title), *text_table(rows)]
-        lines += [printable(f"note: {note}") for note in self.all_notes()]
+        lines = [printable(self._title()), *text_table(rows)]
+        lines += [printable(f"note: {note}") for note in self._notes()]
         return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
 
     def markdown(self) -> str:
@@ -77,17 +77,14 @@ class Canary:
         rows = [[escape(cell) for cell in _row(comparison)] for comparison in self.comparisons]
         for row, comparison in zip(rows, self.comparisons, strict=True):
             row[4] = f"{_MARKS[comparison.verdict]} {row[4]}"
-        head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self.title)}\n"
-        notes = (f"- {escape(note)}" for note in self.all_notes())
+        head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self._title())}\n"
+        notes = (f"- {escape(note)}" for note in self._notes())
         return "\n".join([head, *notes, "", *markdown_table(_HEAD, rows)]) + "\n"
 
-    @property
-    def title(self) -> str:
-        """The two releases, in a line."""
+    def _title(self) -> str:
         return f"{self.by.replace('_', ' ')} {self.candidate} against {self.baseline}"
 
-    def all_notes(self) -> list[str]:
-        """What the verdicts promise, and the notes of the comparison."""
+    def _notes(self) -> list[str]:
         n, error = len(self.comparisons), f"{100 * ALPHA / 2:g} %"
         shared = f", shared by {n} gates" if n > 1 else ""
         worse = f"a false `worse` at all: {error} at most{shared}"

@@ -63,7 +63,7 @@ class BaselineRun:
         Raises:
             InputError: The file cannot be read.
         """
-        report = read_report(path)
+        report = _read_report(path)
         return cls(path, report, None if report is not None else score([path]))
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
@@ -77,14 +77,6 @@ class BaselineRun:
             return EvaluatedRun(items_of(self.run.scorer.state), self.run.report(policy, questions=False).outcomes)
         report = self.report or {}
         return EvaluatedRun({}, [earlier for outcome in outcomes if (earlier := _reported(report, outcome))])
-
-    def policy(self, policy: Policy) -> Policy:
-        """A policy whose gates on latency compare with this run.
-
-        Args:
-            policy: The gates.
-        """
-        return replace(policy, baseline_p95_ms=self.p95_ms({gate.pipeline for gate in policy.gates}))
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
         """The p95 of the total latency in milliseconds, for the pipelines where it is known.
@@ -134,11 +126,8 @@ def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) 
     return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
-def read_report(path: str) -> dict[str, Any] | None:
-    """The report in a JSON file; None where the file holds traces.
-
-    Args:
-        path: The file.
+def _read_report(path: str) -> dict[str, Any] | None:
+    """The report in a file; None where the file holds traces.
 
     Raises:
         InputError: The file cannot be read.

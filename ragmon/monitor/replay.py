@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from threading import active_count
@@ -24,7 +24,6 @@ from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record, Totals
-from ragmon.export.notebook import RunReport
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
@@ -73,7 +72,7 @@ def replay(
     policy: Policy | None = None,
     *,
     columns: Mapping[str, str] | None = None,
-) -> RunReport:
+) -> Report:
     """Score records and judge the gates.
 
     Args:
@@ -86,8 +85,7 @@ def replay(
             `{"question": "user_text", "answer": "bot_text"}`.
 
     Returns:
-        The report; `report.verdict` is the overall verdict. In a notebook it shows its gates and charts; `to_frame`,
-        `to_html`, `to_markdown` and `plot` make other things of it.
+        The report; `report.verdict` is the overall verdict.
 
     Raises:
         GoldError: The gold is broken.
@@ -107,10 +105,7 @@ def replay(
     run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
     pipelines = run.pipelines() or (DEFAULT_PIPELINE,)
     gates = tuple(replace(gate, pipeline=name) for name in pipelines for gate in default())
-    report = run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
-    return RunReport(
-        **{each.name: getattr(report, each.name) for each in fields(report)}, histories=run.history(report)
-    )
+    return run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
 
 
 def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:

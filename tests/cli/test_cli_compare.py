@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from ragmon.core.record import encode_entry
@@ -386,37 +384,3 @@ def test_a_missing_by_names_its_choices_on_one_line():
         3,
         ("Missing option '--by'. Choose from: build, index_hash", "ragmon compare --help"),
     )
-
-
-def test_a_comparison_is_a_page_with_the_numbers_of_its_json(tmp_path):
-    """One file, nothing fetched, names of releases as text."""
-    nasty = "<script>alert(1)</script>"
-    lines = [
-        {
-            "qid": f"q{k}",
-            "trace_id": f"{1000 * place + k:032x}",
-            "build": build,
-            "retrieved_ids": ["d"],
-            "answer_json": {"claim": "not in context" if place and k % 2 else "yes", "citations": ["d"]},
-        }
-        for place, build in enumerate(("v1", nasty))
-        for k in range(100)
-    ]
-    gold = [
-        {"qid": f"q{k}", "question": f"{k}?", "answerable": True, "gold_claim_substr": ["yes"], "gold_citations": ["d"]}
-        for k in range(100)
-    ]
-    for name, entries in (("traces", lines), ("gold", gold)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, entries)))
-    sources = ("compare", tmp_path / "traces.jsonl", "--gold", tmp_path / "gold.jsonl")
-    names = ("--by", "build", "--baseline", "v1", "--candidate", nasty)
-    shown, data = (ragmon(*sources, *names, "--format", form) for form in ("html", "json"))
-    assert shown.code == data.code == 1
-    page, gates = shown.out, {gate["gate"]: gate for gate in json.loads(data.out)["gates"]}
-    assert page.startswith("<!DOCTYPE html>")
-    assert nasty not in page
-    assert "src=" not in page
-    over = gates["over_refusal_rate"]
-    assert f"{100 * over['candidate']['value']:.1f} % of {over['candidate']['n']}" in page
-    assert f"{over['items']}, {len(over['flips'])} flipped" in page
-    assert "do not ship it" in page

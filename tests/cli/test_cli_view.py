@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
@@ -96,23 +95,3 @@ def test_an_empty_folder_is_no_journal(tmp_path):
     done = ragmon("view", tmp_path)
     assert done.code == 3
     assert "there is no journal" in done.err
-
-
-def test_a_report_is_shown_as_a_page(tmp_path):
-    """Written as JSON or as HTML: its gates are on the page; other paths are not found."""
-    (tmp_path / "traces.jsonl").write_text('{"q": "a", "answer_json": {"claim": "so", "citations": []}}\n')
-    for form in ("json", "html"):
-        file = tmp_path / f"report.{form}"
-        assert ragmon("replay", tmp_path / "traces.jsonl", "--format", form, "-o", file).code == 0
-        with viewing(file) as address:
-            page = get(address)
-            assert "citation_scope" in page
-            assert "Fingerprint of the counts" in page
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                get(f"{address}metrics")
-
-
-def test_what_is_no_report_is_refused(tmp_path):
-    (tmp_path / "report.json").write_text('{"gates": [], "verdict": "pass"}')
-    done = ragmon("view", tmp_path / "report.json")
-    assert (done.code, "this is no report of ragmon" in done.err) == (3, True)

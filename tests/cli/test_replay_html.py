@@ -130,22 +130,3 @@ def test_in_a_browser_questions_are_sorted_and_filtered(page, tmp_path):
         found = axe.Axe().run(shown).response["violations"]
         assert (errors, [each["id"] for each in found]) == ([], [])
         browser.close()
-
-
-def test_flips_against_a_baseline_are_in_the_page(files):
-    """Of the earlier run every answer was right: each wrong one of now is a flip."""
-    lines = (files / "traces.jsonl").read_text().splitlines()
-    earlier = [json.dumps({**json.loads(line), "answer_json": {"claim": "yes", "citations": ["d"]}}) for line in lines]
-    (files / "earlier.jsonl").write_text("\n".join(earlier))
-    shown = replay(files, "html", "--baseline", files / "earlier.jsonl")
-    now = json.loads(replay(files, "json", "--baseline", files / "earlier.jsonl"))
-    (drop,) = [each for each in now["baseline"] if each["gate"] == "over_refusal_rate"]
-    assert drop["before"] == 0
-    (row,) = [row for row in table(shown, "against the baseline") if row[0].endswith("/over_refusal_rate")]
-    assert row[4] == f"{len(drop['flips'])} of {drop['items']}"
-    assert now["verdict"] == "fail"
-
-
-def test_max_drop_goes_with_a_baseline(files):
-    done = ragmon("replay", files / "traces.jsonl", "--max-drop", "0.1")
-    assert (done.code, "--max-drop does nothing without --baseline" in done.err) == (3, True)

@@ -22,10 +22,6 @@ POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The Content-Security-Policy of pages (W3C CSP3): no inline style, no inline script, no other site."""
-ONE_FILE_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'"
-)
-"""The policy of a report that is one file: its style and its script stand in it, and it fetches nothing."""
 
 
 @cache

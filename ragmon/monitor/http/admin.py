@@ -22,7 +22,7 @@ from prometheus_client.exposition import gzip_accepted
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -176,25 +176,6 @@ def admin_app(
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _check_origin(app, hosts)
-
-
-def one_page_app(page: str, hosts: Collection[str]) -> ASGIApp:
-    """An application that shows one page, with the style and the script that stand in it.
-
-    Args:
-        page: The page.
-        hosts: The host names that requests may use, besides IP addresses and localhost.
-    """
-    answer = HTMLResponse(page, headers={**_HEADERS, "Content-Security-Policy": assets.ONE_FILE_POLICY})
-    app = Starlette(routes=[ExactRoute("/", _immediate_answer(answer))], exception_handlers={404: _not_found(["/"])})
-    return _check_origin(app, hosts)
-
-
-def _immediate_answer(answer: Response) -> Endpoint:
-    async def endpoint(_: Request) -> Response:
-        return answer
-
-    return endpoint
 
 
 def _check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
