@@ -222,7 +222,7 @@ class _Result:
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
         elif self.form == "html":
-            write(report_page(report, run.history(report), self.questions), self.output)
+            write(report_page(replace(report, histories=run.history(report)), self.questions), self.output)
         else:
             write(report.json() + "\n" if self.form == "json" else render(report, self.questions), self.output)
 
