@@ -14,11 +14,12 @@ from ragmon.cli.common import (
     config_option,
     gold_option,
     output_option,
+    reject_nan,
     score,
     settings_and_gold,
     write,
 )
-from ragmon.cli.gate import EXIT, check_gold, policy_of, reject_nan, warn_missing_gold
+from ragmon.cli.gate import EXIT, check_gold, policy_of, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared

@@ -94,6 +94,37 @@ class BaselineRun:
         return {name: float(ms) for name, ms in by_pipeline.items() if isinstance(ms, int | float)}
 
 
+def report_of(
+    run: Run,
+    policy: Policy,
+    baseline: BaselineRun | None,
+    *,
+    max_drop: float,
+    windows: bool = False,
+    questions: bool = True,
+    notes: Sequence[str] = (),
+) -> Report:
+    """The report of a run, compared with a baseline where there is one.
+
+    Args:
+        run: The run.
+        policy: The gates.
+        baseline: An earlier run, whose latency is also the baseline of gates on latency.
+        max_drop: How much worse than the baseline a gated metric may be, in [0, 1].
+        windows: Add every window span at every folded step end.
+        questions: List the result of every gold question.
+        notes: Notes for the reader.
+
+    Raises:
+        InputError: The baseline has nothing to compare with.
+    """
+    if baseline is None:
+        return run.report(policy, windows=windows, questions=questions, notes=notes)
+    policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
+    report = run.report(policy, windows=windows, questions=questions, notes=notes)
+    return compare_with_baseline(report, run, baseline, policy, max_drop=max_drop)
+
+
 def compare_with_baseline(
     report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
 ) -> Report:
