@@ -63,7 +63,7 @@ class BaselineRun:
         Raises:
             InputError: The file cannot be read.
         """
-        report = _read_report(path)
+        report = read_report(path, "the baseline")
         return cls(path, report, None if report is not None else score([path]))
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
@@ -157,8 +157,12 @@ def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) 
     return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
-def _read_report(path: str) -> dict[str, Any] | None:
-    """The report in a file; None where the file holds traces.
+def read_report(path: str, what: str) -> dict[str, Any] | None:
+    """The report in a file, in JSON; None where the file holds something else, such as traces.
+
+    Args:
+        path: The file.
+        what: What a message calls it.
 
     Raises:
         InputError: The file cannot be read.
@@ -169,7 +173,7 @@ def _read_report(path: str) -> dict[str, Any] | None:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
         hint = "a report or a trace file"
-        raise InputError(f"the baseline cannot be read ({error.strerror})", path=path, hint=hint) from error
+        raise InputError(f"{what} cannot be read ({error.strerror})", path=path, hint=hint) from error
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None

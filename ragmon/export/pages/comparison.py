@@ -45,6 +45,7 @@ def comparison_page(canary: Canary) -> str:
         baseline=canary.baseline,
         candidate=canary.candidate,
         max_drop=f"{100 * canary.max_drop:g}",
+        intervals=any(comparison.intervals for comparison in canary.comparisons),
         rows=[_row(comparison, canary.max_drop) for comparison in canary.comparisons],
         version=current_version(),
     )
