@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable, printable_json
@@ -157,21 +158,25 @@ def _intervals(found: ReleaseIntervals) -> dict[str, list[float | None]]:
     return {name: [rounded(lower), rounded(upper)] for name, (lower, upper) in names.items()}
 
 
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_Change = Annotated[float, Meta(ge=-1, le=1)]
+
+
 class _Intervals(msgspec.Struct):
-    baseline: tuple[float, float]
-    candidate: tuple[float, float]
-    drop: tuple[float, float]
+    baseline: tuple[_Share, _Share]
+    candidate: tuple[_Share, _Share]
+    drop: tuple[_Change, _Change]
 
 
 class _Side(msgspec.Struct):
-    value: float | None
+    value: _Share | None
     n: int
 
 
 class _Flip(msgspec.Struct):
     qid: str
-    before: float
-    after: float
+    before: _Share
+    after: _Share
 
 
 class _Compared(msgspec.Struct):
@@ -194,7 +199,7 @@ class _Document(msgspec.Struct):
     by: By
     baseline: str
     candidate: str
-    max_drop: float
+    max_drop: _Share
     gates: list[_Compared]
     notes: list[str] = []
 

@@ -42,7 +42,7 @@ def pairs_at_most(pairs: Pairs, alone: Unpaired, alpha: float) -> float:
         alpha: Probability of a drop above the bound.
 
     >>> round(pairs_at_most({(1.0, 0.0): 5, (1.0, 1.0): 495}, Unpaired({}, {}), 0.025), 2)
-    0.04
+    0.03
     """
     backwards = paired.backwards(pairs), Unpaired(alone.now, alone.then)
 

@@ -115,10 +115,18 @@ class TestPages:
     def test_markdown_is_that_of_the_command(self, report):
         assert report.to_markdown() == render(report, None)
 
-    def test_the_page_of_a_thousand_questions_is_small(self):
-        questions = [f"q{k}" for k in range(1000)]
-        page = ragmon.replay(timed(1000), make_gold(*((qid, True) for qid in questions))).to_html()
+    @pytest.mark.parametrize("suffix", ["", NASTY], ids=["short ids", "hostile ids"])
+    def test_the_page_of_a_thousand_questions_is_small(self, suffix):
+        records, gold = timed(1000), make_gold(*((f"q{k}{suffix}", True) for k in range(1000)))
+        for record in records:
+            record.qid += suffix
+        report = ragmon.replay(records, gold)
+        page = report.to_html()
+        assert len(report.questions) == 1000
+        assert page.count(">OVER_REFUSAL</td>") == 300
         assert len(page.encode()) < 1_000_000
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
 
     def test_a_report_without_times_has_no_history(self):
         assert small_report().histories == {}
