@@ -225,7 +225,7 @@ def _drops(report: Report) -> list[str]:
             escape(f"{d.gate.pipeline}/{d.gate.name}"),
             percent(d.before.value),
             percent(d.after.value),
-            f"{-100 * (d.drop or 0.0):+.1f} points",
+            f"{better_by(d)} points",
             "–" if d.items is None else f"{len(d.flips)} of {d.items}",
         )
         for d in report.drops
@@ -237,6 +237,20 @@ def _drops(report: Report) -> list[str]:
     ]
     lines = ["## Against the baseline\n", *_table(("gate", "before", "now", "better by", "items flipped"), rows)]
     return [*lines, *_table(("gate", "qid", "before", "now"), flips)]
+
+
+def better_by(comparison: Comparison) -> str:
+    """By how many points a metric is better than before; negative where it is worse."""
+    return signed(-(comparison.drop or 0.0))
+
+
+def signed(change: float) -> str:
+    """A change of a share in points, with its sign.
+
+    >>> signed(0.071), signed(-0.0)
+    ('+7.1', '+0.0')
+    """
+    return f"{round(100 * change, 1) + 0.0:+.1f}"
 
 
 def _metrics(report: Report) -> list[str]:

@@ -161,11 +161,11 @@ def test_options_of_a_baseline_that_do_nothing_are_refused(files):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_in_a_browser_questions_are_sorted_and_filtered(page, tmp_path):
+def test_in_a_browser_questions_are_sorted_and_filtered(files, earlier, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     path = tmp_path / "report.html"
-    path.write_text(page)
+    path.write_text(replay(files, "html", "--questions", "all", "--baseline", earlier))
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         shown, errors = browser.new_page(viewport={"width": 390, "height": 800}), []
@@ -179,6 +179,8 @@ def test_in_a_browser_questions_are_sorted_and_filtered(page, tmp_path):
         shown.get_by_role("button", name="question", exact=True).click()
         assert rows.nth(1).locator("td").first.inner_text() == "question-0"
         assert rows.nth(3).locator("td").first.inner_text() == "question-2"
+        for summary in shown.locator("summary").all():
+            summary.click()
         assert shown.evaluate("document.documentElement.scrollWidth - window.innerWidth") == 0
         found = axe.Axe().run(shown).response["violations"]
         assert (errors, [each["id"] for each in found]) == ([], [])

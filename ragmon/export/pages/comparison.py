@@ -11,7 +11,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from ragmon.core.net import current_version
-from ragmon.export.markdown import bounds_text, percent
+from ragmon.export.markdown import better_by, bounds_text, percent, signed
 from ragmon.export.pages.charts import interval_bar
 from ragmon.export.pages.document import document, flips_of
 from ragmon.export.releases import WORDS, Canary, subject
@@ -80,7 +80,7 @@ def _row(comparison: Comparison, max_drop: float) -> dict[str, Any]:
         "better": "higher" if comparison.gate.at_least else "lower",
         "before": _sample(comparison.before, None if found is None else found.before),
         "after": _sample(comparison.after, None if found is None else found.after),
-        "change": "–" if comparison.drop is None else _points(-comparison.drop),
+        "change": "–" if comparison.drop is None else better_by(comparison),
         "bounds": _bounds(comparison),
         "bar": _bar(comparison, max_drop),
         "items": "–" if comparison.items is None else str(comparison.items),
@@ -97,17 +97,12 @@ def _sample(sample: ReleaseSample, bounds: tuple[float, float] | None) -> tuple[
     return percent(sample.value), f"{interval}of {sample.n}"
 
 
-def _points(change: float) -> str:
-    """A change in points; one above 0 is for the better."""
-    return f"{100 * change:+.1f}"
-
-
 def _bounds(comparison: Comparison) -> str:
     """The interval of the change: a drop with its sign turned."""
     if comparison.intervals is None:
         return "–"
     lower, upper = comparison.intervals.drop
-    return f"{_points(-upper)} to {_points(-lower)}"
+    return f"{signed(-upper)} to {signed(-lower)}"
 
 
 def _bar(comparison: Comparison, max_drop: float) -> Markup:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ragmon.core import constants
 from ragmon.core.policy import Outcome
-from ragmon.export.markdown import between, bounds_text, percent, threshold, value, why
+from ragmon.export.markdown import better_by, between, bounds_text, percent, threshold, value, why
 from ragmon.export.pages.charts import interval_bar
 from ragmon.export.pages.document import document, flips_of
 from ragmon.export.pages.rendering import by_reason
@@ -159,7 +159,7 @@ def _drop(drop: Comparison) -> dict[str, Any]:
         **flips_of(drop),
         "before": percent(drop.before.value),
         "after": percent(drop.after.value),
-        "better": f"{-100 * (drop.drop or 0.0):+.1f} points",
+        "better": f"{better_by(drop)} points",
         "items": "–" if drop.items is None else f"{len(drop.flips)} of {drop.items}",
     }
 
