@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessable, sources_of, without_data
+from ragmon.gates.releases.comparison import Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.counts import Table
@@ -116,89 +117,6 @@ def _needed_to_pass(gate: Gate) -> int:
 
 _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
-
-
-class ReleaseSample(NamedTuple):
-    """The sample of one release in a comparison.
-
-    Attributes:
-        value: The mean; None without data.
-        n: The observations: paired gold items, else clusters of requests.
-    """
-
-    value: float | None
-    n: int
-
-
-class ReleaseIntervals(NamedTuple):
-    """Lower and upper bounds, for requests and questions like these, whatever the unknown scores are.
-
-    Attributes:
-        before: Of the mean of the baseline.
-        after: Of the mean of the candidate.
-        drop: Of how much worse the candidate is: it is proven to be worse where both bounds are above 0.
-    """
-
-    before: tuple[float, float]
-    after: tuple[float, float]
-    drop: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Flip:
-    """A gold item whose scores in two releases differ.
-
-    Attributes:
-        qid: The item.
-        before, after: Its mean score in the baseline and in the candidate.
-    """
-
-    qid: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of a gate's metric in two releases or runs.
-
-    Attributes:
-        gate: The gate.
-        source: The source of the records.
-        gold: The gold set; "" for all requests.
-        before: The sample of the baseline.
-        after: The sample of the candidate.
-        verdict: Of releases: pass: the drop is proven to be less than allowed; fail: a drop is proven; insufficient:
-            neither. Of runs: whether the drop is within what is allowed.
-        reason: One line for a person.
-        items: Gold items that both releases assessed; None for two independent samples.
-        flips: Those of them whose scores differ.
-        intervals: The intervals of the means and of the drop; None where nobody asked for them.
-    """
-
-    gate: Gate
-    source: str
-    gold: str
-    before: ReleaseSample
-    after: ReleaseSample
-    verdict: Verdict
-    reason: str
-    items: int | None = None
-    flips: tuple[Flip, ...] = ()
-    intervals: ReleaseIntervals | None = None
-
-    @property
-    def drop(self) -> float | None:
-        """How much worse the candidate is; negative where it is better."""
-        before, after = self.before.value, self.after.value
-        if before is None or after is None:
-            return None
-        return before - after if self.gate.at_least else after - before
-
-    @property
-    def worse(self) -> int:
-        """How many of the flips are drops."""
-        return sum((flip.after < flip.before) == self.gate.at_least for flip in self.flips)
 
 
 @dataclass(frozen=True)
