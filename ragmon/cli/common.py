@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -96,6 +98,36 @@ duplicates_option = click.option(
     show_default=True,
     help="Which record of a gold question counts; other than `all`, one process scores.",
 )
+
+
+def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
+    """Reject NaN: it is neither inside nor outside of a range."""
+    if math.isnan(value):
+        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
+    return value
+
+
+baseline_option = click.option(
+    "--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with."
+)
+max_drop_option = click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1),
+    callback=reject_nan,
+    default=0.02,
+    show_default=True,
+    help="How much worse than the baseline a gated metric may be.",
+)
+
+
+def check_max_drop(context: click.Context) -> None:
+    """Reject --max-drop where there is nothing to drop from.
+
+    Raises:
+        click.UsageError: It was given without --baseline.
+    """
+    if context.params["baseline"] is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--max-drop does nothing without --baseline", context)
 
 
 def settings_and_gold(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import click
@@ -12,17 +12,18 @@ from ragmon.cli.client import get_json
 from ragmon.cli.common import (
     check_inputs,
     config_option,
-    form_option,
     gold_option,
     output_option,
+    reject_nan,
     score,
     settings_and_gold,
     write,
 )
-from ragmon.cli.gate import EXIT, check_gold, policy_of, reject_nan, warn_missing_gold
+from ragmon.cli.gate import EXIT, check_gold, policy_of, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared
+from ragmon.export.pages.comparison import comparison_page
 from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.releases import By
@@ -30,6 +31,12 @@ from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 
 PATH: Final = "/api/compare"
+_FORMS: Final[Mapping[str, Callable[[Canary], str]]] = {
+    "text": Canary.text,
+    "md": Canary.markdown,
+    "json": lambda result: result.json() + "\n",
+    "html": comparison_page,
+}
 COMPARE_TIMEOUT: Final = 600.0
 """Seconds to wait for a monitor that scores the records of a day again."""
 
@@ -42,6 +49,7 @@ class _Comparison(NamedTuple):
     candidate: str
     max_drop: float
     pipeline: str | None
+    intervals: bool
 
 
 @click.command()
@@ -63,7 +71,14 @@ class _Comparison(NamedTuple):
     show_default=True,
     help="How much worse a gated metric may be.",
 )
-@form_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="What to write. `html` is a page in one file, with intervals and the gold items that flipped.",
+)
 @output_option
 @click.pass_context
 def compare(
@@ -93,7 +108,7 @@ def compare(
     if baseline == candidate:
         raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
     _check_source(context)
-    comparison = _Comparison(by, baseline, candidate, max_drop, pipeline)
+    comparison = _Comparison(by, baseline, candidate, max_drop, pipeline, form == "html")
     if url is None:
         result, without_gold = _compare_files(traces, gold, config, comparison)
     else:
@@ -103,7 +118,7 @@ def compare(
             click.echo(f"note: {printable_line(note)}", err=True)
     if without_gold:
         warn_missing_gold(without_gold)
-    write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)
+    write(_FORMS[form](result), output)
     return EXIT[result.verdict]
 
 
@@ -126,7 +141,7 @@ def _compare_files(
     traces: Sequence[str], gold: Sequence[str], config: str | None, comparison: _Comparison
 ) -> tuple[Canary, list[str]]:
     """The comparison of records in trace files, and the gates that lack a gold set."""
-    by, baseline, candidate, max_drop, pipeline = comparison
+    by, baseline, candidate, max_drop, pipeline, intervals = comparison
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
     check_gold(settings.policy(pipeline), gold_sets)
@@ -136,7 +151,8 @@ def _compare_files(
     scorer, pair = run.scorer, (releases.release(baseline), releases.release(candidate))
     policy = policy_of(settings, pipeline, seen=run.pipelines())
     notes = compared.uncompared_gates(policy)
-    outcomes = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+    golds = scorer.gold.infos()
+    outcomes = canary.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
     without_gold = [
         outcome.gate.name
         for outcome in outcomes
@@ -153,5 +169,6 @@ def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -
         "baseline": comparison.baseline,
         "candidate": comparison.candidate,
         "max_drop": f"{comparison.max_drop:.15g}",
+        **({"intervals": "true"} if comparison.intervals else {}),
     }
     return compared.load(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,9 @@ import click
 from click.core import ParameterSource
 
 from ragmon.cli.common import (
+    baseline_option,
     check_inputs,
+    check_max_drop,
     config_option,
     duplicates_option,
     form_option,
@@ -20,6 +21,7 @@ from ragmon.cli.common import (
     gold_option,
     jobs_option,
     labels_option,
+    max_drop_option,
     no_color_option,
     output_option,
     score,
@@ -37,18 +39,11 @@ from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, compare_with_baseline
+from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, report_of
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.tabular.columns import TRACE, TableOptions
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
-
-
-def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Reject NaN: it is neither inside nor outside of a range."""
-    if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
-    return value
 
 
 @click.command()
@@ -61,15 +56,8 @@ def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
     type=click.Choice(["gold_set", "questions_like_these"]),
     help="What a gold number stands for. Default: gold_set, the exact value over this set.",
 )
-@click.option("--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with.")
-@click.option(
-    "--max-drop",
-    type=click.FloatRange(0, 1),
-    callback=reject_nan,
-    default=0.02,
-    show_default=True,
-    help="How much worse than the baseline a gated metric may be.",
-)
+@baseline_option
+@max_drop_option
 @click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
@@ -110,8 +98,7 @@ def gate(
 
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
-    if baseline is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--max-drop does nothing without --baseline", context)
+    check_max_drop(context)
     if since_build is not None:
         _check_since_build(context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
@@ -128,11 +115,7 @@ def gate(
     else:
         run = score_files(traces)
         policy = policy_for(seen=run.pipelines())
-        if baseline_run is not None:
-            policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
-        report = run.report(policy, questions=False)
-        if baseline_run is not None:
-            report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)
+        report = report_of(run, policy, baseline_run, max_drop=max_drop, questions=False)
     _print_notes(report, gold_sets, notes=form == "json")
     if form == "text":
         write(gate_table(report, output, no_color=no_color), output)

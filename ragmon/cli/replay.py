@@ -22,12 +22,15 @@ from ragmon.capture.judges.results import JudgeError, Opinion
 from ragmon.cli import fail
 from ragmon.cli.common import (
     STDIN,
+    baseline_option,
     check_inputs,
+    check_max_drop,
     config_option,
     duplicates_option,
     gate_table,
     jobs_option,
     labels_option,
+    max_drop_option,
     no_color_option,
     on_terminal,
     output_option,
@@ -50,7 +53,7 @@ from ragmon.export.report import Report
 from ragmon.ingest.files import unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import AlarmReplay
+from ragmon.monitor.offline import AlarmReplay, BaselineRun, report_of
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import open_readonly
@@ -110,6 +113,8 @@ _published = partial(click.option, hidden=True)
     show_default=True,
     help="Rows of the per-question table (Markdown, HTML).",
 )
+@baseline_option
+@max_drop_option
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
 )
@@ -145,6 +150,8 @@ def replay(
     duplicates: Duplicates,
     labels: tuple[str, ...],
     questions: int | None,
+    baseline: str | None,
+    max_drop: float,
     alerts_out: str | None,
     compat: str | None,
     journal: str | None,
@@ -156,40 +163,45 @@ def replay(
 
     The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
 
+    With --baseline, a gated metric that dropped too far fails its gate, and gold items that flipped are listed: the
+    baseline's traces tell which; its report tells values alone.
+
     Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
     if compat == COMPAT_HELP:
         write(compat_help(context), output)
         return 0
     _check_options(context, compat, form)
+    check_max_drop(context)
     result = _Result(form or ("text" if on_terminal(output) and not windows else "json"), output, questions, no_color)
     if journal is not None:
         return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
-    check_inputs(traces, gold)
+    check_inputs(traces, gold if baseline is None else (*gold, baseline))
     if compat:
         return _run_compat(compat, traces, gold, output, published)
     settings, gold_sets = settings_and_gold(config, gold, tables)
+    score_files = partial(
+        score, settings=settings, gold=gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables
+    )
+    baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
     alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
     scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
-    run = score(
-        traces,
-        settings,
-        gold_sets,
-        jobs=jobs,
-        duplicates=duplicates,
-        scorer=scorer,
-        follow=follow,
-        labels=labels,
-        tables=tables,
-    )
+    run = score_files(traces, scorer=scorer, follow=follow)
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
-    policy = settings.policy(seen=run.pipelines())
-    report = run.report(policy, windows=windows, questions=result.lists_questions, notes=notes)
+    report = report_of(
+        run,
+        settings.policy(seen=run.pipelines()),
+        baseline_run,
+        max_drop=max_drop,
+        windows=windows,
+        questions=result.lists_questions,
+        notes=notes,
+    )
     if alarm_replay is not None:
         write(alarm_replay.lines(), alerts_out)
-    for note in notes if result.form == "json" else ():
+    for note in report.notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
     result.write(report, run)
     return 0
@@ -222,7 +234,7 @@ class _Result:
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
         elif self.form == "html":
-            write(report_page(report, run.history(report), self.questions), self.output)
+            write(report_page(replace(report, histories=run.history(report)), self.questions), self.output)
         else:
             write(report.json() + "\n" if self.form == "json" else render(report, self.questions), self.output)
 

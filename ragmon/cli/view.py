@@ -1,4 +1,4 @@
-"""`ragmon view`: the pages of a monitor on a journal or on trace files, without a server."""
+"""`ragmon view`: the pages of a monitor on a journal or on trace files, or the page of a report, without a server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from threading import Event
 from typing import Final
 
 import click
+from starlette.types import ASGIApp
 
 from ragmon.cli.common import config_option
 from ragmon.config.load import load
@@ -17,38 +18,52 @@ from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
+from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.net import own_names
 from ragmon.core.record import Label, Record, Totals
+from ragmon.export.pages.comparison import comparison_page
+from ragmon.export.pages.document import GENERATOR
+from ragmon.export.pages.report import content_page
+from ragmon.export.releases import load as load_comparison
+from ragmon.export.report_content import load as load_report
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
 from ragmon.monitor.http.admin import admin_app
+from ragmon.monitor.http.document import document_app
 from ragmon.monitor.http.listener import HttpServer
+from ragmon.monitor.offline import read_report
 from ragmon.server.api import journal_queries
 from ragmon.server.viewing import JournalView
 
 GRACE: Final = 1.0
 """Seconds that open requests get at the end."""
 CONNECTIONS: Final = 64
+HEAD: Final = 1000
+"""Characters in which a page says what wrote it."""
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...")
+@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...|REPORT")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is any free one.")
 @config_option
 def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went.
 
     JOURNAL is the state folder of a server, shown as it was at its last row; a server may be running on it. TRACES are
-    trace files, shown as they were at the time of the newest record. Nothing is written. Ctrl-C ends it.
+    trace files, shown as they were at the time of the newest record. REPORT is what `ragmon replay`, `gate` or
+    `compare` wrote, as JSON or HTML; JSON has no results of single questions and no charts over time. Nothing is
+    written. Ctrl-C ends it.
 
     Exit codes: 0, 3 there is nothing to show, or it cannot be read.
     """
     settings, address = load(config), parse_listen_address(listen)
-    folder = Path(paths[0])
-    if len(paths) == 1 and folder.is_dir():
+    folder, single = Path(paths[0]), len(paths) == 1
+    if single and folder.is_dir():
         stop, place = _serve_journal(settings, folder, address)
+    elif single and (page := report_page_of(paths[0])) is not None:
+        stop, place = _serve(document_app(page, own_names(settings.serve.hosts)), address)
     else:
         stop, place = _serve_traces(settings, paths, listen)
     click.echo(f"http://{place}/")
@@ -63,6 +78,11 @@ def _serve_journal(settings: Settings, folder: Path, address: Address) -> tuple[
     """Serve the pages of a journal; returns what ends them, and their address."""
     shown = JournalView(settings, folder)
     app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
+    return _serve(app, address)
+
+
+def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
+    """Serve an application; returns what ends it, and its address."""
     server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
     server.start()
     return lambda: server.stop(GRACE), str(server.address)
@@ -72,6 +92,47 @@ def _serve_traces(settings: Settings, paths: Sequence[str], listen: str) -> tupl
     """Serve the pages of trace files; returns what ends them, and their address."""
     monitor = monitor_of(settings, paths).start(listen)
     return monitor.stop, str(monitor.address)
+
+
+def report_page_of(path: str) -> str | None:
+    """The page of a report or of a comparison; None where the path is another thing, such as traces.
+
+    Args:
+        path: A file in JSON, or one in HTML that ragmon wrote, which is shown as it is.
+
+    Raises:
+        InputError: A file in HTML or JSON is not readable, or is not a report of ragmon.
+    """
+    if not path.endswith((".json", ".html", ".htm")):
+        return None
+    if not path.endswith(".json"):
+        return _checked_page(path)
+    data = read_report(path, "the report")
+    if data is None:
+        return None
+    if "candidate" not in data:
+        return content_page(load_report(data, path))
+    try:
+        return comparison_page(load_comparison(data))
+    except RagmonError as error:
+        raise InputError(str(error), path=path, hint="`ragmon compare --format json` writes one") from error
+
+
+def _checked_page(path: str) -> str:
+    """A page that ragmon wrote.
+
+    Raises:
+        InputError: It cannot be read, or ragmon did not write it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
+    if f'<meta name="generator" content="{GENERATOR}' not in text[:HEAD]:
+        hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
+        raise InputError("this is no page of ragmon", path=path, hint=hint)
+    return text
 
 
 def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:

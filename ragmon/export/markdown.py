@@ -155,9 +155,24 @@ def value(outcome: Outcome) -> str:
 
 def between(outcome: Outcome) -> str:
     """The interval of a gate's value."""
-    if outcome.lower is None or outcome.upper is None:
-        return "–"
-    return _interval((outcome.lower, outcome.upper))
+    return bounds_text(outcome.lower, outcome.upper)
+
+
+def bounds_text(lower: float | None, upper: float | None) -> str:
+    """An interval of shares in per cent; a dash where there is none."""
+    return _interval(None if lower is None or upper is None else (lower, upper))
+
+
+def threshold(outcome: Outcome) -> str:
+    """A gate's threshold, as its value is written.
+
+    >>> from ragmon.core.policy import Gate
+    >>> threshold(Outcome(Gate("g", "m", 0.8, "at_least"), "live", "", "", 0.9, None, None, 9, None, "pass", ""))
+    '80 %'
+    """
+    if outcome.gate.kind == "threshold":
+        return f"{100 * outcome.gate.threshold:g} %"
+    return f"{outcome.gate.threshold:g}{' x' if outcome.gate.kind == 'quantile_ratio' else ''}"
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:
@@ -210,7 +225,7 @@ def _drops(report: Report) -> list[str]:
             escape(f"{d.gate.pipeline}/{d.gate.name}"),
             percent(d.before.value),
             percent(d.after.value),
-            f"{-100 * (d.drop or 0.0):+.1f} points",
+            f"{better_by(d)} points",
             "–" if d.items is None else f"{len(d.flips)} of {d.items}",
         )
         for d in report.drops
@@ -222,6 +237,20 @@ def _drops(report: Report) -> list[str]:
     ]
     lines = ["## Against the baseline\n", *_table(("gate", "before", "now", "better by", "items flipped"), rows)]
     return [*lines, *_table(("gate", "qid", "before", "now"), flips)]
+
+
+def better_by(comparison: Comparison) -> str:
+    """By how many points a metric is better than before; negative where it is worse."""
+    return signed(-(comparison.drop or 0.0))
+
+
+def signed(change: float) -> str:
+    """A change of a share in points, with its sign.
+
+    >>> signed(0.071), signed(-0.0)
+    ('+7.1', '+0.0')
+    """
+    return f"{round(100 * change, 1) + 0.0:+.1f}"
 
 
 def _metrics(report: Report) -> list[str]:
@@ -330,6 +359,33 @@ def _question(question: QuestionReport, *, named: bool) -> tuple[str, ...]:
     times = f" ×{question.times}" if question.times > 1 else ""
     flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
     return escape(qid) + times, *flags, f"**{question.label}**"
+
+
+FAILURES: Final = 5
+"""Gates that fail and are named in the `repr` of a report."""
+
+
+def counts(report: Report) -> str:
+    """How many gates and records there are, in a line."""
+    verdicts = Counter(outcome.verdict for outcome in report.outcomes)
+    gates = f"{len(report.outcomes)} gate{'' if len(report.outcomes) == 1 else 's'}"
+    text = f"{verdicts['fail']} of {gates} fail" if verdicts["fail"] else f"{verdicts['pass']} of {gates} pass"
+    if verdicts["insufficient"]:
+        text += f", {verdicts['insufficient']} insufficient"
+    return f"{text}; {report.read:,} records, {report.scored:,} scored"
+
+
+def brief(report: Report) -> str:
+    """The report in a few lines, which is its `repr`: verdict, counts, and the gates that fail."""
+    lines = [f"<Report {report.verdict}: {counts(report)}>"]
+    failing = [outcome for outcome in report.outcomes if outcome.verdict == "fail"]
+    for outcome in failing[:FAILURES]:
+        name = printable(f"{outcome.gate.pipeline}/{outcome.gate.name}")
+        bound = f"{'>=' if outcome.gate.at_least else '<='} {threshold(outcome)}"
+        lines.append(f"  {name}: {value(outcome)} of {outcome.n:,}, threshold {bound}")
+    if len(failing) > FAILURES:
+        lines.append(f"  and {len(failing) - FAILURES} more")
+    return "\n".join(lines)
 
 
 GATE_FLIPS: Final = 10

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable, printable_json
@@ -15,7 +16,7 @@ from ragmon.core.policy import ORDER, Gate, Policy, Verdict
 from ragmon.export.markdown import percent
 from ragmon.export.report import flips, rounded
 from ragmon.export.tables import escape, markdown_table, text_table
-from ragmon.gates.releases import By, Comparison, Flip, ReleaseSample
+from ragmon.gates.releases import By, Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}
@@ -68,8 +69,8 @@ class Canary:
     def text(self) -> str:
         """The comparison as plain text without colour, one line per gate, with the verdict on the last line."""
         rows = [_HEAD, *([printable(cell) for cell in _row(comparison)] for comparison in self.comparisons)]
-        lines = [printable(self._title()), *text_table(rows)]
-        lines += [printable(f"note: {note}") for note in self._notes()]
+        lines = [subject(self), *text_table(rows)]
+        lines += [printable(f"note: {note}") for note in remarks(self)]
         return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
 
     def markdown(self) -> str:
@@ -77,22 +78,27 @@ class Canary:
         rows = [[escape(cell) for cell in _row(comparison)] for comparison in self.comparisons]
         for row, comparison in zip(rows, self.comparisons, strict=True):
             row[4] = f"{_MARKS[comparison.verdict]} {row[4]}"
-        head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self._title())}\n"
-        notes = (f"- {escape(note)}" for note in self._notes())
+        head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(subject(self))}\n"
+        notes = (f"- {escape(note)}" for note in remarks(self))
         return "\n".join([head, *notes, "", *markdown_table(_HEAD, rows)]) + "\n"
 
-    def _title(self) -> str:
-        return f"{self.by.replace('_', ' ')} {self.candidate} against {self.baseline}"
 
-    def _notes(self) -> list[str]:
-        n, error = len(self.comparisons), f"{100 * ALPHA / 2:g} %"
-        shared = f", shared by {n} gates" if n > 1 else ""
-        worse = f"a false `worse` at all: {error} at most{shared}"
-        not_worse = f"a false `not worse` of a gate (a drop of {100 * self.max_drop:g} points): {error} at most"
-        notes = [f"{worse}; {not_worse}; at all looks together"]
-        if any(comparison.items is None for comparison in self.comparisons):
-            notes.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
-        return [*notes, *self.notes]
+def subject(canary: Canary) -> str:
+    """What is compared with what."""
+    candidate, baseline = printable(canary.candidate), printable(canary.baseline)
+    return f"{canary.by.replace('_', ' ')} {candidate} against {baseline}"
+
+
+def remarks(canary: Canary) -> list[str]:
+    """The notes for the reader; the first is on the probabilities of wrong verdicts."""
+    n, error = len(canary.comparisons), f"{100 * ALPHA / 2:g} %"
+    shared = f", shared by {n} gates" if n > 1 else ""
+    worse = f"a false `worse` at all: {error} at most{shared}"
+    not_worse = f"a false `not worse` of a gate (a drop of {100 * canary.max_drop:g} points): {error} at most"
+    lines = [f"{worse}; {not_worse}; at all looks together"]
+    if any(comparison.items is None for comparison in canary.comparisons):
+        lines.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
+    return [*lines, *canary.notes]
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:
@@ -139,6 +145,7 @@ def _gate(comparison: Comparison) -> dict[str, Any]:
         "baseline": {"value": rounded(comparison.before.value), "n": comparison.before.n},
         "candidate": {"value": rounded(comparison.after.value), "n": comparison.after.n},
         "drop": rounded(comparison.drop),
+        **({"intervals": _intervals(comparison.intervals)} if comparison.intervals else {}),
         "items": comparison.items,
         "flips": flips(comparison),
         "verdict": comparison.verdict,
@@ -146,15 +153,30 @@ def _gate(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _intervals(found: ReleaseIntervals) -> dict[str, list[float | None]]:
+    names = {"baseline": found.before, "candidate": found.after, "drop": found.drop}
+    return {name: [rounded(lower), rounded(upper)] for name, (lower, upper) in names.items()}
+
+
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_Change = Annotated[float, Meta(ge=-1, le=1)]
+
+
+class _Intervals(msgspec.Struct):
+    baseline: tuple[_Share, _Share]
+    candidate: tuple[_Share, _Share]
+    drop: tuple[_Change, _Change]
+
+
 class _Side(msgspec.Struct):
-    value: float | None
+    value: _Share | None
     n: int
 
 
 class _Flip(msgspec.Struct):
     qid: str
-    before: float
-    after: float
+    before: _Share
+    after: _Share
 
 
 class _Compared(msgspec.Struct):
@@ -170,13 +192,14 @@ class _Compared(msgspec.Struct):
     reason: str
     items: int | None = None
     flips: list[_Flip] = []
+    intervals: _Intervals | None = None
 
 
 class _Document(msgspec.Struct):
     by: By
     baseline: str
     candidate: str
-    max_drop: float
+    max_drop: _Share
     gates: list[_Compared]
     notes: list[str] = []
 
@@ -206,6 +229,7 @@ def load(data: Any) -> Canary:
 
 def _comparison(gate: _Compared) -> Comparison:
     """The comparison of one gate. The threshold is not transmitted, because releases are compared with each other."""
+    found = gate.intervals
     return Comparison(
         Gate(gate.gate, gate.metric, 0.0, gate.direction, pipeline=gate.pipeline),
         gate.source,
@@ -216,6 +240,7 @@ def _comparison(gate: _Compared) -> Comparison:
         gate.reason,
         gate.items,
         tuple(Flip(flip.qid, flip.before, flip.after) for flip in gate.flips),
+        None if found is None else ReleaseIntervals(found.baseline, found.candidate, found.drop),
     )
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ragmon import stats
 from ragmon.alarms import Detectability
@@ -17,6 +17,7 @@ from ragmon.core.policy import Outcome, Verdict
 from ragmon.gates.captured import CaptureReport
 from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
+from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
@@ -26,6 +27,12 @@ from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from ragmon.export.frames import Rows
 
 QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -78,6 +85,12 @@ class Report:
         predictions: Estimates from labels and a proxy together.
         judges: The versions of judges whose scores the records have.
         captured: What the records have, by pipeline and source.
+        histories: The gates over the time of the records, for charts; empty without times, and where nobody asked.
+
+    Example:
+        >>> import ragmon
+        >>> ragmon.replay([{"question": "Who sails?", "error": "Timeout", "pipeline": "docs"}])
+        <Report insufficient: 0 of 8 gates pass, 8 insufficient; 1 records, 1 scored>
     """
 
     version: str
@@ -100,6 +113,18 @@ class Report:
     predictions: Sequence[Prediction] = ()
     judges: Sequence[JudgeVersion] = ()
     captured: Sequence[CaptureReport] = ()
+    histories: Mapping[GateKey, GateHistory] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        from ragmon.export.markdown import brief  # noqa: PLC0415 - it renders this class
+
+        return brief(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of the report: the gates with their bars, and the gates over time."""
+        from ragmon.export.pages.notebook import fragment  # noqa: PLC0415 - it renders this class
+
+        return fragment(self)
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -170,6 +195,57 @@ class Report:
         """The report as indented JSON."""
         text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
         return printable_json(text)
+
+    def to_html(self, questions: int | None = None) -> str:
+        """The report as a page in one file, as `ragmon replay --format html` writes it.
+
+        Args:
+            questions: Rows of the per-question table; None lists all.
+        """
+        from ragmon.export.pages.report import report_page  # noqa: PLC0415 - it renders this class
+
+        return report_page(self, questions)
+
+    def to_markdown(self, questions: int | None = None) -> str:
+        """The report as Markdown, as `ragmon replay --format md` writes it.
+
+        Args:
+            questions: Rows of the per-question table; None lists all.
+        """
+        from ragmon.export.markdown import render  # noqa: PLC0415 - it renders this class
+
+        return render(self, questions)
+
+    def to_frame(self, what: Rows = "metrics") -> pd.DataFrame:
+        """A DataFrame of pandas.
+
+        Args:
+            what: What has a row: `metrics` (of each series), `gates`, or `questions` (each gold question and outcome).
+
+        Returns:
+            For `metrics` with `value`, `lower`, `upper` (its 95 % interval), `n`, `sum`, and `unassessed`, the number
+            of requests that could not be scored; values are shares in [0, 1].
+
+        Raises:
+            RagmonError: There is no such `what`, or pandas is not installed.
+        """
+        from ragmon.export.frames import frame  # noqa: PLC0415 - it renders this class
+
+        return frame(self, what)
+
+    def plot(self, gate: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """A plot of matplotlib: all gates with their intervals against their thresholds, or one gate over time.
+
+        Args:
+            gate: The name of a gate, or `pipeline/name`; None plots all gates on shares.
+            ax: Where to draw; None makes a new figure.
+
+        Raises:
+            RagmonError: matplotlib is not installed, there is no such gate, or nothing to draw.
+        """
+        from ragmon.export.plots import plot  # noqa: PLC0415 - it renders this class
+
+        return plot(self, gate, ax)
 
 
 def _whole_run(snapshot: Snapshot) -> Iterator[SeriesStats]:

@@ -63,7 +63,7 @@ class BaselineRun:
         Raises:
             InputError: The file cannot be read.
         """
-        report = _read_report(path)
+        report = read_report(path, "the baseline")
         return cls(path, report, None if report is not None else score([path]))
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
@@ -92,6 +92,37 @@ class BaselineRun:
             total = stages.get("total") if isinstance(stages, dict) else None
             by_pipeline = dict.fromkeys(pipelines, total.get("p95") if isinstance(total, dict) else None)
         return {name: float(ms) for name, ms in by_pipeline.items() if isinstance(ms, int | float)}
+
+
+def report_of(
+    run: Run,
+    policy: Policy,
+    baseline: BaselineRun | None,
+    *,
+    max_drop: float,
+    windows: bool = False,
+    questions: bool = True,
+    notes: Sequence[str] = (),
+) -> Report:
+    """The report of a run, compared with a baseline where there is one.
+
+    Args:
+        run: The run.
+        policy: The gates.
+        baseline: An earlier run, whose latency is also the baseline of gates on latency.
+        max_drop: How much worse than the baseline a gated metric may be, in [0, 1].
+        windows: Add every window span at every folded step end.
+        questions: List the result of every gold question.
+        notes: Notes for the reader.
+
+    Raises:
+        InputError: The baseline has nothing to compare with.
+    """
+    if baseline is None:
+        return run.report(policy, windows=windows, questions=questions, notes=notes)
+    policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
+    report = run.report(policy, windows=windows, questions=questions, notes=notes)
+    return compare_with_baseline(report, run, baseline, policy, max_drop=max_drop)
 
 
 def compare_with_baseline(
@@ -126,8 +157,12 @@ def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) 
     return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
-def _read_report(path: str) -> dict[str, Any] | None:
-    """The report in a file; None where the file holds traces.
+def read_report(path: str, what: str) -> dict[str, Any] | None:
+    """The report in a file, in JSON; None where the file holds something else, such as traces.
+
+    Args:
+        path: The file.
+        what: What a message calls it.
 
     Raises:
         InputError: The file cannot be read.
@@ -138,7 +173,7 @@ def _read_report(path: str) -> dict[str, Any] | None:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
         hint = "a report or a trace file"
-        raise InputError(f"the baseline cannot be read ({error.strerror})", path=path, hint=hint) from error
+        raise InputError(f"{what} cannot be read ({error.strerror})", path=path, hint=hint) from error
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None

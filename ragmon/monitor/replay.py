@@ -85,7 +85,8 @@ def replay(
             `{"question": "user_text", "answer": "bot_text"}`.
 
     Returns:
-        The report; `report.verdict` is the overall verdict.
+        The report; `report.verdict` is the overall verdict. A notebook shows its gates; `to_frame()`, `to_html()`,
+        `to_markdown()` and `plot()` are other views of it.
 
     Raises:
         GoldError: The gold is broken.
@@ -105,7 +106,8 @@ def replay(
     run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
     pipelines = run.pipelines() or (DEFAULT_PIPELINE,)
     gates = tuple(replace(gate, pipeline=name) for name in pipelines for gate in default())
-    return run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
+    report = run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
+    return replace(report, histories=run.history(report))
 
 
 def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:

@@ -115,7 +115,7 @@ def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     Raises:
         RagmonError: A parameter is wrong.
     """
-    params = _params(given, "pipeline", "by", "baseline", "candidate", "max_drop")
+    params = _params(given, "pipeline", "by", "baseline", "candidate", "max_drop", "intervals")
     by: By = "index_hash" if params.get("by") == "index_hash" else "build"
     if params.get("by", by) != by:
         raise RagmonError(f"by is {shorten(params['by'])}", hint=nearest(params["by"], ("build", "index_hash")))
@@ -123,7 +123,11 @@ def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     max_drop = params.get("max_drop", str(MAX_DROP))
     if not _SHARE.fullmatch(max_drop) or float(max_drop) >= 1:
         raise RagmonError(f"max_drop is {shorten(max_drop)}", hint="a share below 1: 0.02 is 2 points")
-    return asking.compare(params.get("pipeline", asking.default_pipeline), by, releases, float(max_drop))
+    intervals = params.get("intervals", "false")
+    if intervals not in ("true", "false"):
+        raise RagmonError(f"intervals is {shorten(intervals)}", hint="true or false")
+    pipeline = params.get("pipeline", asking.default_pipeline)
+    return asking.compare(pipeline, by, releases, float(max_drop), intervals=intervals == "true")
 
 
 def trace(asking: QueryService, request: Request, token: str | None) -> dict[str, Any]:

@@ -439,7 +439,9 @@ class QueryService:
             scorer, settings = self._counted.server_state.engine.scorer, self._settings
             return [described(record, scorer, settings) for record in records]
 
-    def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
+    def compare(
+        self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float, *, intervals: bool = False
+    ) -> dict[str, Any]:
         """Compare two releases on the records of the last day.
 
         Args:
@@ -447,6 +449,7 @@ class QueryService:
             by: What identifies a release.
             pair: The baseline and the candidate.
             max_drop: How much worse a metric may be.
+            intervals: Compute intervals as well.
 
         Raises:
             UnknownNameError: There is no such pipeline, or no record of one of the releases.
@@ -466,8 +469,10 @@ class QueryService:
             for record in self._records_since(pipeline, self.now() - COMPARED):
                 releases.scorer.observe(record)
         scorer = releases.scorer
-        both_releases = releases.release(baseline), releases.release(candidate)
-        comparison = canary.compare(*both_releases, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+        both_releases, golds = (releases.release(baseline), releases.release(candidate)), scorer.gold.infos()
+        comparison = canary.compare(
+            *both_releases, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals
+        )
         return compared.answer(Canary(by, baseline, candidate, max_drop, comparison, [*releases.notes(), *notes]))
 
     @contextmanager

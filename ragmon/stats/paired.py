@@ -44,12 +44,13 @@ from ragmon.stats.betting import (
 )
 
 
-def log_worse(a: Scores, b: Scores) -> float:
+def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
     """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high".
 
     Args:
         a: The observations of one sample.
         b: The observations of another, independent one.
+        by: How far below it lies at least, in (-1, 1).
 
     Raises:
         RagmonError: A score lies outside [0, 1], or a count is negative.
@@ -58,7 +59,7 @@ def log_worse(a: Scores, b: Scores) -> float:
     >>> round(log_worse(shares(450, 500), shares(380, 500)), 2)
     13.38
     """
-    return _least_evidence(checked(a), mirrored(checked(b)), 1.0)
+    return _least_evidence(checked(a), mirrored(checked(b)), 1.0 + by)
 
 
 def log_not_worse(a: Scores, b: Scores, margin: float) -> float:
@@ -91,13 +92,13 @@ def checked_margin(margin: float) -> float:
 
 
 def _least_evidence(first: Seen, second: Seen, width: float) -> float:
-    """The least evidence, over all q, that one mean lies above q and another above `width - q`.
+    """The least evidence, over all q, that one mean lies above q and another above `width - q`; both are in [0, 1].
 
     The logarithm of `1 - d + d x / q` is `log((1 - d) q + d x) - log(q)`, whose second derivative in q is never
     negative; mixtures and sums of such functions are convex as well. So the slope finds the only minimum, and a
     tangent bounds the rounding error.
     """
-    low, high = 0.0, width
+    low, high = max(0.0, width - 1), min(1.0, width)
     bound = 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -126,19 +127,25 @@ class Unpaired(NamedTuple):
 _NONE: Final = Unpaired({}, {})
 
 
-def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
+def backwards(pairs: Pairs) -> Pairs:
+    """The pairs with the second run as the first."""
+    return {(after, before): count for (before, after), count in pairs.items()}
+
+
+def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2, *, by: float = 0.0) -> bool:
     """Whether it is proven that the mean fell.
 
     Args:
         pairs: Scores of the items that both runs were asked.
         alone: Scores of the items that only one run was asked.
         alpha: Probability of ever returning True where the mean did not fall.
+        by: How far it fell at least, in [0, 1).
 
     >>> worse({(1.0, 0.0): 13, (0.0, 1.0): 1, (1.0, 1.0): 500})
     True
     """
-    in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), 0.0, falls=True)
-    return _is_proven(in_pairs, log_worse(*alone), alpha)
+    in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), by, falls=True)
+    return _is_proven(in_pairs, log_worse(*alone, by), alpha)
 
 
 def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
@@ -184,7 +191,7 @@ def _evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls:
     """
     wealth = []
     for d in BETS:
-        stake = -d if falls else d / (1 - margin)
+        stake = -d / (1 + margin) if falls else d / (1 - margin)
         wealth.append(min(_log_wealth(pairs, stake, mean, margin) for mean in means))
     return log_mean_exp(wealth)
 

@@ -309,7 +309,7 @@ def both(monitor):
 
 class TestOfAMonitor:
     @pytest.mark.slow
-    @pytest.mark.parametrize("form", ["text", "md", "json"])
+    @pytest.mark.parametrize("form", ["text", "md", "json", "html"])
     @pytest.mark.parametrize(("candidate", "code"), [("b", 1), ("c", 2)])
     def test_it_prints_what_a_comparison_of_the_same_traces_prints(self, both, form, candidate, code):
         of_file, of_monitor = both("--candidate", candidate, "--format", form)

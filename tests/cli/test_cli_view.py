@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
 
-from tests.support.command_line import ragmon
+from tests.support.command_line import SMALL, ragmon
 from tests.support.incident import incident
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.slow
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @contextmanager
@@ -95,3 +98,93 @@ def test_an_empty_folder_is_no_journal(tmp_path):
     done = ragmon("view", tmp_path)
     assert done.code == 3
     assert "there is no journal" in done.err
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """A report of the small set as JSON and as a page, and a comparison of two releases as JSON."""
+    folder = tmp_path_factory.mktemp("reports")
+    for name in ("report.json", "report.html"):
+        files = SMALL / "traces.jsonl", "--gold", SMALL / "gold.jsonl"
+        assert ragmon("replay", *files, "--format", name.partition(".")[2], "-o", folder / name).code == 0
+    (folder / "ragmon.toml").write_text("[gates]\nerror_rate.at_most = 0.5\n")
+    records = [{"q": f"q{k}", "build": "ab"[k % 2], "source": "live", "error": None} for k in range(40)]
+    (folder / "traces.jsonl").write_text("\n".join(map(json.dumps, records)))
+    named = "--by", "build", "--baseline", "a", "--candidate", "b", "--format", "json"
+    done = ragmon("compare", "traces.jsonl", *named, "-o", "comparison.json", cwd=folder)
+    assert done.code == 2, done.err
+    return folder
+
+
+def test_a_report_in_json_is_shown_as_its_page(reports):
+    report = json.loads((reports / "report.json").read_text())
+    with viewing(reports / "report.json") as url:
+        page = get(url)
+    assert f'Verdict: <span class="{report["verdict"]}">' in page
+    for gate in report["gates"]:
+        assert f'<th scope="row">{gate["pipeline"]}/{gate["gate"]}</th><td class="verdict {gate["verdict"]}">' in page
+    assert "no results of single questions" in page
+
+
+def test_a_page_is_shown_as_it_is_and_may_fetch_nothing(reports):
+    with viewing(reports / "report.html") as url:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
+            page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            get(urllib.request.Request(url, headers={"Origin": "https://elsewhere.example"}))
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(f"{url}api/status")
+    assert page == (reports / "report.html").read_text()
+    assert "default-src 'none'" in policy
+    assert policy.startswith("sandbox allow-scripts;")
+
+
+def test_a_comparison_in_json_is_shown_as_its_page(reports):
+    with viewing(reports / "comparison.json") as url:
+        page = get(url)
+    assert 'build b against a: <span class="insufficient">undecided</span>' in page
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("page.html", "<!DOCTYPE html><html><head></head></html>", "this is no page of ragmon"),
+        ("page.html", b"\xff\xfe", "the page cannot be read"),
+        ("report.json", '{"gates": [], "verdict": "pass"}', "this is no report of ragmon"),
+        ("compared.json", '{"gates": [], "candidate": "b"}', "this is no comparison of releases"),
+        ("absent.json", None, "the report cannot be read"),
+        ("absent.html", None, "the page cannot be read"),
+    ],
+)
+def test_what_is_no_report_is_said(tmp_path, name, content, error):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = ragmon("view", path)
+    assert error in done.error[0]
+    assert done.error[1]
+
+
+def test_traces_in_a_json_file_are_traces(tmp_path):
+    path = tmp_path / "traces.json"
+    path.write_text(json.dumps([{"ts": 1_763_683_200 + k, "q": "what", "error": "E"} for k in range(40)]))
+    with viewing(path) as url:
+        assert json.loads(get(f"{url}api/status"))["books"]["score"]["scored"] == 40
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_in_a_browser_its_table_is_filtered_and_its_styles_are_in_force(reports):
+    playwright = pytest.importorskip("playwright.sync_api")
+    with viewing(reports / "report.html") as url, playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        shown, errors = browser.new_page(), []
+        shown.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        shown.on("pageerror", lambda error: errors.append(str(error)))
+        shown.goto(url)
+        rows = shown.locator("#questions tbody tr:visible")
+        before = rows.count()
+        shown.fill("#filter", "HALLUCINATION")
+        assert 0 < rows.count() < before
+        assert shown.locator("main table").first.evaluate("e => getComputedStyle(e).borderCollapse") == "collapse"
+        assert [error for error in errors if "favicon" not in error] == []
+        browser.close()

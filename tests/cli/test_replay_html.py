@@ -106,13 +106,66 @@ def test_records_without_times_have_no_charts(files, tmp_path):
     assert "Over time" not in (tmp_path / "report.html").read_text()
 
 
+@pytest.fixture(scope="module")
+def earlier(files):
+    """The same questions, of which the first ten and the hostile one were answered otherwise, as traces."""
+    traces = [json.loads(line) for line in (files / "traces.jsonl").read_text().splitlines()]
+    for trace in (*traces[:10], traces[-1]):
+        refused = trace["answer_json"]["claim"] == "not in context"
+        trace["answer_json"]["claim"] = "yes" if refused else "not in context"
+    path = files / "earlier.jsonl"
+    path.write_text("\n".join(map(json.dumps, traces)))
+    return path
+
+
+def test_against_a_baseline_it_lists_the_items_that_flipped(files, earlier):
+    page = replay(files, "html", "--baseline", earlier)
+    rows = {row[0]: row for row in table(page, "against the baseline")}
+    assert rows["default/over_refusal_rate"][4] == "11 of 1000"
+    flips = re.search(r"default/over_refusal_rate: gold items.*?</details>", page, re.DOTALL)[0]
+    for qid in (*(f"question-{k}" for k in range(10)), "&lt;img src=x onerror=&#34;alert(1)&#34;&gt;"):
+        assert f'<th scope="row">{qid}</th>' in flips
+    assert "question-11" not in flips
+
+
+def test_a_baseline_is_compared_as_by_the_gate_command(files, earlier, tmp_path):
+    gold = "--gold", files / "gold.jsonl"
+    assert ragmon("replay", earlier, *gold, "--format", "json", "-o", tmp_path / "report.json").code == 0
+    for baseline in (earlier, tmp_path / "report.json"):
+        found = json.loads(replay(files, "json", "--baseline", baseline, "--max-drop", "0.001"))
+        judged = ragmon("gate", files / "traces.jsonl", *gold, "--format", "json", "--baseline", baseline)
+        assert found["baseline"] == judged.json["baseline"]
+        assert any(entry["drop"] for entry in found["baseline"])
+    assert "Against the baseline" in replay(files, "md", "--baseline", tmp_path / "report.json")
+
+
+def test_a_drop_that_is_too_large_fails_its_gate_and_says_so(files, tmp_path):
+    better = [json.loads(line) for line in (files / "traces.jsonl").read_text().splitlines()]
+    for trace in better:
+        trace["answer_json"]["claim"] = "yes"
+    (tmp_path / "better.jsonl").write_text("\n".join(map(json.dumps, better)))
+    (tmp_path / "ragmon.toml").write_text("[gates]\nover_refusal_rate.at_most = 0.9\n")
+    options = "--baseline", tmp_path / "better.jsonl", "--config", tmp_path / "ragmon.toml"
+    page = replay(files, "html", *options)
+    assert "points worse than the baseline, at most 2.0 allowed." in page
+    assert 'Verdict: <span class="fail">' in page
+    assert 'Verdict: <span class="pass">' in replay(files, "html", *options, "--max-drop", "0.5")
+
+
+def test_options_of_a_baseline_that_do_nothing_are_refused(files):
+    done = ragmon("replay", files / "traces.jsonl", "--max-drop", "0.1")
+    assert done.error == ("--max-drop does nothing without --baseline", "ragmon replay --help")
+    done = ragmon("replay", "--journal", files, "--baseline", files / "traces.jsonl")
+    assert done.error[0] == "--baseline does nothing with --journal"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_in_a_browser_questions_are_sorted_and_filtered(page, tmp_path):
+def test_in_a_browser_questions_are_sorted_and_filtered(files, earlier, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     path = tmp_path / "report.html"
-    path.write_text(page)
+    path.write_text(replay(files, "html", "--questions", "all", "--baseline", earlier))
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         shown, errors = browser.new_page(viewport={"width": 390, "height": 800}), []
@@ -126,6 +179,8 @@ def test_in_a_browser_questions_are_sorted_and_filtered(page, tmp_path):
         shown.get_by_role("button", name="question", exact=True).click()
         assert rows.nth(1).locator("td").first.inner_text() == "question-0"
         assert rows.nth(3).locator("td").first.inner_text() == "question-2"
+        for summary in shown.locator("summary").all():
+            summary.click()
         assert shown.evaluate("document.documentElement.scrollWidth - window.innerWidth") == 0
         found = axe.Axe().run(shown).response["violations"]
         assert (errors, [each["id"] for each in found]) == ([], [])

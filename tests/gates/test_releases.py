@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -368,6 +369,29 @@ def test_where_less_is_better_a_flip_to_more_is_for_the_worse():
     assert (found.verdict, len(found.flips), found.worse) == ("pass", 20, 0)
     (found,) = against(counted(old, new), REFUSAL, names=("new", "old"))
     assert (found.verdict, found.worse) == ("fail", 20)
+
+
+def test_intervals_agree_with_the_verdicts_and_are_computed_where_they_are_asked_for():
+    old = answers([RIGHT] * 600 + REST, build="old")
+    new = answers([RIGHT] * 580 + [WRONG] * 20 + REST, build="new")
+    paired_items, samples = counted(old, new), counted(live(1000, build="old"), live(930, 70, build="new"))
+    for traffic, gate in ((paired_items, PRECISION), (paired_items, REFUSAL), (samples, COMPLIANCE), (samples, ERRORS)):
+        for names in (("old", "new"), ("new", "old")):
+            (plain,) = against(traffic, gate, names=names)
+            (found,) = against(traffic, gate, names=names, intervals=True)
+            assert plain.intervals is None
+            assert replace(found, intervals=None) == plain
+            lower, upper = found.intervals.drop
+            assert lower <= found.drop <= upper
+            assert (found.verdict == "fail") == (lower >= 0)
+            assert (found.verdict == "pass") == (upper < 0.02)
+            for interval, sample in ((found.intervals.before, found.before), (found.intervals.after, found.after)):
+                assert interval[0] <= sample.value <= interval[1]
+
+
+def test_without_data_there_are_no_intervals():
+    (found,) = against(counted(live(10, build="old"), live(10, build="new")), PRECISION, intervals=True)
+    assert found.intervals is None
 
 
 def test_answers_to_what_was_refused_count_against_precision():

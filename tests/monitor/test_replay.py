@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from dataclasses import replace
+
 import pytest
 
 import ragmon
 from ragmon.core.errors import InputError
+from ragmon.monitor.replay import Run
+from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold, make_record
+from tests.support.runs import DEFAULT
 
 GOLD = make_gold(("a", True), ("b", False))
 TRACE = {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "an answer", "citations": ["d1"]}}
@@ -45,3 +52,30 @@ def test_nothing_to_score_is_insufficient_and_never_a_pass():
     report = ragmon.replay([], GOLD)
     assert report.verdict == "insufficient"
     assert report.metric("answer_precision").value is None
+
+
+def timed():
+    return [TRACE | {"ts": 1_763_683_200.0 + 300 * k} for k in range(40)]
+
+
+def test_a_report_has_its_gates_over_the_time_of_the_records():
+    report = ragmon.replay(timed(), GOLD)
+    history = report.histories["default", "citation_scope"]
+    assert sum(point.n for point in history.points) == 40
+    assert set(history.values) == {1.0}
+    assert ragmon.replay([TRACE], GOLD).histories == {}
+
+
+def test_a_report_does_not_keep_the_records_counts():
+    """Counts of a large run are large; a notebook may keep many reports."""
+    run = Run(Scorer(GOLD))
+    run.feed(make_record("a", ts=1_763_683_200.0 + 300 * k) for k in range(40))
+    report = run.report(DEFAULT)
+    assert report.histories == {}  # a command that needs none does not wait for them
+    report = replace(report, histories=run.history(report))
+    scorer = weakref.ref(run.scorer)
+    del run
+    gc.collect()
+    assert scorer() is None
+    assert len(report.histories) > 1
+    assert report._repr_html_()

@@ -223,6 +223,7 @@ def test_pages_have_neither_holes_nor_repeats_while_more_arrive(tmp_path):
         ("compare?pipeline=support&baseline=b1&candidate=b1", "are the same: 'b1'", "two releases"),
         ("compare?baseline=b1&candidate=b2&max_drop=1", "max_drop is '1'", "0.02 is 2 points"),
         ("compare?baseline=b1&candidate=b2&max_drop=nan", "max_drop is 'nan'", "0.02 is 2 points"),
+        ("compare?baseline=b1&candidate=b2&intervals=1", "intervals is '1'", "true or false"),
     ],
 )
 def test_a_wrong_parameter_is_refused_with_a_hint(filled, question, error, hint):
@@ -409,6 +410,19 @@ def test_a_comparison_says_the_verdict_and_what_it_rests_on(answered):
     assert [gate["gate"] for gate in found["gates"]] == ["errors", "empty"]
     assert found["verdict"] in ("pass", "insufficient")
     assert "not compared: slow" in found["notes"]
+
+
+def test_a_comparison_has_intervals_where_they_are_asked_for(answered):
+    named = {"pipeline": "support", "by": "build", "baseline": "b1", "candidate": "b2"}
+    plain, wide = (answered("/api/compare", **named, **more)[1]["gates"] for more in ({}, {"intervals": "true"}))
+    found = [gate.pop("intervals") for gate in wide]
+    assert plain == wide
+    for gate, intervals in zip(wide, found, strict=True):
+        for name, value in (
+            *((side, gate[side]["value"]) for side in ("baseline", "candidate")),
+            ("drop", gate["drop"]),
+        ):
+            assert intervals[name][0] <= value <= intervals[name][1]
 
 
 def test_only_what_came_lately_is_compared(tmp_path):

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
+from ragmon.core.escaping import printable
+
 INTERVAL_WIDTH: Final = 160
 """Width of an interval bar, CSS pixels."""
 INTERVAL_HEIGHT: Final = 22
@@ -107,7 +109,9 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
     last = next(point for point in reversed(points) if point.value is not None)
     x, y = place(last, values[-1])
     parts.append(f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
-    words = f"{name}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
+    words = (
+        f"{printable(name)}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
+    )
     return _svg("sparkline", SPARKLINE_WIDTH, SPARKLINE_HEIGHT, parts, words)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ragmon.core.constants import HOUR
+from ragmon.core.escaping import printable
 from ragmon.export.pages.charts import MARGIN, SMALLEST
 from ragmon.gates.history import GateHistory, GatePoint
 
@@ -56,7 +57,7 @@ def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: 
         *chart.bars(),
     ]
     lowest, highest, last = min(history.values), max(history.values), history.values[-1]
-    words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(name, lowest, highest, last)
+    words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(printable(name), lowest, highest, last)
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="over-time" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
     body = "".join(parts)
     return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers

@@ -5,16 +5,9 @@ number of requests fixed beforehand. The observations are clusters of requests (
 gold items; a run through a gold set is judged when it is nearly complete. A verdict is a pure function of the counts.
 """
 
+from ragmon.gates.releases.comparison import Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.gates.releases.release import By, Clusters, Release, items_of, of_release
-from ragmon.gates.releases.verdicts import (
-    Comparison,
-    EvaluatedRun,
-    Flip,
-    ReleaseSample,
-    compare,
-    compare_runs,
-    judge,
-)
+from ragmon.gates.releases.verdicts import EvaluatedRun, compare, compare_runs, judge
 
 __all__ = [
     "By",
@@ -23,6 +16,7 @@ __all__ = [
     "EvaluatedRun",
     "Flip",
     "Release",
+    "ReleaseIntervals",
     "ReleaseSample",
     "compare",
     "compare_runs",

@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessable, sources_of, without_data
+from ragmon.gates.releases.comparison import Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.counts import Table
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums
-from ragmon.stats import betting, paired
+from ragmon.stats import betting, drops, paired
 from ragmon.stats import paired as two_samples
 
 
@@ -118,73 +119,6 @@ _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
 
 
-class ReleaseSample(NamedTuple):
-    """The sample of one release in a comparison.
-
-    Attributes:
-        value: The mean; None without data.
-        n: The observations: paired gold items, else clusters of requests.
-    """
-
-    value: float | None
-    n: int
-
-
-@dataclass(frozen=True)
-class Flip:
-    """A gold item whose scores in two releases differ.
-
-    Attributes:
-        qid: The item.
-        before, after: Its mean score in the baseline and in the candidate.
-    """
-
-    qid: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of a gate's metric in two releases or runs.
-
-    Attributes:
-        gate: The gate.
-        source: The source of the records.
-        gold: The gold set; "" for all requests.
-        before: The sample of the baseline.
-        after: The sample of the candidate.
-        verdict: Of releases: pass: the drop is proven to be less than allowed; fail: a drop is proven; insufficient:
-            neither. Of runs: whether the drop is within what is allowed.
-        reason: One line for a person.
-        items: Gold items that both releases assessed; None for two independent samples.
-        flips: Those of them whose scores differ.
-    """
-
-    gate: Gate
-    source: str
-    gold: str
-    before: ReleaseSample
-    after: ReleaseSample
-    verdict: Verdict
-    reason: str
-    items: int | None = None
-    flips: tuple[Flip, ...] = ()
-
-    @property
-    def drop(self) -> float | None:
-        """How much worse the candidate is; negative where it is better."""
-        before, after = self.before.value, self.after.value
-        if before is None or after is None:
-            return None
-        return before - after if self.gate.at_least else after - before
-
-    @property
-    def worse(self) -> int:
-        """How many of the flips are drops."""
-        return sum((flip.after < flip.before) == self.gate.at_least for flip in self.flips)
-
-
 @dataclass(frozen=True)
 class _Side:
     """A release with the data that follow from its counts."""
@@ -195,11 +129,12 @@ class _Side:
 
 
 class _Levels(NamedTuple):
-    """The allowed drop, and the error probabilities of the two verdicts."""
+    """The allowed drop, the error probabilities of the two verdicts, and whether intervals are computed."""
 
     max_drop: float
     worse: float
     not_worse: float
+    intervals: bool
 
 
 def compare(
@@ -210,6 +145,7 @@ def compare(
     *,
     golds: Sequence[GoldInfo] = (),
     max_drop: float = 0.02,
+    intervals: bool = False,
 ) -> list[Comparison]:
     """Compare two releases on the metric of every gate with a threshold.
 
@@ -226,6 +162,8 @@ def compare(
         policy: The gates.
         golds: The gold sets in use.
         max_drop: How much worse a metric may be, in [0, 1).
+        intervals: Compute intervals as well, at the error probabilities of the verdicts; it takes several times as
+            long.
 
     Returns:
         One entry per gate with a threshold, in the policy's order.
@@ -233,7 +171,7 @@ def compare(
     gates = [gate for gate in policy.gates if gate.kind == "threshold"]
     before, after = (_side(release, table, golds, gates) for release in (baseline, candidate))
     half_alpha = betting.ALPHA / 2
-    levels = _Levels(two_samples.checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha)
+    levels = _Levels(two_samples.checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha, intervals)
     return [_compare(gate, before, after, table, levels) for gate in gates]
 
 
@@ -301,7 +239,27 @@ def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Leve
     a_worst, a_best, b_worst, b_best = (_oriented_counts(gate, x) for x in (a.worst, a.best, b.worst, b.best))
     worse = two_samples.log_worse(a_worst, b_best) >= -math.log(levels.worse)
     not_worse = two_samples.log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
-    return _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
+    decided = _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
+    if not levels.intervals:
+        return decided
+    bounds = -drops.at_most(b_best, a_worst, levels.worse), drops.at_most(a_best, b_worst, levels.not_worse)
+    return _with_intervals(decided, (a.worst, a.best), (b.worst, b.best), bounds)
+
+
+_Extremes = tuple[betting.Scores, betting.Scores]
+"""Scores with the worst, and with the best, for every unknown one."""
+
+
+def _with_intervals(
+    comparison: Comparison, before: _Extremes, after: _Extremes, drop: tuple[float, float]
+) -> Comparison:
+    """The comparison with the intervals of both means and of the drop."""
+    means = [
+        _confidence(worst, best) if comparison.gate.at_least else _confidence(best, worst)
+        for worst, best in (before, after)
+    ]
+    # Where items in both releases rise and the others fall, both a drop and a rise may be proven.
+    return replace(comparison, intervals=ReleaseIntervals(means[0], means[1], (min(drop), max(drop))))
 
 
 def _by_item(
@@ -316,12 +274,22 @@ def _by_item(
     before, after = (_item_means(items, table, gate.metric) for items in (baseline, candidate))
     a_worst, a_best = (_item_means(baseline, table, gate.metric, x) for x in (worst, 1 - worst))
     b_worst, b_best = (_item_means(candidate, table, gate.metric, x) for x in (worst, 1 - worst))
-    return _decided(
+    decided = _decided(
         _paired(comparison, before, after),
         worse=paired.worse(*_pairs(gate, a_worst, b_best), levels.worse),
         not_worse=_not_worse(_pairs(gate, a_best, b_worst), levels),
         max_drop=levels.max_drop,
     )
+    if not levels.intervals:
+        return decided
+    lower = -drops.pairs_at_most(*_pairs(gate, b_best, a_worst), levels.worse)
+    upper = drops.pairs_at_most(*_pairs(gate, a_best, b_worst), levels.not_worse)
+    shared = sorted(before.keys() & after.keys()) if decided.items else None
+    a, b = (
+        (_mean_counts(worst, shared), _mean_counts(best, shared))
+        for worst, best in ((a_worst, a_best), (b_worst, b_best))
+    )
+    return _with_intervals(decided, a, b, (lower, upper))
 
 
 def _not_worse(samples: tuple[paired.Pairs, paired.Unpaired], levels: _Levels) -> bool:

@@ -54,7 +54,8 @@ METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"
 TRACE_PAGES_PATH: Final = "/t"
 _RETRY: Final = {"Retry-After": "5"}
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+"""Of every answer."""
 _THREADS: Final = 4
 """Most answers are made one at a time; the other threads are for comparisons and acknowledgements."""
 _LEVEL: Final = 1
@@ -175,13 +176,17 @@ def admin_app(
     handlers: dict[Any, Any] = {404: unknown, 405: unknown, HTTPError: _rejected, RagmonError: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return _check_origin(app, hosts)
+    return check_origin(app, hosts)
 
 
-def _check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
+def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
     """An application that rejects requests from web pages, which could send the data to their authors.
 
     A page of another site sends `Origin`; one that uses DNS rebinding sends its own name in `Host`.
+
+    Args:
+        app: The application behind it.
+        hosts: The names it may be asked by, beside IP addresses and localhost.
     """
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,7 +214,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
             log_error(f"{request.scope['path']} could not be answered", error)
             return _error(500, "something is wrong here", "the log says where")
-        response.headers.update(_HEADERS)
+        response.headers.update(HEADERS)
         return response
 
     return guarded
@@ -370,4 +375,4 @@ async def _failed(_: Request, error: RagmonError) -> Response:
 
 def _error(status: int, error: str, hint: str, **headers: str) -> Response:
     header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JsonResponse({"error": error, "hint": hint}, status, headers=_HEADERS | header_fields)
+    return JsonResponse({"error": error, "hint": hint}, status, headers=HEADERS | header_fields)
