@@ -151,7 +151,8 @@ def test_a_record_says_what_failed_it_and_where_to_open_it(filled):
     record = next(record for _, record in sent if record.trace_id == found["trace_id"])
     assert found["scores"] == {"error_rate": 1.0}
     assert (found["ts"], found["build"], found["index_hash"]) == (record.ts, record.build, record.index_hash)
-    assert set(found) == {"ts", "pipeline", "source", "trace_id", "build", "index_hash", "scores", "traits"}
+    names = {"ts", "pipeline", "source", "trace_id", "build", "index_hash", "latency_ms", "scores", "traits"}
+    assert set(found) == names
 
 
 def test_a_gate_may_be_named_with_its_pipeline(answered):
