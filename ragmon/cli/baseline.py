@@ -24,7 +24,7 @@ from ragmon.monitor.offline import BaselineRecorder
 
 @click.group(cls=Commands)
 def baseline() -> None:
-    """What all is well looks like: freeze it."""
+    """Freeze what is normal, so that alarms can compare with it."""
 
 
 @baseline.command("freeze")

@@ -44,7 +44,7 @@ _option = click.option(
 
 @click.group(cls=Commands)
 def config() -> None:
-    """The configuration: check it, show it."""
+    """Check ragmon.toml, and show which values are in force."""
 
 
 @config.command("check")

@@ -167,7 +167,7 @@ def _write_or_check(text: str, output: str | None, *, check: bool) -> int:
 
 @click.group(cls=Commands)
 def generate() -> None:
-    """Prometheus rules, their tests, Grafana dashboards: from ragmon.toml."""
+    """Write Prometheus rules, their tests, or Grafana dashboards from ragmon.toml."""
 
 
 generate.add_command(rules)

@@ -45,7 +45,7 @@ _format = click.option(
 
 @click.group(cls=Commands)
 def gold() -> None:
-    """Judge, count, compare and freeze gold files.
+    """Check, count, compare and freeze gold files.
 
     A gold file is JSON Lines, a JSON array, a table (.csv, .tsv, .parquet, .xlsx), TREC qrels, or a directory with
     queries.json, qrels.json and answers.json; plain or gzip; - is standard input. Several files make one set.

@@ -34,7 +34,7 @@ _BATCH_SIZE: Final = 1000
 
 @click.group(cls=Commands)
 def label() -> None:
-    """What people say of answers: import it, and find answers worth a label."""
+    """Import labels that people gave to answers, or list answers that are worth a label."""
 
 
 @label.command("import")

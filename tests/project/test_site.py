@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,6 +18,7 @@ from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.slow
 
 
@@ -57,3 +62,29 @@ def test_examples_are_pages_of_the_site(site):
     page = (site / "examples" / "haystack" / "index.html").read_text(encoding="utf-8")
     assert 'href="app.py"' in page
     assert re.findall(r'href="[^":]*\.md[#"]', page) == []
+
+
+@pytest.fixture(scope="module")
+def served(site):
+    """The address of the site, served from its folder."""
+    handler = partial(SimpleHTTPRequestHandler, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+def test_in_a_browser_the_site_asks_nobody_else_and_its_search_finds_terms(served):
+    driver = pytest.importorskip("playwright.sync_api")
+    asked = []
+    with driver.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{served}/index.html")
+        page.locator("input.md-search__input").fill("insufficient")
+        page.locator("li.md-search-result__item").first.wait_for()
+        assert "verdict" in page.locator(".md-search-result__list").inner_text().lower()
+        browser.close()
+    assert [url for url in asked if not url.startswith(served)] == []
