@@ -131,7 +131,13 @@ class CounterSeries:
         """Add a count."""
         self.first = min(self.first, (step, count))
         self.steps[step] = count.larger(self.steps.get(step))
-        self._times.clear()
+        if not self._times or step < self._times[-1]:
+            self._times.clear()  # `at` sorts them anew
+        elif step == self._times[-1]:
+            self._counts[-1] = count.larger(self._counts[-1])
+        else:
+            self._times.append(step)
+            self._counts.append(count.larger(self._counts[-1]))
 
     def merge(self, other: CounterSeries) -> None:
         """Add the counts of another series; its steps may be thinned out, and say nothing of the first report."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
-from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, by_stratum
+from ragmon.scoring.calls import CallKey, CallTotals, Count, CounterSeries, SavedCalls, by_stratum
 from tests.support.saved import saved
 
 START = 1_763_683_200
@@ -140,3 +140,23 @@ def test_a_thousand_processes_that_came_and_went_take_the_room_of_one():
     assert calls_of(calls.totals()) == {KEY: 3040}
     calls.see(line(50, 100_000, instance="alive"))
     assert calls_of(calls.since(START + 95_000, START + 101_000)) == {KEY: 10}
+
+
+reports = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 50), st.booleans()), min_size=1, max_size=40)
+
+
+@given(reports)
+def test_a_count_is_the_largest_of_all_steps_before_a_time_whenever_it_is_read(said):
+    """Reports come in and out of order, and the count is read between them: the sorted steps are kept up."""
+    series, steps = None, {}
+    for step, calls, reads in said:
+        count = Count(calls, calls // 2)
+        if series is None:
+            series = CounterSeries(10 * step, count)
+        else:
+            series.put(10 * step, count)
+        steps[10 * step] = count.larger(steps.get(10 * step))
+        for end in (0, 105, 155, 400) if reads else (400,):
+            before = [known for at, known in steps.items() if at < end]
+            largest = Count(max((c.calls for c in before), default=0), max((c.kept for c in before), default=0))
+            assert series.at(end) == largest
