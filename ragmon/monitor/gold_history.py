@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from ragmon.core.constants import DROPPED_PIPELINES, HOUR, LABEL
 from ragmon.gates.gold_items import GoldItems, ItemCount, ItemStretch, add, flips, item_counts
-from ragmon.gold.labels.ratings import RatingSummary
+from ragmon.gold.labels.ratings import RatingSummary, summary
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.counts import UNTIMED
 from ragmon.scoring.series import SeriesKey
@@ -58,7 +58,8 @@ class GoldHistory:
     def ratings(self) -> RatingSummary:
         """Who rated answers, and how far raters agree."""
         with self._locked() as (engine, _):
-            return engine.labels.book.summary()
+            rated = engine.labels.book.rated()
+        return summary(rated)
 
     def _stretches(self, key: SeriesKey, now: float) -> Iterator[ItemStretch]:
         """The items of a series by step and by hour; whoever counts records waits for one of them at a time."""

@@ -304,6 +304,21 @@ class RatingSummary(NamedTuple):
     agreement: float | None = None
 
 
+def summary(rated: Collection[Mapping[str, Rating]]) -> RatingSummary:
+    """Who rated answers, and how far raters agree.
+
+    Args:
+        rated: The ratings of each answer by rater.
+
+    >>> summary([{"ada": Rating(correct=(0.0, 1.0)), "bob": Rating(correct=(0.0, 0.0))}]).agreement
+    0.0
+    """
+    raters = Counter(name for answer in rated for name in answer)
+    shared = [list(answer.values()) for answer in rated if len(answer) > 1]
+    compared = [one.agrees(other) for ratings in shared for one, other in combinations(ratings, 2)]
+    return RatingSummary(len(rated), len(shared), raters, sum(compared) / len(compared) if compared else None)
+
+
 class LabelState(msgspec.Struct):
     """The saved form of a `LabelStore`; it holds no comments.
 
@@ -411,17 +426,9 @@ class LabelStore:
         """Labels that wait for their traces."""
         return len(self._pending)
 
-    def summary(self) -> RatingSummary:
-        """Who rated the answers that are kept, and how far raters agree."""
-        raters: Counter[str] = Counter()
-        shared = pairs = agreeing = 0
-        for answer in self._answers.values():
-            raters.update(list(answer.raters))  # a mapping would be taken for counts
-            if len(answer.raters) > 1:
-                shared += 1
-                compared = [one.agrees(other) for one, other in combinations(answer.raters.values(), 2)]
-                pairs, agreeing = pairs + len(compared), agreeing + sum(compared)
-        return RatingSummary(len(self._answers), shared, raters, agreeing / pairs if pairs else None)
+    def rated(self) -> list[dict[str, Rating]]:
+        """The ratings of each answer by rater, as a copy; the ratings themselves are never changed."""
+        return [dict(answer.raters) for answer in self._answers.values()]
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""
