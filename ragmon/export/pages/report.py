@@ -20,6 +20,7 @@ from ragmon.export.pages.time_chart import time_chart
 from ragmon.export.report import QuestionReport, Report, gate, latency
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
+from ragmon.scoring.items import RIGHT
 
 FEW: Final = 2
 """Windows with a value up to which there is no chart over time."""
@@ -149,8 +150,8 @@ def _drop(drop: Comparison) -> dict[str, Any]:
 
 def _question(question: QuestionReport) -> dict[str, Any]:
     """A question as a row; the class of its outcome is good, bad or neither."""
-    good, bad = ("OK", "REFUSAL_OK"), ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
-    kind = "pass" if question.label in good else "fail" if question.label in bad else "insufficient"
+    bad = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
+    kind = "pass" if question.label in RIGHT else "fail" if question.label in bad else "insufficient"
     return {
         "qid": question.qid,
         "pipeline": question.pipeline or constants.DEFAULT_PIPELINE,

@@ -10,8 +10,9 @@ the least likely to be joined. The choice depends only on the order of the label
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -257,6 +258,35 @@ def consensus(raters: Collection[Rating]) -> Consensus:
     )
 
 
+def agreement(raters: Collection[Rating]) -> dict[str, bool]:
+    """By field that at least two raters judged, whether all of them give the same value.
+
+    >>> agreement([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
+    {'correct': False}
+    """
+    values = {name: [given[1] for rating in raters if (given := getattr(rating, name)) is not None] for name in FIELDS}
+    return {name: all(value == given[0] for value in given) for name, given in values.items() if len(given) > 1}
+
+
+class Raters(NamedTuple):
+    """Who rated the answers of the last days, and how far they agree.
+
+    Attributes:
+        answers: Answers with ratings.
+        raters: The people who gave them.
+        shared: Answers with ratings of at least two people.
+        disputed: Those of them on which people disagree.
+        fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
+            all of them say the same.
+    """
+
+    answers: int = 0
+    raters: int = 0
+    shared: int = 0
+    disputed: int = 0
+    fields: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
 TTL: Final = 7 * 86_400.0
 """Seconds for which a label waits for its trace, and for which the ratings of an answer are kept."""
 MAX_ANSWERS: Final = 100_000
@@ -392,6 +422,23 @@ class LabelStore:
     def pending(self) -> int:
         """Labels that wait for their traces."""
         return len(self._pending)
+
+    def raters(self, since: float) -> Raters:
+        """Who rated the answers of which the first label came after a time in seconds since the epoch."""
+        names: set[str] = set()
+        shared = disputed = 0
+        judged, agreed = Counter[str](), Counter[str]()
+        answers = [answer for answer in self._answers.values() if answer.since >= since]
+        for answer in answers:
+            names.update(answer.raters)
+            if len(answer.raters) > 1:
+                shared += 1
+                found = agreement(answer.raters.values())
+                disputed += not all(found.values())
+                judged.update(found.keys())
+                agreed.update(name for name, agrees in found.items() if agrees)
+        fields = {name: (judged[name], agreed[name]) for name in FIELDS if judged[name]}
+        return Raters(len(answers), len(names), shared, disputed, fields)
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""

@@ -150,6 +150,7 @@ def admin_app(
         "/": partial(pages.overview, view),
         pages.MONITOR_PATH: partial(pages.monitor, view),
         pages.ALARMS_PATH: partial(pages.alarms, view),
+        pages.GOLD_PATH: partial(pages.gold, view),
         "/metrics": partial(_metrics, exposition),
         "/api/status": lambda _: JsonResponse(view.status()),
         "/api/history": lambda _: JsonResponse(_history(view)),

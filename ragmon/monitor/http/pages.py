@@ -19,6 +19,7 @@ from ragmon.core.series_names import label
 from ragmon.export.pages import alarms as alarms_page
 from ragmon.export.pages import assets
 from ragmon.export.pages import gate as gate_page
+from ragmon.export.pages import gold as gold_page
 from ragmon.export.pages import monitor as monitor_page
 from ragmon.export.pages import overview as overview_page
 from ragmon.export.pages import pipeline as pipeline_page
@@ -33,6 +34,7 @@ from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 PIPELINES_PATH: Final = "/p"
 MONITOR_PATH: Final = "/monitor"
 ALARMS_PATH: Final = "/alarms"
+GOLD_PATH: Final = "/gold"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,22 @@ def alarms(view: AdminView, _: Request) -> Response:
     """The page of alarms."""
     transitions = [] if view.history is None else view.history.transitions()
     return html(alarms_page.page(view.status(), view.snapshot(), view.settings(), transitions))
+
+
+def gold(view: AdminView, request: Request) -> Response:
+    """The page of gold, labels and judges.
+
+    Raises:
+        HTTPError: This monitor keeps no history (404).
+        UnknownNameError: There is no such span of time.
+    """
+    if view.history is None:
+        raise HTTPError(
+            404, UNKNOWN_PATH, "this monitor keeps no history of gold items", hint="/metrics has their means"
+        )
+    reader = view.history.gold
+    found = reader.findings(request.query_params.get("span", ""))
+    return html(gold_page.page(view.status(), view.snapshot(), view.settings(), found, reader.spans()))
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
