@@ -150,7 +150,7 @@ def test_a_reload_of_the_configuration_is_a_mark(tmp_path):
 
 def test_names_of_builds_are_text_on_every_page(tmp_path):
     with incident(tmp_path, builds=(NASTY[0], NASTY[1])) as running:
-        for path in ("/", "/monitor", "/alarms", "/p/support", GATE):
+        for path in ("/", "/monitor", "/alarms", "/gold", "/p/support", GATE):
             code, text = running.get(path)
             assert code == 200
             assert "<script>alert" not in text

@@ -31,6 +31,8 @@ MENDED = {"q20": 5 * 60}
 """Items that are right from a minute on."""
 UNANSWERABLE = "q30"
 """An item that is refused, and rightly so."""
+TEXTS = ("zebra", "walrus", "narwhal", "okapi")
+"""Words of gold questions, of answers, of questions of users, and of the question that cannot be answered."""
 MINUTES = 8 * 60
 BEGIN = 1_763_683_200.0
 USERS = 240
@@ -58,7 +60,7 @@ def probes(minute, now):
             pipeline="support",
             source="probe",
             qid=qid,
-            answer_json=Answer(claim="not in context" if refuses else "x", citations=[] if refuses else ["d"]),
+            answer_json=Answer(claim="not in context" if refuses else TEXTS[1], citations=[] if refuses else ["d"]),
             retrieved_ids=["d"],
             build="v1",
         )
@@ -73,8 +75,8 @@ def users(now):
             ts=now,
             pipeline="support",
             source="live",
-            q=f"a question of a user {k}",
-            answer_json=Answer(claim="x", citations=["d"]),
+            q=f"where is the {TEXTS[2]} {k}",
+            answer_json=Answer(claim=TEXTS[1], citations=["d"]),
             measures={"judge_strict": 1.0 if k % 4 else 0.0},
             judge_versions={"judge_strict": "v7"},
         )
@@ -97,9 +99,9 @@ def gold_world(folder, config=CONFIG):
         folder: Where its configuration and its state lie.
         config: The configuration.
     """
-    item = {"gold_claim_substr": ["x"], "gold_citations": ["d"], "answerable": True}
-    rows = [{"qid": f"q{k}", "question": f"what is {k}", **item} for k in range(ITEMS)]
-    rows[int(UNANSWERABLE[1:])] = {"qid": UNANSWERABLE, "question": "who knows", "answerable": False}
+    item = {"gold_claim_substr": [TEXTS[1]], "gold_citations": ["d"], "answerable": True}
+    rows = [{"qid": f"q{k}", "question": f"what is {TEXTS[0]} {k}", **item} for k in range(ITEMS)]
+    rows[int(UNANSWERABLE[1:])] = {"qid": UNANSWERABLE, "question": f"who knows the {TEXTS[3]}", "answerable": False}
     (folder / "gold.jsonl").write_text("\n".join(map(json.dumps, rows)))
     moved = FakeClock(BEGIN)
     with serving(folder, config, clock=Clock(wall=moved, passed=moved)) as running:

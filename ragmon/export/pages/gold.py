@@ -11,9 +11,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ragmon.config.settings import Settings
-from ragmon.core.constants import LABEL
+from ragmon.core.constants import HOUR, LABEL
 from ragmon.core.series_names import label
-from ragmon.export.pages.charts import INTERVAL_WIDTH, Tick, share_bar, stacked_bar, tick_strip
+from ragmon.export.pages.charts import INTERVAL_WIDTH, Tick, stacked_bar, tick_strip
 from ragmon.export.pages.overview import REFRESH
 from ragmon.export.pages.rendering import by_reason, render
 from ragmon.export.prometheus_quality import exported_series
@@ -170,6 +170,7 @@ def _flip(flip: Flip, pipeline: str, found: GoldFindings) -> dict[str, Any]:
         "before": f"{flip.before.right} of {flip.before.judged}",
         "after": f"{flip.after.right} of {flip.after.judged}",
         "since": flip.since,
+        "by_hour": flip.until - flip.since >= HOUR,
         "strip": tick_strip(ticks, begin=begin, cut=found.cut, end=found.now),
     }
 
@@ -215,7 +216,7 @@ def _rated(current: MonitorSnapshot, windows: Sequence[str]) -> Iterator[dict[st
                 "n": estimate.n,
                 "value": f"{estimate.value:.3f}",
                 "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-                "bar": share_bar(estimate.value, "bar"),
+                "bar": stacked_bar([(right := round(1000 * estimate.value), "asked"), (1000 - right, "track")]),
             }
 
 

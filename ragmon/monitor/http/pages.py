@@ -107,9 +107,8 @@ def gold(view: AdminView, request: Request) -> Response:
         UnknownNameError: There is no such span of time.
     """
     if view.history is None:
-        raise HTTPError(
-            404, UNKNOWN_PATH, "this monitor keeps no history of gold items", hint="/metrics has their means"
-        )
+        message = "this monitor keeps no history of gold items"
+        raise HTTPError(404, UNKNOWN_PATH, message, hint="/metrics has their means")
     reader = view.history.gold
     found = reader.findings(request.query_params.get("span", ""))
     return html(gold_page.page(view.status(), view.snapshot(), view.settings(), found, reader.spans()))
