@@ -38,6 +38,8 @@ _SPREAD: Final = (
     ("unknown", "bar", "asked, not known"),
 )
 """How items were answered, with the class of their part of a bar and its name."""
+_SMALL: Final = 0.1
+"""Smallest number of items by chance that is shown."""
 _WAITING: Final = "waiting"
 _FIELDS: Final = {"correct": "right or wrong", "answerable": "can be answered", "relevant_ids": "relevant documents"}
 """What a reader calls the fields of a label."""
@@ -111,8 +113,13 @@ def _set(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str], found
         "more_flips": flipped - min(SHOWN, len(flips)),
         "flipped": flipped,
         "compared": sum(findings.compared for findings in parts.values()),
-        "by_chance": f"{sum(findings.by_chance for findings in parts.values()):.1f}",
+        "by_chance": _about(sum(findings.by_chance for findings in parts.values())),
     }
+
+
+def _about(number: float) -> str:
+    """A number of items that is an average."""
+    return f"About {number:.1f}" if number >= _SMALL else f"Fewer than {_SMALL}"
 
 
 def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) -> list[dict[str, Any]]:
