@@ -11,7 +11,7 @@ from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
 from ragmon.core.errors import UnknownNameError
 from ragmon.gates.gold_items import GoldFindings, item_findings, oldest
 from ragmon.gates.history import TimeSpan
-from ragmon.gold.labels.ratings import TTL, Raters
+from ragmon.gold.labels.ratings import TTL, Raters, raters_of
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.items import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
 from ragmon.scoring.windows import State
@@ -91,9 +91,9 @@ class GoldReader:
             state, book = engine.scorer.state, engine.labels.book
             versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
             asked = sorted(one for one in set_pipelines(state) if (one.gold, one.version) in versions)
-            raters, labellable = book.raters(now - TTL), state.cohorts.labellable(now - TTL)
+            rated, labellable = book.rated(now - TTL), state.cohorts.labellable(now - TTL)
         points = {one: self._points(state, one) for one in asked if one.pipeline != DROPPED_PIPELINES}
-        return _Reading(engine, now, points, raters, labellable)
+        return _Reading(engine, now, points, raters_of(rated), labellable)
 
     def _points(self, state: State, asked: SetPipeline) -> ItemPoints:
         """The answers to the items of a set; whoever counts records waits for one table at a time.

@@ -25,6 +25,7 @@ from ragmon.gold.labels.ratings import (
     Raters,
     Rating,
     consensus,
+    raters_of,
 )
 from tests.support.saved import saved
 
@@ -241,12 +242,12 @@ def test_raters_are_counted_with_the_answers_they_share_and_how_far_they_agree()
     for trace_id, rater, judgement in said:
         store.apply(label(rater, trace_id, **judgement), 100.0)
     store.apply(label("ada", "4", correct=True), 50.0)
-    assert store.raters(since=100.0) == Raters(3, 3, 2, 1, {"correct": (2, 1), "relevant_ids": (1, 1)})
-    assert LabelStore().raters(0.0) == Raters()
+    assert raters_of(store.rated(since=100.0)) == Raters(3, 3, 2, 1, {"correct": (2, 1), "relevant_ids": (1, 1)})
+    assert raters_of(LabelStore().rated(0.0)) == Raters()
 
 
 def test_a_rater_who_changes_their_mind_disagrees_no_longer():
     store = LabelStore()
     for rater, correct, ts in (("ada", True, 1.0), ("bob", False, 2.0), ("bob", True, 3.0)):
         store.apply(label(rater, correct=correct, ts=ts), 10.0)
-    assert store.raters(0.0) == Raters(1, 2, 1, 0, {"correct": (1, 1)})
+    assert raters_of(store.rated(0.0)) == Raters(1, 2, 1, 0, {"correct": (1, 1)})

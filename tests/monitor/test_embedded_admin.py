@@ -164,6 +164,7 @@ PATHS = (
     "/",
     "/static/ragmon.css",
     "/static/ragmon.js",
+    "/gold",
     "/runbook",
     "/metrics",
     "/healthz",

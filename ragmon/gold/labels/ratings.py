@@ -316,6 +316,28 @@ class RatedAnswer(msgspec.Struct):
     raters: dict[str, Rating] = {}
 
 
+def raters_of(answers: Collection[RatedAnswer]) -> Raters:
+    """Who rated answers, and how far they agree.
+
+    Args:
+        answers: The answers with their ratings; further ones may come meanwhile.
+    """
+    names: set[str] = set()
+    shared = disputed = 0
+    judged, agreed = Counter[str](), Counter[str]()
+    for answer in answers:
+        raters = dict(answer.raters)  # at once, as labels may come
+        names.update(raters)
+        if len(raters) > 1:
+            shared += 1
+            found = agreement(raters.values())
+            disputed += not all(found.values())
+            judged.update(found.keys())
+            agreed.update(name for name, agrees in found.items() if agrees)
+    fields = {name: (judged[name], agreed[name]) for name in FIELDS if judged[name]}
+    return Raters(len(answers), len(names), shared, disputed, fields)
+
+
 class LabelState(msgspec.Struct):
     """The saved form of a `LabelStore`; it holds no comments.
 
@@ -423,22 +445,9 @@ class LabelStore:
         """Labels that wait for their traces."""
         return len(self._pending)
 
-    def raters(self, since: float) -> Raters:
-        """Who rated the answers of which the first label came after a time in seconds since the epoch."""
-        names: set[str] = set()
-        shared = disputed = 0
-        judged, agreed = Counter[str](), Counter[str]()
-        answers = [answer for answer in self._answers.values() if answer.since >= since]
-        for answer in answers:
-            names.update(answer.raters)
-            if len(answer.raters) > 1:
-                shared += 1
-                found = agreement(answer.raters.values())
-                disputed += not all(found.values())
-                judged.update(found.keys())
-                agreed.update(name for name, agrees in found.items() if agrees)
-        fields = {name: (judged[name], agreed[name]) for name in FIELDS if judged[name]}
-        return Raters(len(answers), len(names), shared, disputed, fields)
+    def rated(self, since: float) -> list[RatedAnswer]:
+        """The answers of which the first label came after a time in seconds since the epoch; they are not copied."""
+        return [answer for answer in self._answers.values() if answer.since >= since]
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""
