@@ -70,17 +70,17 @@ def samples(running, name, **labels):
 def test_items_asked_are_those_of_metrics_and_of_the_status(running):
     (row,) = table(page(running), "items asked, main")
     assert row[:2] == ["support", "probe"]
-    seen = dict(zip(("5m", "1h", "24h"), map(int, row[2:5]), strict=True))
+    seen = dict(zip(("5m", "1h", "24h"), map(int, row[5:]), strict=True))
     exported = samples(running, "ragmon_gold_items_seen", pipeline="support", source="probe", gold="main")
     assert seen == {window: value for (window,), value in exported.items()} | {"5m": 0}
     status = running.status()["gold"]["sets"]
     assert {entry["window"]: entry["seen"] for entry in status} | {"5m": 0} == seen
-    assert seen["1h"] == int(row[5]) == ASKED
-    assert row[6] == f"{ASKED / ITEMS:.0%}"
+    assert seen["1h"] == int(row[4]) == ASKED
+    assert row[3] == f"{ASKED / ITEMS:.0%}"
 
 
 def test_every_item_is_right_each_time_at_times_never_or_not_asked(running):
-    ((pipeline, always, sometimes, never, unknown, rest, _),) = table(page(running), "how items were answered, main")
+    ((pipeline, _, always, sometimes, never, unknown, rest),) = table(page(running), "how items were answered, main")
     turned = len(BROKEN) + len(MENDED)
     assert pipeline == "support"
     assert [int(n) for n in (always, sometimes, never, unknown, rest)] == [
@@ -106,8 +106,8 @@ def test_items_that_flipped_stand_with_both_spans_and_the_time_of_the_turn(runni
     now = BEGIN + 60 * MINUTES
     cut = now - 3600 + 10
     in_last = [minute for minute in range(0, MINUTES, 10) if BEGIN + 60 * minute >= cut]
-    assert {row[0] for row in rows if row[2] == "wrong"} == set(BROKEN)
-    assert {row[0] for row in rows if row[2] == "right"} == set(MENDED)
+    assert {row[0] for row in rows if row[1] == "wrong"} == set(BROKEN)
+    assert {row[0] for row in rows if row[1] == "right"} == set(MENDED)
     for qid, _, _, since, before, after, _ in rows:
         right = {minute: not is_wrong(qid, minute) for minute in range(0, MINUTES, 10)}
         last = sum(right[minute] for minute in in_last)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ragmon.config.settings import Settings
 from ragmon.core.constants import HOUR, LABEL
 from ragmon.core.series_names import label
-from ragmon.export.pages.charts import INTERVAL_WIDTH, Tick, stacked_bar, tick_strip
+from ragmon.export.pages.charts import Tick, stacked_bar, tick_strip
 from ragmon.export.pages.overview import REFRESH
 from ragmon.export.pages.rendering import by_reason, render
 from ragmon.export.prometheus_quality import exported_series
@@ -38,6 +38,8 @@ _SPREAD: Final = (
     ("unknown", "bar", "asked, not known"),
 )
 """How items were answered, with the class of their part of a bar and its name."""
+SPREAD_WIDTH: Final = 240
+"""Width of the bar of a whole set, CSS pixels."""
 _SMALL: Final = 0.1
 """Smallest number of items by chance that is shown."""
 _WAITING: Final = "waiting"
@@ -147,7 +149,7 @@ def _spread(pipeline: str, findings: ItemFindings, items: int) -> dict[str, Any]
     """The items of a set by how a pipeline answered them, as numbers and as a bar."""
     numbers = [(getattr(findings.spread, name), kind) for name, kind, _ in _SPREAD]
     numbers.append((max(0, items - findings.spread.asked), "track"))
-    bar = stacked_bar(numbers, width=2 * INTERVAL_WIDTH)
+    bar = stacked_bar(numbers, width=SPREAD_WIDTH)
     return {"pipeline": pipeline, "numbers": [n for n, _ in numbers], "bar": bar}
 
 
