@@ -22,6 +22,7 @@ from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.items import item_outcome
 from ragmon.scoring.labels import Labelled
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
@@ -428,10 +429,4 @@ def questions_of(scorer: Scorer) -> list[QuestionReport]:
 
 def _question(item: TracedItem, observed: Facts) -> QuestionReport:
     shipped, refused, hit = observed.has(facts.SHIPPED), observed.has(facts.REFUSED), observed.has(facts.HITS)
-    if not (shipped or refused):
-        label = "NO_ANSWER"
-    elif observed.answerable:
-        label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
-    else:
-        label = "REFUSAL_OK" if refused else "HALLUCINATION"
-    return QuestionReport(item.qid, shipped, hit, refused, label, pipeline=item.pipeline)
+    return QuestionReport(item.qid, shipped, hit, refused, item_outcome(observed), pipeline=item.pipeline)

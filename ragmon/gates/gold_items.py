@@ -1,168 +1,224 @@
-"""Single gold items: how often each was asked and failed, which are the hardest, and which have changed sides.
-
-A request fails where its own score breaks the threshold of a gate on a metric that needs gold: the requests that the
-page of a gate lists. An item has failed in a stretch of time where at least half of its requests failed.
-"""
+"""What gold items show: which are answered wrongly most, and which flipped, of which some do by chance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from ragmon.core.policy import Gate
-from ragmon.metrics.facts import Key
-from ragmon.scoring.score_table import ScoreTable
-from ragmon.stats import MICRO
-
-RECENT: Final = 3600.0
-"""Seconds before now that are compared with everything before them."""
+from ragmon.gates.history import TimeSpan
+from ragmon.gold.labels.ratings import Raters
+from ragmon.scoring.items import ItemPoint, SetPipeline
+from ragmon.stats.flips import flip_chance, tail_chance
 
 
-class ItemCount(NamedTuple):
-    """The requests for a gold item in a stretch of time.
-
-    Attributes:
-        asked: How many there were.
-        failed: How many of them failed.
-    """
-
-    asked: int = 0
-    failed: int = 0
-
-    def plus(self, other: ItemCount) -> ItemCount:
-        """The requests of two stretches together."""
-        return ItemCount(self.asked + other.asked, self.failed + other.failed)
-
-    @property
-    def fails(self) -> bool:
-        """Whether at least half of them failed."""
-        return self.asked > 0 and 2 * self.failed >= self.asked
-
-
-class ItemStretch(NamedTuple):
-    """The items of a stretch of time.
-
-    Attributes:
-        begin: Its beginning, seconds since the epoch.
-        counts: The requests by item.
-    """
-
-    begin: float
-    counts: Mapping[str, ItemCount]
-
-
-class FlippedItem(NamedTuple):
-    """A gold item that was answered before and fails now, or the other way round.
+class ItemShare(NamedTuple):
+    """How often an item was answered rightly.
 
     Attributes:
         qid: The item.
-        fails: Whether it fails now.
-        since: The beginning of the stretch in which it changed, seconds since the epoch.
-        before, after: Its requests before the last hour and in it.
+        right, wrong, unknown: As in `ItemPoint`.
     """
 
     qid: str
-    fails: bool
-    since: float
-    before: ItemCount
-    after: ItemCount
+    right: int
+    wrong: int
+    unknown: int
+
+    @property
+    def judged(self) -> int:
+        """The answers of which it is known whether they are right."""
+        return self.right + self.wrong
+
+    @property
+    def share(self) -> float:
+        """The share of right answers among those; 1 where there are none."""
+        return self.right / self.judged if self.judged else 1.0
+
+
+class Spread(NamedTuple):
+    """How many items of a set were answered how.
+
+    Attributes:
+        always, sometimes, never: Items that were answered rightly each time, at times, and not once.
+        unknown: Items that were asked, and it is not known of any answer.
+    """
+
+    always: int = 0
+    sometimes: int = 0
+    never: int = 0
+    unknown: int = 0
+
+    @property
+    def asked(self) -> int:
+        """How many items were asked."""
+        return sum(self)
+
+
+class Flip(NamedTuple):
+    """An item that was mostly right and is mostly wrong, or the other way round.
+
+    Attributes:
+        qid: The item.
+        before, after: Its answers in both spans.
+        since: When the step or hour began from which on it has been as it is now, seconds since the epoch.
+        until: When that step or hour ended.
+        points: Its answers in order of time.
+    """
+
+    qid: str
+    before: ItemShare
+    after: ItemShare
+    since: int
+    until: int
+    points: Sequence[ItemPoint]
+
+    @property
+    def broke(self) -> bool:
+        """Whether it is wrong now."""
+        return self.after.share < self.before.share
+
+    @property
+    def order(self) -> tuple[bool, float, str]:
+        """Its place: those that broke first, and of these what chance explains least."""
+        right, judged = self.before.right + self.after.right, self.before.judged + self.after.judged
+        return not self.broke, tail_chance(right, judged, self.after.judged, self.after.right), self.qid
 
 
 @dataclass(frozen=True)
-class GoldItems:
-    """The items of a gold set that a source of a pipeline asked.
+class ItemFindings:
+    """What the items of a set show of one pipeline.
 
     Attributes:
-        pipeline, source, gold, version: What was asked, and of whom.
-        counts: All requests by item.
-        flips: The items that changed sides, those that fail now first, the latest change first.
+        spread: How many items were answered how.
+        hardest: The items with the lowest share of right answers, the lowest first; of equal ones the most asked.
+        wrong: How many items were answered wrongly at least once.
+        compared: How many items were judged in both spans.
+        flips: The items that flipped, in their order.
+        flipped: How many items flipped.
+        broke: How many of these are wrong now.
+        by_chance: How many items would flip on average if nothing had changed, and their answers came in random order.
     """
 
-    pipeline: str
-    source: str
-    gold: str
-    version: str
-    counts: Mapping[str, ItemCount]
-    flips: Sequence[FlippedItem] = field(default_factory=tuple)
-
-    def hardest(self, most: int) -> list[tuple[str, ItemCount]]:
-        """The items that fail most often, as a share of their requests; only such as have failed.
-
-        Args:
-            most: How many at the most.
-        """
-        failed = [(qid, count) for qid, count in self.counts.items() if count.failed]
-        return sorted(failed, key=lambda pair: (-pair[1].failed / pair[1].asked, -pair[1].asked, pair[0]))[:most]
+    spread: Spread
+    hardest: Sequence[ItemShare] = ()
+    wrong: int = 0
+    compared: int = 0
+    flips: Sequence[Flip] = ()
+    flipped: int = 0
+    broke: int = 0
+    by_chance: float = 0.0
 
 
-def item_counts(
-    table: Mapping[str, Mapping[Key, int]], scores: ScoreTable, gates: Sequence[Gate]
-) -> dict[str, ItemCount]:
-    """The requests by item, of a table of counts by facts.
+@dataclass(frozen=True)
+class GoldFindings:
+    """What is known of gold items and of labels, beside what a snapshot has.
+
+    Attributes:
+        span: The last part of the time, which is compared with what was before it.
+        begin: The start of the first step or hour that is kept, seconds since the epoch; None where no item was asked.
+        cut: Where the last part begins.
+        now: Where it ends.
+        sets: The findings by set and pipeline.
+        raters: Who rated answers in the last days.
+        labellable: By pipeline, the answers to users of these days that are in the uniform sample and may be rated.
+        days: How many days these are.
+    """
+
+    span: TimeSpan
+    begin: int | None
+    cut: float
+    now: float
+    sets: Mapping[SetPipeline, ItemFindings]
+    raters: Raters
+    labellable: Mapping[str, int]
+    days: int
+
+
+def item_findings(points: Mapping[str, Sequence[ItemPoint]], cut: float, most: int) -> ItemFindings:
+    """The hardest items, and those that flipped.
 
     Args:
-        table: The counts of facts by item.
-        scores: Scores facts.
-        gates: The gates on metrics that need gold.
+        points: The answers to each item.
+        cut: What begins before it is compared with what begins later, seconds since the epoch.
+        most: How many items of either kind are wanted.
 
-    >>> item_counts({}, ScoreTable({}), [])
-    {}
+    >>> item_findings({"q": [ItemPoint(0, 10, right=3), ItemPoint(10, 20, wrong=1)]}, 10, 5).flips[0].since
+    10
     """
-    places = {name: place for place, name in enumerate(scores.metrics)}
-    judged = [(places[gate.metric], gate) for gate in gates if gate.metric in places]
-    fails: dict[Key, bool] = {}
-    counts: dict[str, ItemCount] = {}
-    for qid, facts in table.items():
-        asked = failed = 0
-        for key, n in facts.items():
-            if key not in fails:
-                fails[key] = _fails(scores.scores(key), judged)
-            asked += n
-            failed += n if fails[key] else 0
-        counts[qid] = ItemCount(asked, failed)
-    return counts
-
-
-def _fails(scores: Sequence[object], judged: Iterable[tuple[int, Gate]]) -> bool:
-    """Whether one of the gates is broken by the scores of a request; what was not assessed breaks none."""
-    return any(isinstance(score := scores[place], int) and not gate.holds(score / MICRO) for place, gate in judged)
-
-
-def add(stretches: Iterable[Mapping[str, ItemCount]]) -> dict[str, ItemCount]:
-    """The requests of several stretches together, by item."""
-    total: dict[str, ItemCount] = {}
-    for counts in stretches:
-        for qid, count in counts.items():
-            total[qid] = total[qid].plus(count) if qid in total else count
-    return total
-
-
-def flips(stretches: Sequence[ItemStretch], now: float) -> list[FlippedItem]:
-    """The items whose side in the last hour differs from before, those that fail now first, the latest change first.
-
-    Args:
-        stretches: The items over time.
-        now: The end of the last hour, seconds since the epoch.
-    """
-    ordered = sorted(stretches)
-    before = add(each.counts for each in ordered if each.begin < now - RECENT)
-    after = add(each.counts for each in ordered if each.begin >= now - RECENT)
-    changed = [qid for qid, count in after.items() if qid in before and count.fails != before[qid].fails]
-    found = [
-        FlippedItem(qid, after[qid].fails, _since(qid, ordered, fails=after[qid].fails), before[qid], after[qid])
-        for qid in changed
+    shares = [_share(qid, of_item) for qid, of_item in points.items()]
+    hard = sorted((s for s in shares if s.wrong), key=lambda s: (s.share, -s.judged, s.qid))
+    pairs = [(qid, *_parts(qid, of_item, cut)) for qid, of_item in points.items()]
+    compared = [(qid, before, after) for qid, before, after in pairs if before.judged and after.judged]
+    flips = [
+        _flip(before, after, points[qid])
+        for qid, before, after in compared
+        if (before.right - before.wrong) * (after.right - after.wrong) < 0
     ]
-    return sorted(found, key=lambda flip: (not flip.fails, -flip.since, flip.qid))
+    flips.sort(key=lambda flip: flip.order)
+    return ItemFindings(
+        spread=_spread(shares),
+        hardest=hard[:most],
+        wrong=len(hard),
+        compared=len(compared),
+        flips=flips[:most],
+        flipped=len(flips),
+        broke=sum(flip.broke for flip in flips),
+        by_chance=sum(
+            flip_chance(before.right + after.right, before.judged + after.judged, after.judged)
+            for _, before, after in compared
+        ),
+    )
 
 
-def _since(qid: str, ordered: Sequence[ItemStretch], *, fails: bool) -> float:
-    """The beginning of the first stretch since which an item has always been on its side of now."""
-    since = ordered[-1].begin
-    for stretch in reversed(ordered):
-        count = stretch.counts.get(qid)
-        if count is not None:
-            if count.fails != fails:
-                break
-            since = stretch.begin
-    return since
+def oldest(points: Iterable[Sequence[ItemPoint]]) -> int | None:
+    """The start of the first step or hour with an answer, seconds since the epoch; None without one."""
+    return min((point.begin for of_item in points for point in of_item if point.begin >= 0), default=None)
+
+
+def _share(qid: str, points: Iterable[ItemPoint]) -> ItemShare:
+    right = wrong = unknown = 0
+    for point in points:
+        right, wrong, unknown = right + point.right, wrong + point.wrong, unknown + point.unknown
+    return ItemShare(qid, right, wrong, unknown)
+
+
+def _parts(qid: str, points: Iterable[ItemPoint], cut: float) -> tuple[ItemShare, ItemShare]:
+    """The answers with a time, before the cut and after it."""
+    timed = [point for point in points if point.begin >= 0]
+    return _share(qid, (p for p in timed if p.begin < cut)), _share(qid, (p for p in timed if p.begin >= cut))
+
+
+def _spread(shares: Iterable[ItemShare]) -> Spread:
+    always = sometimes = never = unknown = 0
+    for share in shares:
+        always += bool(share.right and not share.wrong)
+        sometimes += bool(share.right and share.wrong)
+        never += bool(share.wrong and not share.right)
+        unknown += not share.judged
+    return Spread(always, sometimes, never, unknown)
+
+
+def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> Flip:
+    """An item that flipped, with the time since which it has been as it is now."""
+    merged, side = list(_merged(points)), after.right - after.wrong
+    since = until = 0
+    for point in reversed(merged):
+        lead = (point.right - point.wrong) * side
+        if lead < 0 and since:
+            break
+        if lead > 0:
+            since, until = point.begin, point.end
+    return Flip(after.qid, before, after, since, until, merged)
+
+
+def _merged(points: Iterable[ItemPoint]) -> Iterator[ItemPoint]:
+    """The points with a time, in order of time, those of the same step or hour added up."""
+    sums: dict[tuple[int, int], ItemPoint] = {}
+    for point in points:
+        if point.begin >= 0:
+            edges = (point.begin, point.end)
+            own = sums.get(edges, ItemPoint(*edges))
+            right, wrong, unknown = own.right + point.right, own.wrong + point.wrong, own.unknown + point.unknown
+            sums[edges] = ItemPoint(*edges, right, wrong, unknown)
+    yield from (sums[edges] for edges in sorted(sums))

@@ -230,7 +230,6 @@ class Monitor:
     def _make_server(self, address: Address) -> HttpServer:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
         from ragmon.export.status_page import status  # noqa: PLC0415 - as above
-        from ragmon.monitor.gold_history import GoldHistory  # noqa: PLC0415 - as above
         from ragmon.monitor.history import MonitorHistory  # noqa: PLC0415 - as above
         from ragmon.monitor.http.admin import admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
@@ -241,7 +240,6 @@ class Monitor:
             self._cache_key,
             lambda current: status(current, self.settings, self._began, _findings(self.trouble)),
             history=MonitorHistory(self._locked),
-            gold=GoldHistory(self._locked),
             settings=lambda: self.settings,
         )
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)

@@ -14,6 +14,7 @@ from ragmon.core.errors import UnknownNameError
 from ragmon.gates.diagnosis.reads import first_seen
 from ragmon.gates.history import ChangeMark, GateHistory, GateKey, GatePoint, TimeSpan, gate_points
 from ragmon.monitor.engine import Engine
+from ragmon.monitor.gold_reading import GoldReader
 from ragmon.scoring.history import point_ends, take_history
 from ragmon.scoring.series import SeriesKey
 from ragmon.scoring.snapshot import Snapshot
@@ -64,9 +65,13 @@ class MonitorHistory:
 
     Args:
         locked: The engine and the time, and what they are locked by while they are read.
+
+    Attributes:
+        gold: Reads how gold items were answered, and who rated answers.
     """
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
+        self.gold = GoldReader(locked)
         self._locked = locked
         self._engine: Engine | None = None
         self._finished: dict[_Kind, dict[int, Any]] = {}

@@ -172,6 +172,18 @@ class Cohorts:
                     add_sums(sums, hour, counts)
         return sums
 
+    def labellable(self, since: float) -> dict[str, int]:
+        """By pipeline, the answers to users in the uniform sample that a label may rate.
+
+        Args:
+            since: The hour of this time is the first that counts, seconds since the epoch.
+        """
+        found: dict[str, int] = {}
+        for (pipeline, _, hour), (_, _, shipped) in self.answers.items():
+            if hour >= since // HOUR:
+                found[pipeline] = found.get(pipeline, 0) + shipped
+        return found
+
     def judges(self) -> list[JudgeVersion]:
         """The versions of every judge, the newest last."""
         return [

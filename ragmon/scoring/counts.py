@@ -341,6 +341,13 @@ class ItemCounts:
         """Every table."""
         return self.window(None, 0)
 
+    def timed(self) -> Iterator[tuple[int, int, Table]]:
+        """Every table with the start and the end of its step or hour, seconds since the epoch; -1 where it has none."""
+        yield from ((step, step + STEP, table) for step, table in self.steps.items())
+        for hour, table in self.hours.items():
+            yield (UNTIMED, UNTIMED, table) if hour == UNTIMED else (hour * HOUR, (hour + 1) * HOUR, table)
+        yield UNTIMED, UNTIMED, self.whole
+
     def dump(self) -> ItemsState:
         """The tables in their saved form."""
         return ItemsState(

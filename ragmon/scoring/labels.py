@@ -16,8 +16,8 @@ import msgspec
 
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import FIELDS, Label, Line, Record, accepts_labels
-from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, consensus, given_at
+from ragmon.core.record import Label, Line, Record, accepts_labels
+from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.detection import Delays
@@ -184,10 +184,7 @@ class _LabelledAnswer:
     @property
     def at_odds(self) -> bool:
         """Whether raters disagree."""
-        values_by_field = (
-            {value[1] for rating in self.raters.values() if (value := getattr(rating, name))} for name in FIELDS
-        )
-        return any(len(values) > 1 for values in values_by_field)
+        return not all(agreement(self.raters.values()).values())
 
 
 class FinalLabels:

@@ -81,6 +81,11 @@ class State:
             "remembered": {}
         }
 
+    @property
+    def folded(self) -> float:
+        """Another number after rows were folded: then what was read before cannot be added to what is read now."""
+        return self._fold_due
+
     def at(self, key: SeriesKey) -> WindowSeries:
         """The series of a key, created if it is new."""
         series = self.series.get(key)

@@ -23,7 +23,6 @@ from ragmon.export.pages import trace as trace_of
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport, plain, without_content
 from ragmon.monitor.embedded import split
-from ragmon.monitor.gold_history import GoldHistory
 from ragmon.monitor.history import MonitorHistory
 from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
 from ragmon.monitor.http.pages import AdminView, html
@@ -262,7 +261,6 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         views.trouble,
         views.quarantine,
         history=MonitorHistory(views.locked),
-        gold=GoldHistory(views.locked),
         settings=views.settings,
         configured=views.configured,
         diagnose=asking.diagnose,

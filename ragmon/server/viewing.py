@@ -13,7 +13,6 @@ from ragmon.core.errors import RagmonError
 from ragmon.export.state import MonitorSnapshot
 from ragmon.export.status_page import ServerFindings, status
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.gold_history import GoldHistory
 from ragmon.monitor.history import MonitorHistory
 from ragmon.monitor.http.pages import AdminView
 from ragmon.server.journal import open_readonly
@@ -93,7 +92,6 @@ class JournalView:
             lambda: None,
             self.status,
             history=MonitorHistory(self.locked),
-            gold=GoldHistory(self.locked),
             settings=lambda: settings,
             diagnose=self.queries.diagnose,
         )

@@ -19,6 +19,7 @@ from tests.support.incident import incident
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.slow
+GATE = "p/support/over_refusal_rate?span=6h"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -49,19 +50,22 @@ def recorded(tmp_path_factory):
     """The folder of a server that was stopped after an incident, and what its pages said before."""
     folder = tmp_path_factory.mktemp("incident")
     with incident(folder) as running:
-        gate = running.get("/p/support/over_refusal_rate?span=6h")[1]
-        return folder, running.status(), gate
+        gate = running.get(f"/{GATE}")[1]
+        return folder, running.status(), {GATE: gate, "gold": running.get("/gold")[1]}
 
 
 def test_a_journal_is_shown_as_its_server_showed_it(recorded):
-    folder, before, gate = recorded
+    folder, before, pages = recorded
     content = (folder / "state" / "journal.db").read_bytes()
     with viewing(folder / "state", "--config", folder / "ragmon.toml") as url:
         status = json.loads(get(f"{url}api/status"))
-        shown = get(f"{url}p/support/over_refusal_rate?span=6h")
+        shown = {path: get(f"{url}{path}") for path in pages}
     for part in ("gates", "books", "alarms", "gold", "captured", "verdicts"):
         assert status[part] == before[part], part
-    assert re.findall(r"<td>[^<]*</td>", without_time(shown)) == re.findall(r"<td>[^<]*</td>", without_time(gate))
+    for path, page in pages.items():
+        cells = re.findall(r"<td[^<]*</td>", without_time(page))
+        assert cells
+        assert re.findall(r"<td[^<]*</td>", without_time(shown[path])) == cells
     assert (folder / "state" / "journal.db").read_bytes() == content
 
 

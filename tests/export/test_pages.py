@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.export.pages.charts import INTERVAL_WIDTH, ChartPoint, interval_bar, sparkline, stretches
+from ragmon.export.pages.charts import (
+    INTERVAL_WIDTH,
+    SPARKLINE_WIDTH,
+    ChartPoint,
+    Tick,
+    interval_bar,
+    sparkline,
+    stacked_bar,
+    stretches,
+    tick_strip,
+)
 from ragmon.export.pages.flow_chart import flow_bands, flow_chart
 from ragmon.export.pages.rendering import environment
 from ragmon.export.pages.time_chart import round_ticks, time_chart
@@ -74,6 +84,30 @@ def test_a_gate_over_time_has_a_line_a_ribbon_bars_and_its_alarms():
     assert drawn.get("aria-label") == '<b>"recall"</b>: lowest 0.700, highest 0.900, last 0.700'
     heights = [float(part.get("height")) for part in drawn if part.get("class") == "bar"]
     assert heights == pytest.approx([50 * 10 / 40, 50 * 20 / 40, 50], abs=0.06)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6).filter(any))
+def test_the_parts_of_a_bar_follow_each_other_and_are_as_long_as_they_are_large(sizes):
+    drawn = ET.fromstring(stacked_bar([(size, f"kind{place}") for place, size in enumerate(sizes)], width=200))
+    parts, begin = drawn.findall(f"{SVG}rect"), 0.0
+    shown = [(place, size) for place, size in enumerate(sizes) if size]
+    for part, (place, size) in zip(parts, shown, strict=True):
+        assert part.get("class") == f"kind{place}"
+        assert float(part.get("x")) == pytest.approx(begin, abs=0.06)
+        assert float(part.get("width")) == pytest.approx(200 * size / sum(sizes), abs=0.06)
+        begin += 200 * size / sum(sizes)
+
+
+@given(st.floats(-1e4, 2e4), st.floats(0, 1e4), st.floats(0, 1e4))
+def test_a_tick_lies_on_the_line_whatever_its_time(begin, length, cut):
+    drawn = ET.fromstring(tick_strip([Tick(begin, begin + length, "pass")], begin=0.0, cut=cut, end=1e4))
+    (tick,) = [part for part in drawn.findall(f"{SVG}rect") if part.get("class") == "pass"]
+    left, width = float(tick.get("x")), float(tick.get("width"))
+    assert left >= 0
+    assert 2 <= width <= SPARKLINE_WIDTH
+    assert left + width <= SPARKLINE_WIDTH + 0.11
+    (mark,) = drawn.findall(f"{SVG}line")
+    assert float(mark.get("x1")) == pytest.approx(SPARKLINE_WIDTH * cut / 1e4, abs=0.06)
 
 
 @given(st.floats(-10, 10), st.floats(0.001, 50), st.integers(2, 9))

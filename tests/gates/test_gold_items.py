@@ -1,64 +1,117 @@
-"""Single gold items: which are the hardest, and which have changed sides since when."""
+"""Gold items: what counts as right, which items are hardest, which flipped since when, and how many do so by chance."""
 
 from __future__ import annotations
+
+import random
+from fractions import Fraction
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.gates.gold_items import RECENT, GoldItems, ItemCount, ItemStretch, add, flips
+from ragmon.core.gold_item import ANSWERABLE, GOLD, HAS_GOLD_IDS
+from ragmon.gates.gold_items import item_findings, oldest
+from ragmon.metrics.facts import CITATIONS_MISSING, HITS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts
+from ragmon.scoring.items import ItemPoint, is_right
+from ragmon.stats.flips import flip_chance, tail_chance
 
-NOW = 100 * 3600.0
-counts = st.integers(0, 20).flatmap(lambda asked: st.builds(ItemCount, st.just(asked), st.integers(0, asked)))
+CAN = GOLD | ANSWERABLE | HAS_GOLD_IDS
 
 
-def stretch(hours_ago, **items):
-    return ItemStretch(NOW - 3600.0 * hours_ago, {qid: ItemCount(*count) for qid, count in items.items()})
+@pytest.mark.parametrize(
+    ("flags", "right"),
+    [
+        (CAN | SHIPPED | HITS, True),
+        (CAN | SHIPPED, False),
+        (CAN | REFUSED, False),
+        (CAN, False),
+        (GOLD | REFUSED, True),
+        (GOLD | SHIPPED, False),
+        (CAN | SHIPPED | CITATIONS_MISSING, None),
+        (GOLD | ANSWERABLE | SHIPPED, None),
+        (GOLD | ANSWERABLE | REFUSED, False),
+        (CAN | OUTCOME_UNKNOWN, None),
+    ],
+)
+def test_an_answer_is_right_wrong_or_not_known(flags, right):
+    assert is_right(tuple(Facts(flags))) is right
 
 
-def test_an_item_that_began_to_fail_has_flipped_since_its_first_failing_stretch():
-    over_time = [
-        stretch(0.25, a=(4, 4)),
-        stretch(5, a=(10, 0), b=(3, 0)),
-        stretch(0.75, a=(4, 3)),
-        stretch(0.5, a=(2, 0)),
-        stretch(0.1, b=(1, 0)),
+def point(begin, right=0, wrong=0, unknown=0, length=10):
+    return ItemPoint(begin, begin + length, right, wrong, unknown)
+
+
+def test_the_hardest_items_come_first_and_of_equal_ones_the_most_asked():
+    points = {
+        "sure": [point(0, right=9)],
+        "half": [point(0, right=2, wrong=2)],
+        "never once": [point(0, wrong=1)],
+        "never": [point(0, wrong=3), point(10, wrong=2)],
+        "dark": [point(0, unknown=4)],
+    }
+    found = item_findings(points, 100, 2)
+    assert [(item.qid, item.right, item.judged) for item in found.hardest] == [("never", 0, 5), ("never once", 0, 1)]
+    assert (found.wrong, found.spread) == (3, (1, 1, 2, 1))
+    assert found.spread.asked == len(points)
+
+
+def test_an_item_flips_where_its_majority_turns_and_the_time_is_that_of_the_turn():
+    points = {
+        "broke": [point(0, 3), point(10, 2, 1), point(20, 0, 2), point(30, 1, 1), point(40, 0, 3)],
+        "mended": [point(0, 0, 2), point(40, 2)],
+        "noisy": [point(0, 3, 2), point(40, 2, 1)],
+        "tied": [point(0, 2), point(40, 1, 1)],
+        "only now": [point(40, 0, 3)],
+    }
+    found = item_findings(points, 30, 10)
+    assert [(flip.qid, flip.broke, flip.since, flip.until) for flip in found.flips] == [
+        ("broke", True, 20, 30),
+        ("mended", False, 40, 50),
     ]
-    (flip,) = flips(over_time, NOW)
-    assert (flip.qid, flip.fails, flip.before, flip.after) == ("a", True, ItemCount(10, 0), ItemCount(10, 7))
-    assert flip.since == NOW - 900, "the stretch before it was answered"
+    assert (found.flipped, found.broke, found.compared) == (2, 1, 4)
 
 
-def test_what_fails_now_comes_before_what_is_answered_again():
-    over_time = [stretch(3, a=(2, 2), b=(2, 0), c=(2, 0)), stretch(0.5, a=(2, 0), c=(2, 2)), stretch(0.2, b=(2, 2))]
-    assert [(flip.qid, flip.fails) for flip in flips(over_time, NOW)] == [("b", True), ("c", True), ("a", False)]
+def test_answers_of_several_series_in_one_step_are_one_point_and_answers_without_a_time_are_in_no_span():
+    points = {"q": [point(40, 0, 1), point(0, 1), point(40, 0, 2), ItemPoint(-1, -1, 0, 7)]}
+    (flip,) = item_findings(points, 30, 10).flips
+    assert flip.points == [point(0, 1), point(40, 0, 3)]
+    assert (flip.before.judged, flip.after.judged) == (1, 3)
+    assert oldest(points.values()) == 0
 
 
-def test_an_item_that_was_not_asked_in_both_spans_has_not_flipped():
-    assert flips([stretch(3, a=(2, 2)), stretch(0.5, b=(2, 0))], NOW) == []
+def test_more_flips_than_are_wanted_are_counted_and_what_chance_explains_least_is_shown():
+    points = {f"q{k}": [point(0, k), point(40, 0, 1 + k % 2)] for k in range(1, 31)}
+    found = item_findings(points, 30, 20)
+    assert (len(found.flips), found.flipped, found.broke) == (20, 30, 30)
+    assert {flip.qid for flip in found.flips[:2]} == {"q29", "q27"}
 
 
-@pytest.mark.parametrize("hours_ago", [RECENT / 3600 + 0.1, RECENT / 3600 - 0.1])
-def test_the_last_hour_is_compared_with_everything_before(hours_ago):
-    found = flips([stretch(30, a=(9, 0)), stretch(hours_ago, a=(4, 4)), stretch(0.01, a=(1, 1))], NOW)
-    assert [flip.after for flip in found] == [ItemCount(1, 1) if hours_ago > 1 else ItemCount(5, 5)]
+def by_counting(right, n, later, holds):
+    """The share of all choices of the later part for which something holds of its right answers."""
+    answers = [True] * right + [False] * (n - right)
+    found = [holds(sum(answers[k] for k in chosen)) for chosen in combinations(range(n), later)]
+    return float(Fraction(sum(found), len(found)))
 
 
-items_asked = st.dictionaries(st.text(max_size=3), counts.filter(lambda count: count.asked > 0), max_size=30)
+@given(st.data())
+def test_the_chance_of_a_flip_is_that_of_all_choices_counted(data):
+    n = data.draw(st.integers(2, 10))
+    right, later = data.draw(st.integers(0, n)), data.draw(st.integers(1, n - 1))
+    turned = by_counting(right, n, later, lambda k: (2 * k - later) * (2 * (right - k) - n + later) < 0)
+    assert flip_chance(right, n, later) == pytest.approx(turned, abs=1e-9)
+    seen = data.draw(st.integers(max(0, later - n + right), min(right, later)))
+    falls = seen * n <= right * later
+    tail = by_counting(right, n, later, lambda k: k <= seen if falls else k >= seen)
+    assert tail_chance(right, n, later, seen) == pytest.approx(tail, abs=1e-9)
 
 
-@given(items_asked, st.integers(0, 9))
-def test_the_hardest_items_have_the_highest_shares_and_have_failed(items, most):
-    hardest = GoldItems("p", "probe", "main", "v", items).hardest(most)
-    shares = [count.failed / count.asked for _, count in hardest]
-    assert shares == sorted(shares, reverse=True)
-    assert all(count.failed for _, count in hardest)
-    left = [count.failed / count.asked for qid, count in items.items() if qid not in dict(hardest)]
-    assert len(hardest) == min(most, sum(count.failed > 0 for count in items.values()))
-    assert not shares or max(left, default=0.0) <= shares[-1] or len(hardest) < most
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), counts), max_size=5))
-def test_stretches_add_up_in_any_order(parts):
-    assert add(parts) == add(reversed(parts))
-    assert sum(count.asked for count in add(parts).values()) == sum(c.asked for part in parts for c in part.values())
+def test_as_many_items_flip_in_a_world_without_change_as_chance_says():
+    rng = random.Random(7)
+    points = {
+        f"q{k}": [point(10 * step, right := int(rng.random() < 0.6), 1 - right) for step in range(12)]
+        for k in range(3000)
+    }
+    found = item_findings(points, 80, 1)
+    assert found.flipped == pytest.approx(found.by_chance, rel=0.1)
+    assert found.flipped > 300

@@ -22,8 +22,10 @@ from ragmon.gold.labels.ratings import (
     TOO_MANY_RATINGS,
     Consensus,
     LabelStore,
+    Raters,
     Rating,
     consensus,
+    raters_of,
 )
 from tests.support.saved import saved
 
@@ -226,3 +228,26 @@ class TestBook:
         again.apply(label(correct=True, ts=6.0), 20.0)
         assert again.dump().results == {JOINED: 1, DUPLICATE: 1}
         assert again.pending == 1
+
+
+def test_raters_are_counted_with_the_answers_they_share_and_how_far_they_agree():
+    store = LabelStore()
+    said = [
+        ("1", "ada", {"correct": True, "answerable": True}),
+        ("1", "bob", {"correct": True}),
+        ("2", "ada", {"correct": True, "relevant_ids": ["a", "b"]}),
+        ("2", "bob", {"correct": False, "relevant_ids": ["b", "a"]}),
+        ("3", "eve", {"answerable": False}),
+    ]
+    for trace_id, rater, judgement in said:
+        store.apply(label(rater, trace_id, **judgement), 100.0)
+    store.apply(label("ada", "4", correct=True), 50.0)
+    assert raters_of(store.rated(since=100.0)) == Raters(3, 3, 2, 1, {"correct": (2, 1), "relevant_ids": (1, 1)})
+    assert raters_of(LabelStore().rated(0.0)) == Raters()
+
+
+def test_a_rater_who_changes_their_mind_disagrees_no_longer():
+    store = LabelStore()
+    for rater, correct, ts in (("ada", True, 1.0), ("bob", False, 2.0), ("bob", True, 3.0)):
+        store.apply(label(rater, correct=correct, ts=ts), 10.0)
+    assert raters_of(store.rated(0.0)) == Raters(1, 2, 1, 0, {"correct": (1, 1)})

@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from ragmon.cli.client import status as server_status
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
+from ragmon.core.record import Answer, Label, Record
 from ragmon.export.state import MonitorSnapshot
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.http.admin import admin_app
@@ -104,6 +105,43 @@ def test_the_page_of_a_gate_draws_its_last_hours(monitor):
     assert row[1:] == ["0.200", "0.133 to 0.289", "100", "live"]
 
 
+def test_the_page_of_gold_of_an_embedded_monitor_shows_its_items_and_its_labels(tmp_path):
+    """Of ten items the first is wrong in the last ten minutes; one answer has a label."""
+    item = {"gold_claim_substr": ["x"], "gold_citations": ["d"], "answerable": True}
+    rows = [json.dumps({"qid": f"g{k}", "question": f"what is {k}", **item}) for k in range(10)]
+    (tmp_path / "gold.jsonl").write_text("\n".join(rows))
+    (tmp_path / "ragmon.toml").write_text('[pipelines.support]\n[gold.main]\npath = "gold.jsonl"\n')
+    clock = FakeClock(1_763_683_200.0)
+    with Monitor(load(tmp_path / "ragmon.toml", environ={}), clock=clock).start("127.0.0.1:0") as monitor:
+        for minute in range(0, 30, 5):
+            clock.advance(300.0)
+            for k in range(8):
+                cites = [] if k == 0 and minute >= 20 else ["d"]
+                answer = Answer(claim="x", citations=cites)
+                probe = Record(ts=clock(), pipeline="support", source="probe", qid=f"g{k}", answer_json=answer)
+                monitor.submit(probe)
+        monitor.submit(asked(1, ts=clock(), pipeline="support"))
+        monitor.label([Label(trace_id=f"{2:032x}", rater="ada", correct=True)])
+        code, _, body = exchange(monitor, "GET", "/gold")
+        metrics = exchange(monitor, "GET", "/metrics")[2].decode()
+    assert code == 200
+    page = ET.fromstring(body)
+    tables = {
+        part.get("aria-label"): [
+            ["".join(cell.itertext()).strip() for cell in row] for row in part.findall(".//{*}tbody/{*}tr")
+        ]
+        for part in page.findall(".//{*}div")
+        if part.get("role") == "region"
+    }
+    assert page.findtext(".//{*}title") == "ragmon: 1 gold item is wrong that was right"
+    assert tables["items asked, main"] == [["support", "probe", "", "80%", "8", "8", "8", "8"]]
+    assert 'ragmon_gold_items_seen{gold="main",pipeline="support",source="probe",window="1h"} 8.0' in metrics
+    assert tables["hardest items, main"] == [["g0", "", "67%", "4 of 6", "6", "support"]]
+    ((qid, now, _, since, before, after, _),) = tables["items that flipped, main"]
+    assert (qid, now, since, before, after) == ("g0", "wrong", "2025-11-21 00:25:00 UTC", "4 of 4", "0 of 2")
+    assert [row[:2] for row in tables["what became of labels"]] == [["joined", "1"]]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "hint"),
     [
@@ -129,6 +167,7 @@ PATHS = (
     "/",
     "/static/ragmon.css",
     "/static/ragmon.js",
+    "/gold",
     "/runbook",
     "/metrics",
     "/healthz",

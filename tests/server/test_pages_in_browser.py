@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from tests.support.gold_world import BROKEN, MENDED, gold_world
 from tests.support.incident import NASTY, incident
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -25,6 +26,12 @@ SCREENS = {
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     with incident(tmp_path_factory.mktemp("incident"), builds=(NASTY[0], NASTY[2])) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory):
+    with gold_world(tmp_path_factory.mktemp("gold")) as running:
         yield running
 
 
@@ -63,6 +70,16 @@ def test_a_page_is_sound_on_every_screen(running, browser, path, screen):
         assert (visit.errors, wide) == ([], 0)
         assert [url for url in visit.requests if not url.startswith(running.admin)] == []
         assert [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found] == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_page_of_gold_with_labels_and_judges_is_sound_on_every_screen(rated, browser, screen):
+    with Visit(browser, f"{rated.admin}/gold", bypass_csp=True, **SCREENS[screen]) as visit:
+        wide = visit.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        found = axe.Axe().run(visit.page).response["violations"]
+        assert (visit.errors, wide) == ([], 0)
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        assert visit.page.locator("svg.strip").count() == len(BROKEN) + len(MENDED)
 
 
 def test_the_policy_holds_nothing_back_that_a_page_needs(running, browser):

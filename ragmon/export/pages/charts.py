@@ -23,6 +23,9 @@ MARGIN: Final = 1.12
 SMALLEST: Final = 0.02
 """Smallest distance from the threshold that a scale shows, so that it does not magnify noise."""
 _SHARE_HEIGHT: Final = 10
+_STRIP_HEIGHT: Final = 18
+_TICK: Final = 2.0
+"""Width of the shortest tick."""
 _EDGE: Final = 3
 """Pixels kept free at the upper and lower edge of a sparkline."""
 
@@ -126,6 +129,60 @@ def share_bar(share: float, kind: str) -> Markup:
     True
     """
     return _svg("share", INTERVAL_WIDTH, _SHARE_HEIGHT, [_rect(kind, 0, 0, share * INTERVAL_WIDTH, _SHARE_HEIGHT)], "")
+
+
+def stacked_bar(parts: Sequence[tuple[int, str]], *, width: int = INTERVAL_WIDTH) -> Markup:
+    """The parts of a whole side by side, as long as they are large; the figures stand beside it.
+
+    Args:
+        parts: The size and the CSS class of each.
+        width: Its width, CSS pixels.
+
+    >>> stacked_bar([(1, "pass"), (3, "fail")]).count("<rect"), stacked_bar([(0, "pass")])
+    (2, Markup(''))
+    """
+    whole, begin, drawn = sum(size for size, _ in parts), 0, []
+    for size, kind in parts:
+        if size:
+            drawn.append(_rect(kind, begin / whole * width, 0, size / whole * width, _SHARE_HEIGHT))
+            begin += size
+    return _svg("stacked", width, _SHARE_HEIGHT, drawn, "") if drawn else Markup()
+
+
+class Tick(NamedTuple):
+    """What happened in a stretch of time.
+
+    Attributes:
+        begin, end: Its edges, seconds since the epoch.
+        kind: Its CSS class.
+    """
+
+    begin: float
+    end: float
+    kind: str
+
+
+def tick_strip(ticks: Sequence[Tick], *, begin: float, cut: float, end: float) -> Markup:
+    """What happened over time as ticks on a line, with a mark between two spans; words beside it say the same.
+
+    Args:
+        ticks: The ticks, in order of time.
+        begin: The start of the line, seconds since the epoch.
+        cut: Where the second span begins, likewise.
+        end: The end of the line, likewise.
+    """
+    span = max(1.0, end - begin)
+
+    def x_of(ts: float) -> float:
+        return SPARKLINE_WIDTH * min(1.0, max(0.0, (ts - begin) / span))
+
+    parts = [_rect("track", 0, _STRIP_HEIGHT / 2 - 1, SPARKLINE_WIDTH, 2)]
+    for tick in ticks:
+        left, width = x_of(tick.begin), x_of(tick.end) - x_of(tick.begin)
+        width = max(_TICK, width - 1)
+        parts.append(_rect(tick.kind, min(left, SPARKLINE_WIDTH - width), 3, width, _STRIP_HEIGHT - 6))
+    parts.append(_line("threshold", x_of(cut), 0, x_of(cut), _STRIP_HEIGHT))
+    return _svg("strip", SPARKLINE_WIDTH, _STRIP_HEIGHT, parts, "")
 
 
 def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:

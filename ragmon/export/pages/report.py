@@ -21,6 +21,7 @@ from ragmon.export.report import QuestionReport, Report
 from ragmon.export.report_content import MetricFigures, ReportContent, SeriesFigures, content_of
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
+from ragmon.scoring.items import RIGHT
 
 FEW: Final = 2
 """Windows with a value up to which there is no chart over time."""
@@ -195,8 +196,8 @@ def _metric(series: SeriesFigures, name: str, figures: MetricFigures, outcomes: 
 
 def _question(question: QuestionReport) -> dict[str, Any]:
     """A question as a row; the class of its outcome is good, bad or neither."""
-    good, bad = ("OK", "REFUSAL_OK"), ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
-    kind = "pass" if question.label in good else "fail" if question.label in bad else "insufficient"
+    bad = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
+    kind = "pass" if question.label in RIGHT else "fail" if question.label in bad else "insufficient"
     return {
         "qid": question.qid,
         "pipeline": question.pipeline or constants.DEFAULT_PIPELINE,

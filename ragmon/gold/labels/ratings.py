@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
-from itertools import combinations
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -258,6 +258,35 @@ def consensus(raters: Collection[Rating]) -> Consensus:
     )
 
 
+def agreement(raters: Collection[Rating]) -> dict[str, bool]:
+    """By field that at least two raters judged, whether all of them give the same value.
+
+    >>> agreement([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
+    {'correct': False}
+    """
+    values = {name: [given[1] for rating in raters if (given := getattr(rating, name)) is not None] for name in FIELDS}
+    return {name: all(value == given[0] for value in given) for name, given in values.items() if len(given) > 1}
+
+
+class Raters(NamedTuple):
+    """Who rated the answers of the last days, and how far they agree.
+
+    Attributes:
+        answers: Answers with ratings.
+        raters: The people who gave them.
+        shared: Answers with ratings of at least two people.
+        disputed: Those of them on which people disagree.
+        fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
+            all of them say the same.
+    """
+
+    answers: int = 0
+    raters: int = 0
+    shared: int = 0
+    disputed: int = 0
+    fields: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
 TTL: Final = 7 * 86_400.0
 """Seconds for which a label waits for its trace, and for which the ratings of an answer are kept."""
 MAX_ANSWERS: Final = 100_000
@@ -287,36 +316,26 @@ class RatedAnswer(msgspec.Struct):
     raters: dict[str, Rating] = {}
 
 
-class RatingSummary(NamedTuple):
-    """Who rated recent answers, and how far raters agree.
-
-    Attributes:
-        answers: Answers with a rating.
-        shared: Answers that several raters rated.
-        raters: Rated answers by rater.
-        agreement: The share of the pairs of ratings of one answer that agree in every field both judge; None without
-            such a pair.
-    """
-
-    answers: int = 0
-    shared: int = 0
-    raters: Mapping[str, int] = {}
-    agreement: float | None = None
-
-
-def summary(rated: Collection[Mapping[str, Rating]]) -> RatingSummary:
-    """Who rated answers, and how far raters agree.
+def raters_of(answers: Collection[RatedAnswer]) -> Raters:
+    """Who rated answers, and how far they agree.
 
     Args:
-        rated: The ratings of each answer by rater.
-
-    >>> summary([{"ada": Rating(correct=(0.0, 1.0)), "bob": Rating(correct=(0.0, 0.0))}]).agreement
-    0.0
+        answers: The answers with their ratings; further ones may come meanwhile.
     """
-    raters = Counter(name for answer in rated for name in answer)
-    shared = [list(answer.values()) for answer in rated if len(answer) > 1]
-    compared = [one.agrees(other) for ratings in shared for one, other in combinations(ratings, 2)]
-    return RatingSummary(len(rated), len(shared), raters, sum(compared) / len(compared) if compared else None)
+    names: set[str] = set()
+    shared = disputed = 0
+    judged, agreed = Counter[str](), Counter[str]()
+    for answer in answers:
+        raters = dict(answer.raters)  # at once, as labels may come
+        names.update(raters)
+        if len(raters) > 1:
+            shared += 1
+            found = agreement(raters.values())
+            disputed += not all(found.values())
+            judged.update(found.keys())
+            agreed.update(name for name, agrees in found.items() if agrees)
+    fields = {name: (judged[name], agreed[name]) for name in FIELDS if judged[name]}
+    return Raters(len(answers), len(names), shared, disputed, fields)
 
 
 class LabelState(msgspec.Struct):
@@ -426,9 +445,9 @@ class LabelStore:
         """Labels that wait for their traces."""
         return len(self._pending)
 
-    def rated(self) -> list[dict[str, Rating]]:
-        """The ratings of each answer by rater, as a copy; the ratings themselves are never changed."""
-        return [dict(answer.raters) for answer in self._answers.values()]
+    def rated(self, since: float) -> list[RatedAnswer]:
+        """The answers of which the first label came after a time in seconds since the epoch; they are not copied."""
+        return [answer for answer in self._answers.values() if answer.since >= since]
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""

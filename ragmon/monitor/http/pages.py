@@ -27,9 +27,7 @@ from ragmon.export.pages.gate import GateDetails, GateFindings, RequestFilter
 from ragmon.export.pages.pipeline import PipelineHistory
 from ragmon.export.state import MonitorSnapshot
 from ragmon.gates.history import ChangeMark, GateHistory
-from ragmon.gold.labels.ratings import RatingSummary
 from ragmon.monitor.detectability import detectable_now
-from ragmon.monitor.gold_history import GoldHistory
 from ragmon.monitor.history import SPANS, MonitorHistory
 from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 
@@ -48,7 +46,6 @@ class AdminView:
         moment: The version of the snapshot: while it is equal, the same series are shown again.
         status: The data of `/api/status`, given a snapshot.
         history: What tells how gates were in the past; None shows no history.
-        gold: What tells what became of gold items and labels; None shows neither.
         settings: The configuration in force.
         configured: When another configuration came into force, seconds since the epoch, in order of time.
         diagnose: Tells why a gate is broken, given its pipeline, its name, whether it is broken, and which of the
@@ -65,7 +62,6 @@ class AdminView:
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
     history: MonitorHistory | None = None
-    gold: GoldHistory | None = None
     settings: Callable[[], Settings] = defaults
     configured: Callable[[], Sequence[float]] = tuple
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
@@ -105,12 +101,20 @@ def alarms(view: AdminView, _: Request) -> Response:
     return html(alarms_page.page(view.status(current), current, view.settings(), transitions))
 
 
-def gold(view: AdminView, _: Request) -> Response:
-    """The page of gold sets, labels and judges."""
+def gold(view: AdminView, request: Request) -> Response:
+    """The page of gold, labels and judges.
+
+    Raises:
+        HTTPError: This monitor keeps no history (404).
+        UnknownNameError: There is no such span of time.
+    """
+    if view.history is None:
+        message = "this monitor keeps no history of gold items"
+        raise HTTPError(404, UNKNOWN_PATH, message, hint="/metrics has their means")
+    reader = view.history.gold
+    found = reader.findings(request.query_params.get("span", ""))
     current = view.snapshot()
-    items = [] if view.gold is None else view.gold.items()
-    ratings = RatingSummary() if view.gold is None else view.gold.ratings()
-    return html(gold_page.page(view.status(current), current, items, ratings))
+    return html(gold_page.page(view.status(current), current, view.settings(), found, reader.spans()))
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
