@@ -26,7 +26,7 @@ _Figure = Annotated[float, Meta(ge=-1e12, le=1e12)]
 _Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
-class RecordCounts(msgspec.Struct, frozen=True):
+class RecordFigures(msgspec.Struct, frozen=True):
     """Numbers of records."""
 
     read: _Count
@@ -106,7 +106,7 @@ class _Document(msgspec.Struct):
     version: str
     verdict: Verdict
     digest: str
-    records: RecordCounts
+    records: RecordFigures
     gates: list[_Gate]
     gold: list[GoldCounts] = []
     series: list[SeriesFigures] = []
@@ -137,7 +137,7 @@ class ReportContent:
     version: str
     verdict: Verdict
     digest: str
-    records: RecordCounts
+    records: RecordFigures
     golds: Sequence[GoldCounts]
     outcomes: Sequence[Outcome]
     drops: Sequence[Comparison]

@@ -36,7 +36,7 @@ class ItemShare(NamedTuple):
         return self.right / self.judged if self.judged else 1.0
 
 
-class Spread(NamedTuple):
+class ItemSpread(NamedTuple):
     """How many items of a set were answered how.
 
     Attributes:
@@ -55,7 +55,7 @@ class Spread(NamedTuple):
         return sum(self)
 
 
-class Flip(NamedTuple):
+class FlippedItem(NamedTuple):
     """An item that was mostly right and is mostly wrong, or the other way round.
 
     Attributes:
@@ -100,11 +100,11 @@ class ItemFindings:
         by_chance: How many items would flip on average if nothing had changed, and their answers came in random order.
     """
 
-    spread: Spread
+    spread: ItemSpread
     hardest: Sequence[ItemShare] = ()
     wrong: int = 0
     compared: int = 0
-    flips: Sequence[Flip] = ()
+    flips: Sequence[FlippedItem] = ()
     flipped: int = 0
     broke: int = 0
     by_chance: float = 0.0
@@ -189,17 +189,17 @@ def _parts(qid: str, points: Iterable[ItemPoint], cut: float) -> tuple[ItemShare
     return _share(qid, (p for p in timed if p.begin < cut)), _share(qid, (p for p in timed if p.begin >= cut))
 
 
-def _spread(shares: Iterable[ItemShare]) -> Spread:
+def _spread(shares: Iterable[ItemShare]) -> ItemSpread:
     always = sometimes = never = unknown = 0
     for share in shares:
         always += bool(share.right and not share.wrong)
         sometimes += bool(share.right and share.wrong)
         never += bool(share.wrong and not share.right)
         unknown += not share.judged
-    return Spread(always, sometimes, never, unknown)
+    return ItemSpread(always, sometimes, never, unknown)
 
 
-def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> Flip:
+def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> FlippedItem:
     """An item that flipped, with the time since which it has been as it is now."""
     merged, side = list(_merged(points)), after.right - after.wrong
     since = until = 0
@@ -209,7 +209,7 @@ def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> F
             break
         if lead > 0:
             since, until = point.begin, point.end
-    return Flip(after.qid, before, after, since, until, merged)
+    return FlippedItem(after.qid, before, after, since, until, merged)
 
 
 def _merged(points: Iterable[ItemPoint]) -> Iterator[ItemPoint]:

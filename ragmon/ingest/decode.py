@@ -123,18 +123,25 @@ def adapt(value: AnyShape) -> Record:
         sampling=as_type(value.sampling, Sampling, "sampling"),
         facts=_or_default(as_type(value.facts, TextFacts, "facts"), facts),
         partial=as_flag(value.partial, "partial") or False,
-        ended=as_text(value.ended, "ended"),
-        exported=as_flag(value.exported, "exported"),
-        parent_span_id=as_text(value.parent_span_id, "parent_span_id"),
         tags=_tags(value.tags, context),
         verdicts=as_verdicts(value.verdicts),
         measures=as_type(value.measures, dict[str, float], "measures"),
-        matched=as_text(value.matched, "matched"),
         judge_versions=as_type(value.judge_versions, dict[str, str], "judge_versions"),
+        **_written_by_ragmon(value),
     )
     if record.v is None and _is_empty(record):
         raise Rejected(constants.INVALID_SCHEMA, _EMPTY)
     return record
+
+
+def _written_by_ragmon(value: AnyShape) -> dict[str, Any]:
+    """The fields that only a log of ragmon has."""
+    return {
+        "ended": as_text(value.ended, "ended"),
+        "exported": as_flag(value.exported, "exported"),
+        "parent_span_id": as_text(value.parent_span_id, "parent_span_id"),
+        "matched": as_text(value.matched, "matched"),
+    }
 
 
 _EMPTY: Final = "it has no question, no document, no answer and no error"

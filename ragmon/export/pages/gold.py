@@ -19,7 +19,7 @@ from ragmon.export.pages.rendering import by_reason, render
 from ragmon.export.prometheus_quality import exported_series
 from ragmon.export.state import MonitorSnapshot
 from ragmon.gates import coverage
-from ragmon.gates.gold_items import Flip, GoldFindings, ItemFindings, ItemShare
+from ragmon.gates.gold_items import FlippedItem, GoldFindings, ItemFindings, ItemShare
 from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import RESULTS
 from ragmon.gold.sets import GoldInfo
@@ -166,7 +166,7 @@ def _hard(share: ItemShare, pipeline: str) -> dict[str, Any]:
     }
 
 
-def _flip(flip: Flip, pipeline: str, found: GoldFindings) -> dict[str, Any]:
+def _flip(flip: FlippedItem, pipeline: str, found: GoldFindings) -> dict[str, Any]:
     """An item that flipped as a row; its answers over time are drawn from the first that is kept."""
     ticks = [
         Tick(point.begin, point.end, "fail" if point.wrong > point.right else "pass" if point.right else "bar")
