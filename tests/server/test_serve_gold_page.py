@@ -184,7 +184,7 @@ def test_a_server_without_gold_labels_and_judges_says_what_to_configure(tmp_path
     assert "No gold set is configured: [gold.NAME]" in text
     assert "No label has come: ragmon label queue" in text
     assert "No judge is configured: [judges.NAME]" in text
-    assert all(f"docs/{name}.md" in text for name in ("serve", "labels", "judges"))
+    assert all(f"docs/how-to/{name}.md" in text for name in ("serve", "labels", "judges"))
 
 
 def test_names_from_strangers_are_text_and_long_lists_are_cut(tmp_path):
