@@ -152,7 +152,8 @@ def test_a_firing_alarm_is_first_with_the_time_since_when(tmp_path):
         lines = shown(running.admin)
         assert re.match(r"ragmon: \d+ alarms? fires?, ", lines[0])
         since = time.strftime("%H:%M:%S UTC", time.gmtime(alarm["firing"]))
-        assert any(line.startswith(f"since {since} (") and "support/error_rate fires (page)" in line for line in lines)
+        first = next(line for line in lines if "support/error_rate fires (page)" in line)
+        assert re.match(rf"since (\d{{4}}-\d\d-\d\d )?{since} \(", first), "with the date where midnight lies between"
         assert re.search(r"fires \d+[sm]", " ".join(row(lines, "error_rate")))
         assert ragmon("ack", "support/error_rate", "--reason", "seen", "--url", running.otlp).code == 0
         moved.advance(1.0)
