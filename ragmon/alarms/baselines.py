@@ -20,7 +20,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.scoring.counts import add_counts
-from ragmon.scoring.minutes import CLUSTER
+from ragmon.scoring.membership import CLUSTER
 from ragmon.stats import MICRO, bucket, bucket_edge, buckets, quantile, wilson
 
 DELAY: Final = 15

@@ -22,7 +22,9 @@ from typing import Final
 import msgspec
 
 from ragmon.core.constants import LATENCY
-from ragmon.scoring.minutes import Membership, Step
+from ragmon.scoring.bottom_k import rank
+from ragmon.scoring.membership import Membership
+from ragmon.scoring.minutes import Step
 from ragmon.scoring.snapshot import ItemSums
 
 IDLE: Final = 30
@@ -120,8 +122,7 @@ class ClusterMemory:
             crowded = False
 
     def _sampled(self, name: str) -> bool:
-        digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest) >> (64 - self.state.halvings) == 0
+        return rank(name) >> (64 - self.state.halvings) == 0
 
     def uses_of(self, member: Membership, asked: Mapping[str, int]) -> int:
         """For what a session or question was counted, a bit each; everything for one that is not in the sample.
@@ -218,7 +219,8 @@ class StepClusters:
             values: Milliseconds, by the groups of the requests.
         """
         clusters = self._clusters.get(source, {})
-        members = self.new(source, LATENCY, values)
+        # Of very many clusters a sample is kept, and of facts another one than of latencies where some have none.
+        members = self.new(source, LATENCY, [member for member in values if member in clusters])
         joined: dict[Cluster, list[float]] = {}
         for member in members:
             joined.setdefault(clusters[member], []).extend(values[member])

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL, LIVE
+from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
-from ragmon.core.text import normalise_question
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.counts import add_sums, with_keys, with_text_keys
+from ragmon.scoring.bottom_k import MEMBERS, ROOM, bottom_k, rank
+from ragmon.scoring.counts import add_counts, add_sums, with_keys, with_text_keys
+from ragmon.scoring.membership import CLUSTER, Membership, membership
 from ragmon.stats import buckets
 
 STEP: Final = 60
 """Seconds of a step."""
-CLUSTER: Final = ("session", "question")
-"""What makes one observation of several requests."""
 TOGETHER: Final = 1024
 """Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored."""
+INDEXES: Final = 256
+"""Builds with their indexes that a step keeps: the first in the order of their names."""
 
 
 T = TypeVar("T")
@@ -44,31 +44,12 @@ class CountedRecord(NamedTuple):
     where: str = ""
 
 
-class Membership(NamedTuple):
-    """The groups a request is in. Requests in the same groups of a step are counted together.
-
-    Attributes:
-        session: The hash of its session; "" without one.
-        question: The hash of its question, or the id of its gold item; "" without one.
-        alone: What makes it a cluster of its own in every step: its gold item if its order is ours, else its trace id
-            where nothing else is known.
-    """
-
-    session: str = ""
-    question: str = ""
-    alone: str = ""
-
-    @property
-    def item(self) -> str:
-        """The id of its gold item, where it has one."""
-        return self.question or self.alone
-
-
 class StepState(msgspec.Struct):
     """The saved form of a `Step`; facts are text (`ragmon.scoring.counts.key_text`), and so are memberships.
 
     Attributes:
         grouped: Whether its texts are memberships; without it, each is a cluster.
+        records: Its requests, each once.
     """
 
     minute: int
@@ -81,6 +62,7 @@ class StepState(msgspec.Struct):
     in_gold: bool | None = None
     judged: list[tuple[tuple[str, str, str], list[int]]] = []
     grouped: bool = False
+    records: int = 0
 
 
 class MinutesState(msgspec.Struct):
@@ -91,9 +73,21 @@ class MinutesState(msgspec.Struct):
     open: list[tuple[str, StepState]]
 
 
+class _Limit(NamedTuple):
+    """What a table of a step has room for.
+
+    Attributes:
+        room: Memberships from which it is cut again.
+        largest: The largest rank of a name that is kept; None where none was left out.
+    """
+
+    room: int
+    largest: int | None
+
+
 @dataclass
 class Step:
-    """The records of one pipeline in one minute.
+    """The records of one pipeline in one minute, or a uniform sample of their clusters where there are very many.
 
     Attributes:
         minute: Minutes since the epoch.
@@ -107,6 +101,7 @@ class Step:
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
         judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
             label minus score.
+        records: Its requests, each once, those that are not in the sample too.
     """
 
     minute: int
@@ -119,13 +114,19 @@ class Step:
     cites: bool = False
     in_gold: bool | None = None
     judged: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+    records: int = 0
+    _limits: dict[CountedRecord | str, _Limit] = field(default_factory=dict, repr=False, compare=False)
 
     def count(self, place: CountedRecord, member: Membership, key: Key, measured: Mapping[str, int]) -> None:
-        """Add one request under its key."""
+        """Add one request under its key, if its cluster is kept."""
         members = self.facts.get(place)
         if members is None:
             members = self.facts[place] = {}
-        counts = members.setdefault(member, {})
+        counts = members.get(member)
+        if counts is None:
+            if not self._admits(place, members, member):
+                return
+            counts = members[member] = {}
         counts[key] = counts.get(key, 0) + 1
         for name, score in measured.items():
             sums = self.measures.setdefault((place, name), {}).setdefault(member, [0, 0])
@@ -144,11 +145,16 @@ class Step:
 
     def add_properties(self, source: str, member: Membership, record: Record) -> None:
         """Add the monitored properties of a request that do not depend on its facts."""
+        self.records += 1
         if record.index_hash:
             self.indexes.add((record.build or "", record.index_hash))
+            if len(self.indexes) > 2 * INDEXES:
+                self._cut_indexes()
         latency = record.latency_ms
         if latency is not None and latency.total is not None:
-            self.latency.setdefault(source, {}).setdefault(member, []).append(latency.total)
+            latencies = self.latency.setdefault(source, {})
+            if member in latencies or self._admits(source, latencies, member):
+                latencies.setdefault(member, []).append(latency.total)
         for name, value in _shapes(record):
             values = self.values.setdefault((source, name), [])
             values.append(value)
@@ -165,6 +171,84 @@ class Step:
         for key, values in self.values.items():
             self.shapes.setdefault(key, Counter()).update(buckets(values))
         self.values.clear()
+
+    def _admits(self, table: CountedRecord | str, members: Mapping[Membership, Any], member: Membership) -> bool:
+        """Whether a membership that a table does not have may be added to it; a table that is full is cut first.
+
+        Args:
+            table: The place of facts, or the source of latencies.
+            members: What the table has.
+            member: The membership.
+        """
+        limit = self._limits.get(table)
+        if len(members) >= (ROOM if limit is None else limit.room):
+            limit = self._cut_table(table)
+        return limit is None or limit.largest is None or rank(member.name) <= limit.largest
+
+    def _cut_table(self, table: CountedRecord | str) -> _Limit:
+        """Cut one table to the clusters it keeps."""
+        is_latency = isinstance(table, str)
+        members: dict[Membership, Any] = self.latency[table] if isinstance(table, str) else self.facts[table]
+        kept, largest = bottom_k(members)
+        if len(kept) < len(members):
+            sums = [] if is_latency else [held for (place, _), held in self.measures.items() if place == table]
+            for cells in (members, *sums):
+                for member in [member for member in cells if member not in kept]:
+                    del cells[member]
+        limit = self._limits[table] = _Limit(max(ROOM, 2 * len(kept)), largest)
+        return limit
+
+    def _cut_indexes(self) -> None:
+        self.indexes = set(sorted(self.indexes)[:INDEXES])
+
+    def cut(self) -> None:
+        """Keep of every place the clusters with the smallest hashes, so that a step has a bounded size.
+
+        A cut of a sum of cut steps is the cut of the sum.
+        """
+        tables: list[tuple[CountedRecord | str, Sized]] = [*self.facts.items(), *self.latency.items()]
+        for table, members in tables:
+            if len(members) > MEMBERS:
+                self._cut_table(table)
+        self._cut_indexes()
+
+    def merge(self, other: Step) -> None:
+        """Add what was seen elsewhere in the same minute; the order of merging does not matter.
+
+        Args:
+            other: The step; it is not to be used any more.
+        """
+        for place, members in other.facts.items():
+            held = self.facts.setdefault(place, {})
+            for member, counts in members.items():
+                if member in held or self._admits(place, held, member):
+                    add_counts(held.setdefault(member, {}), counts)
+        for (place, metric), measured in other.measures.items():
+            known, sums = self.facts[place], self.measures.setdefault((place, metric), {})
+            for member, pair in measured.items():
+                if member in known:
+                    add_sums(sums, member, pair)
+        for source, took in other.latency.items():
+            latencies = self.latency.setdefault(source, {})
+            for member, values in took.items():
+                if member in latencies or self._admits(source, latencies, member):
+                    latencies.setdefault(member, []).extend(values)
+        self._merge_properties(other)
+
+    def _merge_properties(self, other: Step) -> None:
+        """Add what is not counted by cluster."""
+        other.flush()
+        self.flush()
+        for shape, buckets_of_shape in other.shapes.items():
+            self.shapes.setdefault(shape, Counter()).update(buckets_of_shape)
+        for judge, sums in other.judged.items():
+            add_sums(self.judged, judge, sums)
+        self.indexes |= other.indexes
+        self._cut_indexes()
+        self.cites = self.cites or other.cites
+        if other.in_gold is not None:
+            self.in_gold = self.in_gold or other.in_gold
+        self.records += other.records
 
     def dump(self) -> StepState:
         """The step in its saved form; parts of it are not copied."""
@@ -183,6 +267,7 @@ class Step:
             in_gold=self.in_gold,
             judged=list(self.judged.items()),
             grouped=True,
+            records=self.records,
         )
 
     @classmethod
@@ -205,6 +290,7 @@ class Step:
             cites=state.cites,
             in_gold=state.in_gold,
             judged=dict(state.judged),
+            records=state.records,
         )
 
 
@@ -252,53 +338,8 @@ def _shapes(record: Record) -> Iterator[tuple[str, float]]:
         yield "top_score", record.scores[0]
 
 
-def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
-    """The cluster of a record: its gold item, its session, or all requests with the same question.
-
-    Sessions and questions are hashed, because a checkpoint holds no text.
-
-    Args:
-        record: The record.
-        item: Its gold item.
-        by: Which of `session` and `question` are used.
-    """
-    if item is not None:
-        return item.qid
-    return _session(record, by) or _question(record, by) or record.trace_id or ""
-
-
-def membership(record: Record, item: GoldItem | None, source: str, by: Collection[str] = CLUSTER) -> Membership:
-    """The groups of a record. Who asks the gold items of a run or of probes is us: each item is a cluster there.
-
-    Args:
-        record: The record.
-        item: Its gold item.
-        source: The source it is counted under.
-        by: Which of `session` and `question` are used.
-    """
-    if item is not None:
-        users = source == LIVE or source in ALSO_LIVE_SOURCES
-        return Membership(_session(record, by), item.qid) if users else Membership(alone=item.qid)
-    session, question = _session(record, by), _question(record, by)
-    return Membership(session, question, "" if session or question else record.trace_id or "")
-
-
-def _session(record: Record, by: Collection[str]) -> str:
-    return _digest("s", record.session) if "session" in by and record.session else ""
-
-
-def _question(record: Record, by: Collection[str]) -> str:
-    if "question" not in by:
-        return ""
-    if record.q is not None and not is_redacted(record, "q"):
-        return _digest("q", normalise_question(record.q))
-    if record.facts is not None and record.facts.question_hash is not None:
-        return record.facts.question_hash[:16]
-    return ""
-
-
-def _digest(kind: str, text: str) -> str:
-    return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def _by_name(entry: tuple[str, Step]) -> str:
+    return entry[0]
 
 
 class MinuteBatches:
@@ -374,14 +415,35 @@ class MinuteBatches:
             step = steps[pipeline] = Step(minute)
         return step
 
+    def put(self, pipeline: str, step: Step) -> None:
+        """Add what was seen elsewhere in a minute; if that was closed here, it counts in a later one.
+
+        Args:
+            pipeline: The pipeline.
+            step: Its records of the minute; the step is not to be used any more.
+        """
+        if step.minute <= self.closed:
+            self.late += step.records
+        self._at(pipeline, float(step.minute * STEP)).merge(step)
+
+    def take(self) -> list[tuple[str, Step]]:
+        """Hand out every open step in order, whether its minute ended or not, and begin anew."""
+        steps = [entry for minute in sorted(self._open) for entry in sorted(self._open[minute].items(), key=_by_name)]
+        self._open = {}
+        for _, step in steps:
+            step.flush()
+            step.cut()
+        return steps
+
     def close(self, before: float) -> list[tuple[str, Step]]:
         """Close and return every step that ended before a time, in order."""
         closed_steps = []
         for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
-            closed_steps += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
-            for _, step in closed_steps:
-                step.flush()
+            closed_steps += sorted(self._open.pop(minute).items(), key=_by_name)
             self.closed = minute
+        for _, step in closed_steps:
+            step.flush()
+            step.cut()
         return closed_steps
 
     def dump(self) -> MinutesState:

@@ -24,7 +24,7 @@ from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Ke
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.groups import group_of
-from ragmon.scoring.minutes import CLUSTER
+from ragmon.scoring.membership import CLUSTER
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.series import SeriesKey, WindowSeries
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
@@ -236,11 +236,13 @@ class Scorer:
         return True
 
     def _out_of_time(self, ts: float) -> str:
-        """Why a record of a time is not counted; "" where it is."""
-        state = self.state
-        if self._clock is not None and ts > self._clock() + FUTURE:
+        """Why a record of a time is not counted; "" where it is. With a clock, other records have no part in it."""
+        retention = self.state.retention
+        if self._clock is None:
+            now = self.state.newest
+        elif ts > (now := self._clock()) + FUTURE:
             return constants.TOO_FUTURE
-        return constants.TOO_OLD if state.retention is not None and ts < state.newest - state.retention else ""
+        return constants.TOO_OLD if retention is not None and ts < now - retention else ""
 
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
         """Score a labelled answer; the answer was already counted as a request when it arrived.

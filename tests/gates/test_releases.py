@@ -16,7 +16,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
 from ragmon.gates.releases import Clusters, Release, compare, judge, of_release
-from ragmon.scoring.minutes import CLUSTER
+from ragmon.scoring.membership import CLUSTER
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import State
 from ragmon.stats import betting, paired

@@ -1,0 +1,60 @@
+"""Bottom-k samples: of too many clusters, those whose names have the smallest hashes are kept.
+
+The sample is uniform over clusters, and it adds up: a name among the k smallest of a whole is among the k smallest of
+every part that has it, so everything about it was kept there. What is cut and merged in any order is therefore what a
+cut of the whole would be (bottom-k sketches; Cohen and Kaplan 2007, "Summarizing data using bottom-k sketches").
+What was left out once may come back for a while, and is left out again at the next cut: k smaller ones stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+from ragmon.scoring.membership import Membership
+
+CLUSTERS: Final = 4096
+"""Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""
+MEMBERS: Final = 16
+"""Memberships of one cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
+ROOM: Final = 2 * CLUSTERS
+"""Memberships from which a cut is made in the middle of a minute."""
+
+
+def rank(name: str) -> int:
+    """The hash of a name, the same in every process: names with the smallest are kept.
+
+    >>> rank("a") == rank("a") != rank("b")
+    True
+    """
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def bottom_k(
+    members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS
+) -> tuple[set[Membership], int | None]:
+    """The memberships that are kept, and the largest rank of their names; None for the rank where no name is left out.
+
+    Args:
+        members: The memberships.
+        clusters: Names that are kept at most.
+        most: Memberships of one name that are kept at most.
+    """
+    by_name: dict[str, list[Membership]] = {}
+    for member in members:
+        by_name.setdefault(member.name, []).append(member)
+    names, largest = list(by_name), None
+    if len(names) > clusters:
+        names = sorted(names, key=rank)[:clusters]
+        largest = rank(names[-1])
+    kept: set[Membership] = set()
+    for name in names:
+        found = by_name[name]
+        kept.update(found if len(found) <= most else sorted(found, key=_rank_within)[:most])
+    return kept, largest
+
+
+def _rank_within(member: Membership) -> int:
+    """The rank of a membership among those of its name."""
+    return rank("\0".join(member))

@@ -1,0 +1,89 @@
+"""Which requests belong together: session and question, hashed, because a checkpoint holds no text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from ragmon.core.constants import ALSO_LIVE_SOURCES, LIVE
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record, is_redacted
+from ragmon.core.text import normalise_question
+
+CLUSTER: Final = ("session", "question")
+"""What makes one observation of several requests."""
+
+
+class Membership(NamedTuple):
+    """The groups a request is in. Requests in the same groups of a step are counted together.
+
+    Attributes:
+        session: The hash of its session; "" without one.
+        question: The hash of its question, or the id of its gold item; "" without one.
+        alone: What makes it a cluster of its own in every step: its gold item if its order is ours, else its trace id
+            where nothing else is known.
+    """
+
+    session: str = ""
+    question: str = ""
+    alone: str = ""
+
+    @property
+    def item(self) -> str:
+        """The id of its gold item, where it has one."""
+        return self.question or self.alone
+
+    @property
+    def name(self) -> str:
+        """What it is kept or left out with: its session, so that a session is there as a whole."""
+        return self.session or self.question or self.alone
+
+
+def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
+    """The cluster of a record: its gold item, its session, or all requests with the same question.
+
+    Sessions and questions are hashed, because a checkpoint holds no text.
+
+    Args:
+        record: The record.
+        item: Its gold item.
+        by: Which of `session` and `question` are used.
+    """
+    if item is not None:
+        return item.qid
+    return _session(record, by) or _question(record, by) or record.trace_id or ""
+
+
+def membership(record: Record, item: GoldItem | None, source: str, by: Collection[str] = CLUSTER) -> Membership:
+    """The groups of a record. Who asks the gold items of a run or of probes is us: each item is a cluster there.
+
+    Args:
+        record: The record.
+        item: Its gold item.
+        source: The source it is counted under.
+        by: Which of `session` and `question` are used.
+    """
+    if item is not None:
+        users = source == LIVE or source in ALSO_LIVE_SOURCES
+        return Membership(_session(record, by), item.qid) if users else Membership(alone=item.qid)
+    session, question = _session(record, by), _question(record, by)
+    return Membership(session, question, "" if session or question else record.trace_id or "")
+
+
+def _session(record: Record, by: Collection[str]) -> str:
+    return _digest("s", record.session) if "session" in by and record.session else ""
+
+
+def _question(record: Record, by: Collection[str]) -> str:
+    if "question" not in by:
+        return ""
+    if record.q is not None and not is_redacted(record, "q"):
+        return _digest("q", normalise_question(record.q))
+    if record.facts is not None and record.facts.question_hash is not None:
+        return record.facts.question_hash[:16]
+    return ""
+
+
+def _digest(kind: str, text: str) -> str:
+    return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
