@@ -42,7 +42,7 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
     recorder = BaselineRecorder(ScorerFactory(settings, gold_sets))
-    score(traces, settings, gold_sets, scorer=recorder.scorer, follow=recorder.follow)
+    score(traces, settings, gold_sets, follower=recorder)
     file = recorder.file()
     for name, baselines in file["pipelines"].items():
         for metric, stats in baselines["metrics"].items():

@@ -31,7 +31,7 @@ from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, load_gold
-from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
+from ragmon.monitor.replay import Duplicates, Follow, Follower, MakeScorer, Run, run_files
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
 from ragmon.tabular.columns import USUAL, TableOptions
@@ -185,7 +185,7 @@ def score(
     jobs: int = 1,
     duplicates: Duplicates = "all",
     scorer: Scorer | None = None,
-    follow: Follow | None = None,
+    follower: Follower | None = None,
     labels: Sequence[str] = (),
     tables: TableOptions = USUAL,
 ) -> Run:
@@ -198,7 +198,7 @@ def score(
         jobs: Number of processes.
         duplicates: Which record of a gold question counts.
         scorer: Scores the records, with one job; default: a new scorer for each job.
-        follow: Sees every record before the scorer, with one job.
+        follower: Follows the run, and brings the scorers.
         labels: Label files, in addition to the labels among the traces.
         tables: How tables are read, and which members of JSON hold which field.
 
@@ -208,7 +208,7 @@ def score(
     tables = file_options(settings, tables)
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
-    follow = _record_processor(settings, gold, follow)
+    follow = _record_processor(settings, gold)
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
@@ -216,7 +216,14 @@ def score(
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
         run = run_files(
-            traces, plan, jobs=jobs, duplicates=duplicates, follow=follow, options=tables, span_options=spans
+            traces,
+            plan,
+            jobs=jobs,
+            duplicates=duplicates,
+            follow=follow,
+            follower=follower,
+            options=tables,
+            span_options=spans,
         )
     else:
         with progress_bar(size) as progress:
@@ -226,6 +233,7 @@ def score(
                 duplicates=duplicates,
                 progress=progress,
                 follow=follow,
+                follower=follower,
                 options=tables,
                 span_options=spans,
             )
@@ -264,16 +272,16 @@ def _join_labels(
     run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 
 
-def _record_processor(settings: Settings, gold: Sequence[GoldSet], follow: Follow | None) -> Follow | None:
-    """The processor of every record before scoring: the embedder, if a gold set names one, then `follow`."""
+def _record_processor(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:
+    """The processor of every record before scoring: the embedder, if a gold set names one."""
     if not any(spec.embed is not None for spec in settings.gold):
-        return follow
+        return None
     from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
 
     embeddings = Embeddings(gold, nearest_of(settings, gold))
     if not embeddings:
-        return follow
-    return embeddings.follow if follow is None else lambda records: follow(embeddings.follow(records))
+        return None
+    return embeddings.follow
 
 
 def _print_rejected(run: Run) -> None:

@@ -185,8 +185,7 @@ def replay(
     )
     baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
     alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
-    scorer, follow = (None, None) if alarm_replay is None else (alarm_replay.scorer, alarm_replay.follow)
-    run = score_files(traces, scorer=scorer, follow=follow)
+    run = score_files(traces, follower=alarm_replay)
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
     notes = [] if alarm_replay is None else alarm_replay.notes()
@@ -310,8 +309,8 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
         raise click.UsageError(f"--windows does nothing with --format {form}", context)
     if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
         raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
-    if "alerts_out" in given_options and given_options & {"jobs", "duplicates"}:
-        raise click.UsageError("--alerts-out follows the traces one by one: leave out --jobs and --duplicates", context)
+    if given_options >= {"alerts_out", "duplicates"}:
+        raise click.UsageError("--alerts-out follows every record: leave out --duplicates", context)
 
 
 def _run_compat(

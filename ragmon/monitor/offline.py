@@ -35,7 +35,9 @@ from ragmon.gates.releases import (
 )
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
-from ragmon.monitor.replay import Run
+from ragmon.monitor.replay import MakeScorer, Run
+from ragmon.scoring.minutes import Step
+from ragmon.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True)
@@ -263,22 +265,44 @@ HOLD: Final = 600.0
 """Seconds a minute stays open for records that come later in the file."""
 
 
+@dataclass(frozen=True)
+class ScorersByMinute:
+    """Creates scorers that collect their records by minute.
+
+    Args:
+        plan: Creates a scorer.
+    """
+
+    plan: ScorerFactory
+
+    def __call__(self) -> Scorer:
+        """Create a scorer; the last of its observers collects the minutes."""
+        table = self.plan.table()
+        return self.plan(table=table, observers=[build_alarms(self.plan.settings, table).steps])
+
+
 class _Minutes(ABC):
-    """Follows a replay, and processes a minute after all its records have been scored.
+    """Follows a replay (`ragmon.monitor.replay.Follower`); processes a minute after all its records have been scored.
 
     Args:
         plan: Creates the scorer.
 
     Attributes:
         scorer: Scores the records, and collects them by minute.
-        untimed: The number of records without a time, which belong to no minute.
+        make_scorer: Creates the scorer of one of several processes.
     """
 
     def __init__(self, plan: ScorerFactory) -> None:
         table = plan.table()
-        self.untimed = 0
         self._alarms: AlarmEngine = build_alarms(plan.settings, table)
+        self._newest = 0.0
         self.scorer = plan(table=table, observers=[self._alarms.steps])
+        self.make_scorer: MakeScorer = ScorersByMinute(plan)
+
+    @property
+    def untimed(self) -> int:
+        """The number of records without a time, which belong to no minute."""
+        return self.scorer.state.untimed
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
         """Pass records through.
@@ -286,17 +310,23 @@ class _Minutes(ABC):
         Args:
             records: Sorted by time, with at most ten minutes of disorder.
         """
-        newest = 0.0
         for record in records:
             yield record
-            if isinstance(record, Label):
-                continue
-            if record.ts is None:
-                self.untimed += 1
-            elif record.ts > newest:
-                newest = record.ts
-                self._advance(newest - HOLD)
-        self._advance(float("inf"))
+            if not isinstance(record, Label) and record.ts is not None and record.ts > self._newest:
+                self._newest = record.ts
+                self._advance(self._newest - HOLD)
+        self.finish()
+
+    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
+        """Add the minutes of one of several processes, which come in the order of the files."""
+        for pipeline, step in steps:
+            self._alarms.steps.put(pipeline, step)
+        self._newest = max(self._newest, newest)
+        self._advance(self._newest - HOLD)
+
+    def finish(self) -> None:
+        """Process the minutes that are left."""
+        self._advance(math.inf)
 
     @abstractmethod
     def _advance(self, now: float) -> None:

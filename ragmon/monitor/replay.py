@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from threading import active_count
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -45,6 +45,7 @@ from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
+from ragmon.scoring.minutes import MinuteBatches, Step
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
@@ -166,6 +167,7 @@ class RunCounts:
     dropped: dict[str, int]
     intake: ReadSummary
     labels: list[Label]
+    steps: list[tuple[str, Step]]
 
 
 class Run:
@@ -247,7 +249,10 @@ class Run:
     def counted(self) -> RunCounts:
         """The counts of this run, to be merged in another process."""
         scorer = self.scorer
-        return RunCounts(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels)
+        steps = [
+            step for observer in scorer.observers if isinstance(observer, MinuteBatches) for step in observer.take()
+        ]
+        return RunCounts(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels, steps)
 
     def merge(self, other: RunCounts, *, lines_before: int = 0) -> None:
         """Add the counts of another run."""
@@ -370,6 +375,32 @@ Follow = Callable[[Iterable[Line]], Iterable[Line]]
 """Passes records through and observes them."""
 
 
+class Follower(Protocol):
+    """Follows a run minute by minute, in one process or in several.
+
+    Attributes:
+        scorer: Scores the records of a run in one process, and collects the counts of several.
+        make_scorer: Creates the scorer of one of several processes, which collects its records by minute.
+    """
+
+    scorer: Scorer
+    make_scorer: MakeScorer
+
+    def follow(self, records: Iterable[Line]) -> Iterable[Line]:
+        """Pass the records of a run in one process through, and process each minute when it is over."""
+
+    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
+        """Add the minutes of one of several processes, which come in the order of the files.
+
+        Args:
+            steps: The minutes by pipeline.
+            newest: The time of its newest record, seconds since the epoch.
+        """
+
+    def finish(self) -> None:
+        """Process the minutes that are left, after the last of several processes."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A file, or a range of bytes of it."""
@@ -388,6 +419,7 @@ def run_files(
     duplicates: Duplicates = "all",
     progress: Progress | None = None,
     follow: Follow | None = None,
+    follower: Follower | None = None,
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Run:
@@ -400,11 +432,12 @@ def run_files(
         duplicates: Which record of a gold question counts.
         progress: Callback for the bytes read, with one job.
         follow: Gets every record before the scorer, with one job.
+        follower: Follows the run; it brings the scorers.
         options: How tables are read, and which members of JSON hold which field.
         span_options: How the spans of OTLP lines become records.
     """
     intake = ReadSummary()
-    run = Run(make_scorer(), intake, duplicates)
+    run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)
     tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
         # Records are short-lived and have no cycles: garbage collection would only cost time.
@@ -412,8 +445,9 @@ def run_files(
         gc.freeze()
         gc.disable()
         try:
-            records = read_files(paths, intake, progress, options, span_options)
-            run.feed(records if follow is None else follow(records))
+            records: Iterable[Line] = read_files(paths, intake, progress, options, span_options)
+            records = records if follow is None else follow(records)
+            run.feed(records if follower is None else follower.follow(records))
         finally:
             gc.unfreeze()
             if gc_was_enabled:
@@ -422,10 +456,15 @@ def run_files(
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
+        make_scorer = make_scorer if follower is None else follower.make_scorer
         results = pool.map(_score, tasks, [make_scorer] * len(tasks))
         for task, counted in zip(tasks, results, strict=True):
             starts_file = task.part is None or task.part[0] == 0
             run.merge(counted, lines_before=0 if starts_file else intake.lines)
+            if follower is not None:
+                follower.merge(counted.steps, counted.state.newest)
+        if follower is not None:
+            follower.finish()
     return run
 
 

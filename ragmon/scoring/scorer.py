@@ -157,6 +157,9 @@ class Scorer:
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
         observers: Follow every counted request. A request without a time reaches them only where there is a clock.
 
+    Attributes:
+        observers: Those that follow.
+
     Examples:
         >>> from ragmon.core.record import Answer, Record
         >>> scorer = Scorer()
@@ -187,7 +190,7 @@ class Scorer:
         self._rules = rules or ReductionRules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
-        self._observers = tuple(observers)
+        self.observers = tuple(observers)
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         # Whether an answer is grounded is a fact, whichever metrics are asked for.
         self._fact_metrics = () if Groundedness.name in self.table.metrics else (Groundedness(),)
@@ -329,7 +332,7 @@ class Scorer:
             del self.state.series[key]
         self.state.cohorts.reset_labels()
         self.state.retention = None
-        self._observers = ()
+        self.observers = ()
         self.forget_streams()
 
     def _drop(self, reason: str) -> bool:
@@ -387,11 +390,11 @@ class Scorer:
             known, shipped = not key[0] & OUTCOME_UNKNOWN, bool(key[0] & SHIPPED)
             cohorts = self.state.cohorts
             cohorts.see(stream.pipeline, stratum, record.ts, applying, versions, known=known, shipped=shipped)
-        if self._observers:
+        if self.observers:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
                 in_gold = None if item is None else ids_in_gold(record, key, stream.items)
-                for observer in self._observers:
+                for observer in self.observers:
                     observer.collect(
                         stream.pipeline, arrival, source, record, item, key, applying, request_slices, in_gold
                     )

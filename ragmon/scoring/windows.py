@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP
+from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, SavedExpired
 from ragmon.scoring.captured import CapturedTable, SavedSeries
@@ -159,6 +159,15 @@ class State:
         self.captured.merge(other.captured)
         self.cohorts.merge(other.cohorts)
         self.newest = max(self.newest, other.newest)
+
+    @property
+    def untimed(self) -> int:
+        """How many requests have no time; those that match gold or were labelled are counted once."""
+        return sum(
+            series.folded[UNTIMED].count
+            for key, series in self.series.items()
+            if UNTIMED in series.folded and not key.slice and key.source not in ALSO_LIVE_SOURCES
+        )
 
     def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
         """Count answers of a pipeline, and those among them that cite something."""

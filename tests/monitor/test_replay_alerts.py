@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 
+import msgspec
 import pytest
 
 from ragmon.config.load import load
@@ -182,6 +183,21 @@ def test_a_run_in_order_has_no_notes(bad_hour):
     assert "no alarm" not in done.out
 
 
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_several_processes_write_the_same_lines(tmp_path, jobs):
+    """Minutes lie across the places where a file is divided, and across files; a gzip file is one piece."""
+    records = hour(minutes=120)
+    untimed = msgspec.structs.replace(records[0], ts=None)
+    (tmp_path / "first.jsonl.gz").write_bytes(gzip.compress(b"".join(map(encode, records[:1000]))))
+    files = [str(tmp_path / "first.jsonl.gz"), write(tmp_path / "second.jsonl", [*records[1000:], untimed])]
+    one, lines = replayed(tmp_path, *files)
+    several, found = replayed(tmp_path, *files, jobs=jobs)
+    assert lines
+    assert (several.code, found) == (0, lines)
+    assert (several.err, several.out) == (one.err, one.out)
+    assert "1 records carry no time and are in no alarm" in one.err
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -189,8 +205,7 @@ def test_a_run_in_order_has_no_notes(bad_hour):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--jobs", "2"], "--alerts-out follows the traces one by one: leave out --jobs and --duplicates"),
-        (["--duplicates", "last"], "--alerts-out follows the traces one by one: leave out --jobs and --duplicates"),
+        (["--duplicates", "last"], "--alerts-out follows every record: leave out --duplicates"),
         (["--compat", "seed-000"], "--alerts-out does nothing with --compat seed-000"),
     ],
 )
