@@ -26,10 +26,10 @@ from ragmon.export.state import StageCounters
 from ragmon.export.tables import text_table
 from ragmon.server.journal import Journal, JournalError, JournalReader
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow
-from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.recovery import entries, recover, replay
 from ragmon.server.pipeline.state import STAGE, ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
+from ragmon.stream.accounts import BatchCounts
 
 
 @dataclass(frozen=True)

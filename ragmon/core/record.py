@@ -305,11 +305,21 @@ class QuarantineEntry(msgspec.Struct, tag_field="kind", tag="quarantined"):
     was: str = RECORD_ENTRY
 
 
-Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry
+class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
+    """A stretch of another log that was counted elsewhere (`ragmon.stream.chunk`), in the journal of who adds them up.
+
+    Attributes:
+        body: The chunk, compressed, in base64.
+    """
+
+    body: bytes
+
+
+Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry | ChunkEntry
 
 _record: Final = msgspec.json.Decoder(Record)
 _totals: Final = msgspec.json.Decoder(Totals)
-_other: Final = msgspec.json.Decoder(Label | Ack | Tombstone | QuarantineEntry)
+_other: Final = msgspec.json.Decoder(Label | Ack | Tombstone | QuarantineEntry | ChunkEntry)
 _KIND: Final = b'{"kind":"'
 _TOTALS: Final = b'{"kind":"totals"'
 _FORGOTTEN: Final = b'{"kind":"forgotten"'

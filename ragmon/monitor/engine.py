@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError, shorten
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.escaping import printable
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
@@ -30,19 +31,21 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
 from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
+from ragmon.monitor.capture_log import CaptureLog
+from ragmon.monitor.partial_counts import PartialCounts, retention_of
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.calls import Exemplars
-from ragmon.scoring.captured import FIRST
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
+from ragmon.scoring.counts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
+from ragmon.scoring.minutes import Step
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerState
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
-from ragmon.scoring.windows import State
+from ragmon.scoring.windows import Rename, State
 
 _log = logging.getLogger(constants.ALARM_LOG)
-_capture_log = logging.getLogger("ragmon")
 
 MAX_TRANSITIONS: Final = 1000
 """Alarm transitions that are kept in memory."""
@@ -115,7 +118,7 @@ class Engine:
         self.transitions: deque[AlarmTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
-        self._now = 0.0
+        self._now = self._arrival = 0.0
         self._has_overflowed = False
         self._limiter = CardinalityLimiter(settings.expected_pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
@@ -125,14 +128,13 @@ class Engine:
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._capture_log = CaptureLog() if logs_capture else None
-        retention = max(settings.windows.values(), default=HOUR) + HOUR
-        state = State(retention=retention, timed_items=True)
+        state = State(retention=retention_of(settings), timed_items=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
         table = plan.table() if table is None else table
         self.alarms = build_alarms(settings, table)
         self.acknowledged = Acknowledgements()
         observers = (*observers, self.alarms.steps)
-        self.scorer = plan(state=state, clock=lambda: self._now, table=table, observers=observers)
+        self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
 
     def observe(self, record: Record, now: float) -> bool:
@@ -191,10 +193,57 @@ class Engine:
             Whether they were counted: not without series of its own for the pipeline, or with too many producers.
         """
         self._advance_to_arrival(now)
+        return self._count_totals(line, now)
+
+    def _count_totals(self, line: Totals, now: float) -> bool:
         is_counted = self._limiter.totals(line, now)
         if is_counted:
             self.scorer.state.calls.see(line)
         return is_counted
+
+    def add(self, counts: PartialCounts, now: float) -> list[Totals]:
+        """Add what another process counted; nothing is judged before `advance`.
+
+        Args:
+            counts: The counts; they are not to be used any more.
+            now: When the last of these records arrived, seconds since the epoch.
+
+        Returns:
+            The totals of producers that were counted.
+        """
+        rename = cache(partial(self._limiter.names, now=now))
+        state = State()
+        state.restore(counts.windows)
+        state.rename(rename)
+        self.scorer.state.merge(state)
+        self._retire()
+        for pipeline, saved in counts.steps:
+            step = Step.load(saved)
+            source = next((place.source for place in step.facts), constants.LIVE)
+            step.indexes = {rename(pipeline, source, *index)[1:] for index in sorted(step.indexes)}
+            self.alarms.steps.put(rename(pipeline, source, "", "")[0], step)
+        self.scorer.forget_streams()
+        self._add_rest(counts, rename)
+        for arrival, label in counts.labels:
+            self._arrival = arrival
+            self.labels.take(label, arrival)
+        return [line for line in counts.totals if self._count_totals(line, now)]
+
+    def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
+        """Add what another process counted beside scores."""
+        scorer = self.scorer
+        scorer.scored += counts.scored
+        scorer.unmatched += counts.unmatched
+        add_counts(scorer.dropped, counts.dropped)
+        for (pipeline, code), n in counts.errors:
+            self._count_error(rename(pipeline, constants.LIVE, "", "")[0], code, n)
+        for pipeline, build, index_hash in counts.builds:
+            self._keep_build(rename(pipeline, constants.LIVE, build, index_hash))
+        for (pipeline, source), exemplar in counts.exemplars:
+            self._exemplars.add((rename(pipeline, source, "", "")[0], source), exemplar)
+        self._limiter.overflow.update(counts.overflow)
+        times = [at for at in (self.last_scored, counts.last_scored) if at is not None]
+        self.last_scored = max(times, default=None)
 
     def with_label_names(self, record: Record) -> Record:
         """A record under the names its label is counted under; a label never admits a new pipeline or build."""
@@ -233,15 +282,20 @@ class Engine:
             self._has_overflowed = True  # one line, whatever the number of names
             rest = f"{constants.OTHER}, as every further one is: [serve] max_series has no place left for its gates"
             warn_once(f"records of {shorten(pipeline)} are counted as {rest}, unless it is configured")
+        self._retire()
+        return record
+
+    def _retire(self) -> None:
+        """Merge the builds that newer ones replaced into `__other__`."""
         if self._limiter.retired:
             for pipeline, build, index in self._limiter.retired:
                 self.scorer.state.retire(pipeline, build, index)
             self._limiter.retired.clear()
             self.scorer.forget_streams()
-        return record
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and log the alarm transitions."""
+        self._arrival = now
         if now != self._now:
             self._now = now
             self._log_transitions(self.alarms.advance(now))
@@ -283,23 +337,25 @@ class Engine:
 
     def _remember_build(self, record: Record) -> None:
         """Remember the build and index that answered."""
-        if not (record.build or record.index_hash):
-            return
-        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        key = (pipeline, record.build or "", record.index_hash or "")
-        is_new = key not in self._builds
+        if record.build or record.index_hash:
+            pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+            self._keep_build((pipeline, record.build or "", record.index_hash or ""))
+
+    def _keep_build(self, key: tuple[str, str, str]) -> None:
+        """Remember that a build and index of a pipeline answered last."""
+        pipeline, is_new = key[0], key not in self._builds
         self._builds.pop(key, None)
         self._builds[key] = None
         if is_new and len(builds := [other for other in self._builds if other[0] == pipeline]) > BUILDS:
             del self._builds[builds[0]]
 
-    def _count_error(self, pipeline: str, code: str) -> None:
-        """Count an error by its type."""
+    def _count_error(self, pipeline: str, code: str, n: int = 1) -> None:
+        """Count errors by their type."""
         key = (pipeline, code)
         if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
-            self._limiter.overflow[constants.CODE_NAMES] += 1
-        self.errors[key] += 1
+            self._limiter.overflow[constants.CODE_NAMES] += n
+        self.errors[key] += n
 
     def snapshot(self, now: float) -> Snapshot:
         """The metrics of every window and over all time."""
@@ -417,40 +473,6 @@ class Engine:
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book.restore(state.labels)
         self.acknowledged = Acknowledgements(state.acknowledged)
-
-
-class CaptureLog:
-    """The log lines on what records lack: the worst gap of the first records of a pipeline and source, each gap once.
-
-    It is looked for again later, because ids are compared with gold only where a question matches a gold item.
-    """
-
-    LOOKS: Final = (FIRST, 10 * FIRST, 100 * FIRST)
-    """The numbers of records after which it is looked for."""
-
-    def __init__(self) -> None:
-        self._records: Counter[tuple[str, str]] = Counter()
-        self._named: set[tuple[str, str, str]] = set()
-
-    def is_due(self, key: tuple[str, str]) -> bool:
-        """Count a record of a pipeline and source; returns whether its gaps are to be looked for."""
-        if self._records[key] >= self.LOOKS[-1]:
-            return False
-        self._records[key] += 1
-        return self._records[key] in self.LOOKS
-
-    def name(self, report: CaptureReport) -> None:
-        """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
-        gap = report.worst
-        if gap is None or (said := (report.pipeline, report.source, gap.field)) in self._named:
-            return
-        self._named.add(said)
-        _capture_log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
-
-    def forget(self, pipeline: str) -> None:
-        """Begin anew with a pipeline."""
-        self._records = Counter({key: n for key, n in self._records.items() if key[0] != pipeline})
-        self._named = {said for said in self._named if said[0] != pipeline}
 
 
 def _log_transition(transition: AlarmTransition) -> None:

@@ -55,6 +55,17 @@ class Exemplars:
             key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
             self._newest[key] = Exemplar(trace, total / 1000, now)
 
+    def add(self, key: tuple[str, str], exemplar: Exemplar) -> None:
+        """Keep an exemplar of a pipeline and source that another process saw, if it is newer.
+
+        Args:
+            key: The pipeline and the source.
+            exemplar: The exemplar.
+        """
+        known = self._newest.get(key)
+        if known is None or exemplar.ts >= known.ts:
+            self._newest[key] = exemplar
+
     def forget(self, pipeline: str) -> None:
         """Remove the exemplars of a pipeline."""
         self._newest = {key: exemplar for key, exemplar in self._newest.items() if key[0] != pipeline}

@@ -348,6 +348,13 @@ class CapturedTable:
         for key, series in other:
             self.at(*key).merge(series)
 
+    def rename(self, pipeline_of: Callable[[str, str], str]) -> None:
+        """Move the series to the pipelines they are to be counted under, by pipeline and source."""
+        for pipeline, source in list(self._series):
+            name = pipeline_of(pipeline, source)
+            if name != pipeline:
+                self.at(name, source).merge(self._series.pop((pipeline, source)))
+
     def strange_ids(self) -> dict[str, int]:
         """The pipelines none of whose retrieved ids ever occurred in gold, with the number of these ids.
 

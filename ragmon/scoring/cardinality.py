@@ -223,6 +223,19 @@ class CardinalityLimiter:
             self._unchanged_names.add(names)
         return renamed
 
+    def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:
+        """The pipeline, build and index that records with these names are counted under.
+
+        Args:
+            pipeline: Their pipeline.
+            source: Their source.
+            build: The version of the application; "" where they have none.
+            index_hash: The version of the index, likewise.
+            now: When they arrived, seconds since the epoch.
+        """
+        name = self._pipeline(pipeline, source, now)
+        return (name, *(self._pair(name, (build, index_hash), now) if build or index_hash else ("", "")))
+
     def with_label_names(self, record: Record) -> Record:
         """An answer under the names that a label on it is counted under now; this admits and retires nothing."""
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
@@ -324,6 +337,8 @@ class CardinalityLimiter:
             self._due = min(self._due, self._due_at(name, admitted))
 
     def _pair(self, pipeline: str, pair: Pair, now: float) -> Pair:
+        if pair == (OTHER, OTHER):
+            return pair
         pairs = self._pairs.setdefault(pipeline, {})
         if pair in pairs:
             pairs[pair] = now

@@ -6,7 +6,7 @@ so that neither a change of the judge nor of the traffic comes between them. Eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -240,6 +240,23 @@ class Cohorts:
             own = self.versions.setdefault(version, [first, last, 0])
             own[:] = [min(own[0], first), max(own[1], last), own[2] + n]
 
+    def rename(self, pipeline_of: Callable[[str], str]) -> None:
+        """Move everything to the pipelines it is to be counted under."""
+        tables: tuple[Iterable[tuple[Any, ...]], ...] = (
+            *(self.answers, self.versions, self.proxies, self.labels, self.past),
+        )
+        for pipeline in sorted({str(key[0]) for table in tables for key in table}):
+            name = pipeline_of(pipeline)
+            if name == pipeline:
+                continue
+            moved = Cohorts()
+            moved.answers = {(name, *key[1:]): n for key, n in self.answers.items() if key[0] == pipeline}
+            moved.versions = {(name, *key[1:]): n for key, n in self.versions.items() if key[0] == pipeline}
+            moved.proxies, moved.labels = _moved(self.proxies, pipeline, name), _moved(self.labels, pipeline, name)
+            moved.past = _moved(self.past, pipeline, name)
+            self.give_up(pipeline)
+            self.merge(moved)
+
     def give_up(self, pipeline: str) -> None:
         """Remove a pipeline."""
         self.answers = {place: counts for place, counts in self.answers.items() if place[0] != pipeline}
@@ -280,6 +297,10 @@ class Cohorts:
         cohorts.answers, cohorts.proxies, cohorts.labels = dict(saved.answers), dict(saved.proxies), dict(saved.labels)
         cohorts.past, cohorts.versions = dict(saved.past), dict(saved.versions)
         return cohorts
+
+
+def _moved(table: Mapping[Judged, T], pipeline: str, name: str) -> dict[Judged, T]:
+    return {judged._replace(pipeline=name): n for judged, n in table.items() if judged.pipeline == pipeline}
 
 
 def _without(table: Mapping[Judged, T], pipeline: str) -> dict[Judged, T]:

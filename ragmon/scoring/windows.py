@@ -8,14 +8,14 @@ once, together with others that lie in the same windows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP
+from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, LIVE, OTHER, STEP
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, SavedExpired
 from ragmon.scoring.captured import CapturedTable, SavedSeries
@@ -27,6 +27,10 @@ from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries
 
 MODEL_SLICE: Final = "(model)="
 """The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
+
+
+Rename = Callable[[str, str, str, str], tuple[str, str, str]]
+"""Gets pipeline, source, build and index; gives pipeline, build and index as they are counted."""
 
 
 class WindowsState(msgspec.Struct):
@@ -159,6 +163,8 @@ class State:
         self.captured.merge(other.captured)
         self.cohorts.merge(other.cohorts)
         self.newest = max(self.newest, other.newest)
+        if self.newest > self._fold_due:
+            self.fold(self.newest)
 
     @property
     def untimed(self) -> int:
@@ -174,6 +180,31 @@ class State:
         counts = self.answers.setdefault(pipeline, [0, 0])
         counts[0] += answers
         counts[1] += citing
+
+    def rename(self, rename: Rename) -> None:
+        """Move everything to the names it is to be counted under; nothing changes where they are the same.
+
+        Args:
+            rename: Gives the names.
+        """
+        sources = {key.pipeline: key.source for key in sorted(self.series, reverse=True)}
+        for key in sorted(self.series):
+            renamed = rename(key.pipeline, key.source, key.build, key.index_hash)
+            if renamed != (key.pipeline, key.build, key.index_hash):
+                pipeline, build, index_hash = renamed
+                other = self.at(key._replace(pipeline=pipeline, build=build, index_hash=index_hash))
+                other.merge(self.series.pop(key), self.cut)
+
+        def pipeline_of(name: str, source: str | None = None) -> str:
+            return rename(name, source or sources.get(name, LIVE), "", "")[0]
+
+        matched, answers, self.matched, self.answers = self.matched, self.answers, Counter(), {}
+        for (name, how), n in matched.items():
+            self.matched[pipeline_of(name), how] += n
+        for name, (n, citing) in answers.items():
+            self.count_answers(pipeline_of(name), n, citing)
+        self.captured.rename(pipeline_of)
+        self.cohorts.rename(pipeline_of)
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
         """Merge the series of a build and its index into those of `other`."""

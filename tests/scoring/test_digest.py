@@ -22,8 +22,8 @@ from ragmon.scoring.calls import CallTotals
 from ragmon.scoring.counts import CELLS, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, of_counts
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
+from ragmon.stream.accounts import BatchCounts
 from tests.support.examples import cases
 from tests.support.random_records import NOON
 

@@ -23,9 +23,9 @@ from ragmon.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.recovery import entries, recover
 from ragmon.server.pipeline.state import ServerState
+from ragmon.stream.accounts import BatchCounts
 from tests.server.test_serve_reload import LOADED, put, reloaded
 from tests.support.manual_writer import ManualWriter, fingerprint
 from tests.support.serving import accounted, asked, configuration, get, journalled, process, send_body, values, whole

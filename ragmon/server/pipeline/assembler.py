@@ -28,7 +28,8 @@ from ragmon.ingest.spans.reasons import count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
 from ragmon.server.pipeline.clock import Deadline
-from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
+from ragmon.server.pipeline.decode import STEP_NS
+from ragmon.stream.accounts import BatchCounts, count
 
 
 class RawSpan(Protocol):

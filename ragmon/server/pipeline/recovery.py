@@ -18,8 +18,8 @@ from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
 from ragmon.server.journal.schema import counts_alike
 from ragmon.server.journal.store import translate_read_errors
-from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
+from ragmon.stream.accounts import BatchCounts
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:

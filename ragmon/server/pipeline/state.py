@@ -34,7 +34,8 @@ from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import ERASED, BatchCounts, count
+from ragmon.server.pipeline.decode import ERASED
+from ragmon.stream.accounts import BatchCounts, count
 
 MEMORY: Final = 16_384
 """Facts whose results are cached."""

@@ -29,7 +29,7 @@ from ragmon.server.pipeline.assembler import (
     quarantined_trace,
 )
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import BatchCounts, WriteBatch, count, spans_of
+from ragmon.server.pipeline.decode import WriteBatch, spans_of
 from ragmon.server.pipeline.probe_replies import (
     WAIT,
     PendingProbeRecord,
@@ -37,6 +37,7 @@ from ragmon.server.pipeline.probe_replies import (
     PendingReplies,
     recently_probed,
 )
+from ragmon.stream.accounts import BatchCounts, count
 
 REMEMBERED: Final = 200_000
 """Finished traces that are remembered, to recognise their late spans."""

@@ -24,11 +24,12 @@ from ragmon.server.journal import Journal, JournalError
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.commit import write_batch, write_without_row
-from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, UnreadableError, WriteBatch, count
+from ragmon.server.pipeline.decode import QueuedRequest, UnreadableError, WriteBatch
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.process import MemoryTrimmer
 from ragmon.server.receiver.interface import Encoding, ExportResult
+from ragmon.stream.accounts import BatchCounts, count
 
 
 def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:

@@ -1,0 +1,178 @@
+"""Partial counts: what records add up to before another process judges them (a partial aggregate of a database).
+
+They are a function of the records, of the order in which they came and of the configuration, and nothing else: no
+clock, no chance, and nothing that came before. An `Engine` adds them up and judges the sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from ragmon.config.settings import Settings
+from ragmon.core import constants
+from ragmon.core.constants import HOUR
+from ragmon.core.log import error_location, warn_once
+from ragmon.core.record import Label, Record, Totals
+from ragmon.gold import GoldSet
+from ragmon.monitor.build import ScorerFactory, build_alarms
+from ragmon.monitor.series_budget import budget
+from ragmon.scoring.calls import Exemplar, Exemplars
+from ragmon.scoring.cardinality import CODES, CardinalityLimiter
+from ragmon.scoring.minutes import StepState
+from ragmon.scoring.windows import State, WindowsState
+
+MAX_BUILDS: Final = 32
+"""Builds with their indexes of which it is told that they answered last."""
+
+
+class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What some records add up to.
+
+    Attributes:
+        windows: The rows.
+        steps: Their minutes by pipeline, for alarms.
+        scored, unmatched: Records that were scored, and those among them without a gold item.
+        dropped: Records that were not, by reason.
+        errors: Requests of users that ended in an error, by pipeline and type.
+        builds: Pipeline, build and index of those that answered, the latest last.
+        overflow: How often a name was counted as `__other__`, by kind.
+        exemplars: The newest traces that can be opened, by pipeline and source.
+        totals: The last totals of each producer and step.
+        labels: Labels with the times at which they arrived, in this order.
+        last_scored: When a record was scored last, seconds since the epoch.
+    """
+
+    windows: WindowsState
+    steps: list[tuple[str, StepState]] = []
+    scored: int = 0
+    unmatched: int = 0
+    dropped: dict[str, int] = {}
+    errors: list[tuple[tuple[str, str], int]] = []
+    builds: list[tuple[str, str, str]] = []
+    overflow: dict[str, int] = {}
+    exemplars: list[tuple[tuple[str, str], Exemplar]] = []
+    totals: list[Totals] = []
+    labels: list[tuple[float, Label]] = []
+    last_scored: float | None = None
+
+
+def retention_of(settings: Settings) -> float:
+    """Seconds for which rows are kept: the longest window, and an hour for what comes late."""
+    return max(settings.windows.values(), default=HOUR) + HOUR
+
+
+class PartialCounter:
+    """Counts records; names above the limits of cardinality are counted as `__other__`, so that its size is bounded.
+
+    Args:
+        settings: The configuration.
+        gold: Its gold sets.
+    """
+
+    def __init__(self, settings: Settings, gold: Sequence[GoldSet]) -> None:
+        self._settings = settings
+        self._now = 0.0
+        plan = ScorerFactory(settings, tuple(gold))
+        table = plan.table()
+        self._minutes = build_alarms(settings, table).steps
+        self._scorer = plan(state=self._empty_state(), clock=lambda: self._now, table=table, observers=[self._minutes])
+        self._begin()
+
+    def _empty_state(self) -> State:
+        return State(retention=retention_of(self._settings), timed_items=True)
+
+    def _begin(self) -> None:
+        """Forget everything: the next counts depend on nothing before them."""
+        self._limiter = CardinalityLimiter(self._settings.expected_pipelines, budget(self._settings))
+        self._errors: Counter[tuple[str, str]] = Counter()
+        self._builds: dict[tuple[str, str, str], None] = {}
+        self._exemplars = Exemplars()
+        self._totals: dict[tuple[object, ...], Totals] = {}
+        self._labels: list[tuple[float, Label]] = []
+        self._last_scored: float | None = None
+
+    def observe(self, record: Record, now: float) -> bool:
+        """Count a record.
+
+        Args:
+            record: The record.
+            now: When it arrived, seconds since the epoch.
+
+        Returns:
+            Whether it was scored; if not, the reason is counted.
+        """
+        self._now = now
+        try:
+            record = self._limiter.record(record, now)
+            for retired in self._limiter.retired:
+                self._scorer.state.retire(*retired)
+                self._scorer.forget_streams()
+            self._limiter.retired.clear()
+            scored = self._scorer.observe(record)
+        except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
+            dropped = self._scorer.dropped
+            dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
+            warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
+            return False
+        if scored:
+            self._note(record, now)
+        return scored
+
+    def _note(self, record: Record, now: float) -> None:
+        """Note what a scored record says beside its scores."""
+        self._last_scored = now
+        self._exemplars.see(record, now)
+        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+        if record.build or record.index_hash:
+            key = (pipeline, record.build or "", record.index_hash or "")
+            self._builds.pop(key, None)
+            self._builds[key] = None
+            if len(self._builds) > MAX_BUILDS:
+                del self._builds[next(iter(self._builds))]
+        if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
+            known = (pipeline, record.error) in self._errors
+            code = record.error if known or len(self._errors) < CODES else constants.OTHER
+            self._errors[pipeline, code] += 1
+
+    def report(self, line: Totals) -> None:
+        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow."""
+        step = int(line.ts) // constants.STEP
+        key = (line.instance, line.started, line.pipeline, line.source, line.stratum, step)
+        known = self._totals.get(key)
+        if known is None or line.calls >= known.calls:
+            self._totals[key] = line
+
+    def label(self, label: Label, now: float) -> None:
+        """Pass a label on, with its answer where that is known: who adds counts up joins labels.
+
+        Args:
+            label: The label.
+            now: When it arrived, seconds since the epoch.
+        """
+        self._labels.append((now, label))
+
+    def take(self) -> PartialCounts:
+        """Hand out everything counted since the last time; parts of it are not copied."""
+        scorer = self._scorer
+        counts = PartialCounts(
+            windows=scorer.state.dump(),
+            steps=[(pipeline, step.dump()) for pipeline, step in self._minutes.take()],
+            scored=scorer.scored,
+            unmatched=scorer.unmatched,
+            dropped=scorer.dropped,
+            errors=list(self._errors.items()),
+            builds=list(self._builds),
+            overflow=dict(self._limiter.overflow),
+            exemplars=list(self._exemplars.newest().items()),
+            totals=list(self._totals.values()),
+            labels=self._labels,
+            last_scored=self._last_scored,
+        )
+        scorer.replace_state(self._empty_state())
+        scorer.scored, scorer.unmatched, scorer.dropped = 0, 0, {}
+        self._begin()
+        return counts

@@ -1,0 +1,1 @@
+"""Beyond one machine: stretches of a log, counted apart and added up once each."""

@@ -1,0 +1,157 @@
+"""Adding up the chunks of all partitions, each stretch once, and the time until which all of them have spoken.
+
+Chunks of one partition may come again, from an owner that was thought dead or from a producer that tried twice; they
+are dropped by their place. A chunk that overlaps what was added, or that leaves a gap, is refused: who reads the log
+reads it again. So neither transactions nor an election are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from ragmon.core.errors import shorten
+from ragmon.stream.chunk import Chunk, ChunkError
+
+ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
+    "added",
+    "repeated",
+    "overlapping",
+    "missing",
+    "unknown",
+    "damaged",
+)
+"""What became of a chunk: counted; counted before; partly counted before, or after a gap, so refused; of a partition
+that nobody asked for; not readable."""
+RESULTS: Final = (ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
+
+
+class PartitionPosition(msgspec.Struct):
+    """How far a partition was added.
+
+    Attributes:
+        upto: The offset of the message that comes next.
+        low: The offset from which whoever goes on counting reads.
+        until: All that comes later came at this time or later, seconds since the epoch.
+        config: What its last chunk was counted by.
+        lost: Offsets that were never counted, because the log had deleted them.
+    """
+
+    upto: int
+    low: int = 0
+    until: float = 0.0
+    config: str = ""
+    lost: int = 0
+
+
+class AdderState(msgspec.Struct):
+    """The saved form of a `ChunkAdder`."""
+
+    positions: dict[str, PartitionPosition] = {}
+    results: dict[str, int] = {}
+
+
+class ChunkAdder:
+    """Decides which chunks are added, and knows how far the partitions are.
+
+    Args:
+        parts: The partitions.
+        patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
+            count in a later minute of the alarms then.
+        state: Its saved state, where it continues.
+    """
+
+    def __init__(self, parts: Iterable[str], patience: float | None = None, state: AdderState | None = None) -> None:
+        self._state = state or AdderState()
+        self._patience = patience
+        self.parts = tuple(parts)
+
+    @property
+    def positions(self) -> dict[str, PartitionPosition]:
+        """How far each partition was added; one of which nothing came is missing."""
+        return self._state.positions
+
+    @property
+    def results(self) -> dict[str, int]:
+        """How many chunks came, by what became of them."""
+        return self._state.results
+
+    def take(self, chunk: Chunk) -> bool:
+        """Whether a chunk is to be added now; its place is remembered then.
+
+        Raises:
+            ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
+        """
+        position = self.positions.get(chunk.part)
+        place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
+        if chunk.part not in self.parts:
+            raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
+        if position is not None and chunk.base < position.upto:
+            if chunk.upto > position.upto:
+                message = f"{place} overlaps what was added up to {position.upto}"
+                raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
+            self._note(REPEATED)
+            return False
+        if position is not None and chunk.base > position.upto:
+            message = f"{place} leaves out {position.upto}-{chunk.base}"
+            raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
+        until = max(chunk.until, 0.0 if position is None else position.until)
+        lost = 0 if position is None else position.lost
+        self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, lost)
+        self._note(ADDED)
+        return True
+
+    def damaged(self) -> None:
+        """Account for bytes that are no chunk."""
+        self._note(DAMAGED)
+
+    def skip(self, part: str, base: int) -> int:
+        """Go on after a gap, because the log has deleted what is missing; returns how many offsets are lost.
+
+        Args:
+            part: The partition.
+            base: The first offset that is left.
+        """
+        position = self.positions.setdefault(part, PartitionPosition(0))
+        lost = max(0, base - position.upto)
+        position.upto += lost
+        position.lost += lost
+        return lost
+
+    def _note(self, result: str) -> None:
+        self.results[result] = self.results.get(result, 0) + 1
+
+    def _refused(self, result: str, message: str, hint: str) -> ChunkError:
+        self._note(result)
+        return ChunkError(message, hint=hint)
+
+    def watermark(self, now: float) -> float:
+        """Until when every partition has spoken, seconds since the epoch; 0 as long as one has said nothing.
+
+        Args:
+            now: Seconds since the epoch; with patience, partitions that were silent for longer are not waited for.
+        """
+        untils = [self.positions[part].until if part in self.positions else 0.0 for part in self.parts]
+        if self._patience is not None:
+            untils = [max(until, now - self._patience) for until in untils]
+        return min(untils, default=0.0)
+
+    def behind(self, now: float) -> dict[str, float]:
+        """By partition, how many seconds ago it spoke last.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        untils = {part: self.positions[part].until if part in self.positions else 0.0 for part in self.parts}
+        return {part: max(0.0, now - until) for part, until in untils.items()}
+
+    @property
+    def configs(self) -> frozenset[str]:
+        """What the last chunks of the partitions were counted by: several while a change is rolled out."""
+        return frozenset(position.config for position in self.positions.values())
+
+    def dump(self) -> AdderState:
+        """The saved form; it is not copied."""
+        return self._state

@@ -1,0 +1,121 @@
+"""A chunk: a stretch of a log, counted. It holds what came of the stretch, and its place.
+
+A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0036). So who
+counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
+once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
+the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from ragmon.config.settings import Settings
+from ragmon.core.errors import RagmonError
+from ragmon.core.net import current_version
+from ragmon.gold import GoldSet
+from ragmon.metrics.facts import VERSION
+from ragmon.monitor.partial_counts import PartialCounts
+from ragmon.scoring.fingerprint import FORMAT
+from ragmon.stream.accounts import BatchCounts
+
+CHUNK_VERSION: Final = 1
+"""The version of a chunk's format: a later ragmon reads chunks of every earlier version."""
+PERIOD: Final = 10.0
+"""Seconds of arrival that a chunk holds at most: the step of fresh rows."""
+LARGEST: Final = 64 << 20
+"""Bytes of a chunk that is not compressed; a larger one is damaged or no chunk."""
+_BESIDE: Final = ("capture", "export", "judges", "labels", "links", "probes", "sampling", "serve", "stream")
+"""Tables of settings that do not decide how records are counted."""
+_LEVEL: Final = 1
+"""Higher levels of compression save a tenth, and take twice the time."""
+
+
+class ChunkError(RagmonError):
+    """Bytes that are no chunk, or a chunk that does not belong where it came."""
+
+
+class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A stretch of one partition of a log, counted.
+
+    Attributes:
+        part: The partition: its number, or the address of the server whose journal it is.
+        base: The offset of its first message.
+        upto: The offset after its last message.
+        until: All that comes later in the partition came at this time or later, seconds since the epoch.
+        now: When its last message came, on the same clock.
+        low: The offset from which whoever goes on reads, to know what came shortly before.
+        config: What it was counted by (`config_version`).
+        counts: What its records add up to.
+        arrived: What arrived and what became of it.
+        waiting: The ids of traces that wait for more spans, 16 bytes each.
+        v: The version of the format.
+    """
+
+    part: str
+    base: int
+    upto: int
+    until: float
+    now: float
+    low: int
+    config: str
+    counts: PartialCounts
+    arrived: BatchCounts = msgspec.field(default_factory=BatchCounts)
+    waiting: bytes = b""
+    v: int = CHUNK_VERSION
+
+    def dump(self) -> bytes:
+        """The chunk as it is sent: MessagePack, compressed."""
+        return zlib.compress(_encode(self), _LEVEL)
+
+    @classmethod
+    def load(cls, data: bytes) -> Chunk:
+        """The chunk that `dump` wrote.
+
+        Raises:
+            ChunkError: The bytes are no chunk, or a newer ragmon wrote it.
+        """
+        try:
+            decompressor = zlib.decompressobj()
+            text = decompressor.decompress(data, LARGEST)
+            if decompressor.unconsumed_tail or not decompressor.eof:
+                raise ChunkError(f"a chunk of {len(data)} bytes is cut off, or larger than {LARGEST} bytes")
+            version = _version(text).v
+            if version > CHUNK_VERSION:
+                message = f"a chunk of version {version}, and this ragmon knows versions up to {CHUNK_VERSION}"
+                raise ChunkError(message, hint="upgrade who adds chunks up before who counts them")
+            return _decode(text)
+        except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
+
+
+def _decides(name: str) -> bool:
+    """Whether a setting decides how records are counted; of gold the content decides, wherever it lies."""
+    return name.split(".", maxsplit=1)[0] not in _BESIDE and not name.endswith(".path")
+
+
+class _Version(msgspec.Struct):
+    v: int = CHUNK_VERSION
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Chunk).decode
+_version: Final = msgspec.msgpack.Decoder(_Version).decode
+
+
+def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
+    """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike.
+
+    Args:
+        settings: The configuration.
+        gold: Its gold sets.
+    """
+    golds = sorted((gold_set.name, gold_set.version) for gold_set in gold)
+    values = {name: repr(value) for name, value in settings.values.items() if _decides(name)}
+    told = [current_version(), VERSION, FORMAT, golds, sorted(values.items())]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]

@@ -1,0 +1,284 @@
+"""Chunks of any split, in any order, however often: the counts, the alarms and the accounts are those of one pass."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+
+from ragmon.config.load import defaults, load
+from ragmon.core.constants import OTHER
+from ragmon.core.record import Label, Totals, encode
+from ragmon.scoring import bottom_k as sampling
+from ragmon.scoring import minutes
+from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.testing import make_record
+from tests.support.alarming import NOON, mixed, write_config
+from tests.support.partitions import (
+    Head,
+    Worker,
+    counted_at_once,
+    last_chunk,
+    partitions_of,
+    result,
+    shuffled_logs,
+)
+
+START = 60.0 * NOON
+PARTS = 4
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """A configuration, an hour of traffic of three pipelines in which much goes wrong, and a time after it."""
+    settings = load(write_config(tmp_path_factory.mktemp("stream")), environ={})
+    return settings, list(mixed(3, 60)), 60.0 * (NOON + 75)
+
+
+@pytest.fixture(scope="module")
+def expected(day):
+    """What one pass over them gives."""
+    settings, records, end = day
+    engine = counted_at_once(settings, records)
+    engine.advance(end // 10 * 10)
+    assert len(engine.transitions) >= 6
+    return result(engine)
+
+
+def all_chunks(settings, logs, end, limits=None):
+    """The chunks of every partition, in order, as they are sent."""
+    found = {}
+    for number, log in enumerate(logs):
+        worker, chunks = Worker(settings, str(number), log, limits=limits), []
+        while not worker.done:
+            chunks += worker.step()
+        chunks += last_chunk(worker, end)
+        found[str(number)] = [chunk.dump() for chunk in chunks]
+    return found
+
+
+def in_any_order(chunks, chance):
+    """Chunks of partitions that are at different places, each partition in order; some come twice."""
+    places, sent = dict.fromkeys(chunks, 0), []
+    while places:
+        part = chance.choice(sorted(places))
+        for _ in range(chance.randrange(1, 40)):
+            if places[part] == len(chunks[part]):
+                del places[part]
+                break
+            sent.append(chunks[part][places[part]])
+            yield sent[-1]
+            places[part] += 1
+        if chance.random() < 0.3:
+            yield chance.choice(sent)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_any_split_order_and_repeats_give_the_counts_and_edges_of_one_pass(day, expected, seed):
+    settings, records, end = day
+    chance = random.Random(seed)
+    limits = CountingLimits(period=chance.choice((10.0, 30.0, 60.0)), offsets=chance.choice((97, 1 << 16)))
+    chunks = all_chunks(settings, shuffled_logs(records, PARTS, seed), end, limits)
+    head = Head(settings, sorted(chunks))
+    repeats = sum(not head.take(data) for data in in_any_order(chunks, chance))
+    head.engine.advance(end // 10 * 10)
+    assert result(head.engine) == expected
+    assert head.adder.results == {"added": sum(map(len, chunks.values())), "repeated": repeats}
+    assert repeats > 0
+
+
+@pytest.mark.parametrize("cells", [5])
+def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypatch):
+    settings, records, end = day
+    monkeypatch.setattr("ragmon.scoring.counts.CELLS", cells)
+    monkeypatch.setattr("ragmon.scoring.score_table.CELLS", cells, raising=False)
+    monkeypatch.setattr(sampling.bottom_k, "__defaults__", (12, 2))
+    monkeypatch.setattr(minutes, "MEMBERS", 2)
+    monkeypatch.setattr(minutes, "ROOM", 24)
+    once = counted_at_once(settings, records)
+    once.advance(end // 10 * 10)
+    chunks = all_chunks(settings, partitions_of(records, PARTS), end)
+    head = Head(settings, sorted(chunks))
+    for data in in_any_order(chunks, random.Random(5)):
+        head.take(data)
+    head.engine.advance(end // 10 * 10)
+    assert result(head.engine) == result(once)
+
+
+def test_who_counts_a_stretch_again_gets_the_same_bits(day):
+    """A worker that starts at any chunk with what came shortly before makes the chunks that another one makes."""
+    settings, records, end = day
+    (log,) = shuffled_logs(records[:3000], 1, 7)
+    (chunks,) = all_chunks(settings, [log], end).values()
+    chance = random.Random(1)
+    for place in chance.sample(range(len(chunks) - 1), 12):
+        worker, again = Worker(settings, "0", log, Chunk.load(chunks[place])), []
+        while not worker.done and len(again) < 3:
+            again += worker.step()
+        for number, chunk in enumerate(again[:3]):
+            assert chunk.dump() == chunks[place + 1 + number]
+
+
+def test_a_hundred_kills_change_nothing(day, expected):
+    """Who counts is killed at random messages; what was not handed on is counted again."""
+    settings, records, end = day
+    logs = shuffled_logs(records, 2, 11)
+    chance = random.Random(2)
+    head = Head(settings, ["0", "1"])
+    for number, log in enumerate(logs):
+        kills = set(chance.sample(range(len(log)), 50))
+        last, worker = None, Worker(settings, str(number), log)
+        while True:
+            if worker.offset in kills:
+                kills.discard(worker.offset)
+                worker = Worker(settings, str(number), log, last)
+                continue
+            chunks = last_chunk(worker, end) if worker.done else worker.step()
+            for chunk in chunks:
+                last = Chunk.load(chunk.dump())
+                assert head.take(chunk.dump())
+            if worker.done and chunks:
+                break
+    head.engine.advance(end // 10 * 10)
+    assert result(head.engine) == expected
+
+
+def test_a_repeat_is_dropped_as_long_as_it_is_remembered_and_counts_again_later():
+    settings, message = defaults(), make_record(ts=START)
+    log = [(START + after, encode(message)) for after in (0, 599, 2000)]
+    chunks = [Chunk.load(data) for data in all_chunks(settings, [log], START + 3000)["0"]]
+    assert sum(chunk.arrived.duplicate for chunk in chunks) == 1
+    assert sum(chunk.counts.scored for chunk in chunks) == 2
+    assert sum(chunk.arrived.received for chunk in chunks) == 3
+
+
+def test_names_above_the_limits_are_counted_as_other(tmp_path):
+    """By who counts and by who adds up: neither can be filled by an application that invents names."""
+    settings = load(write_config(tmp_path), environ={})
+    records = [make_record(ts=START + n / 100, pipeline=f"p{n}", build=f"b{n}", error="E") for n in range(3000)]
+    chunks = all_chunks(settings, partitions_of(records, 2), START + 60)
+    assert all(len(Chunk.load(data).counts.windows.series) < 1500 for part in chunks.values() for data in part)
+    head = Head(settings, sorted(chunks))
+    for data in in_any_order(chunks, random.Random(1)):
+        head.take(data)
+    scorer = head.engine.scorer
+    assert scorer.scored == 3000
+    pipelines = {key.pipeline for key in scorer.state.series}
+    assert OTHER in pipelines
+    assert len(pipelines) < 400
+    assert (
+        sum(
+            series.past.count + sum(row.count for row in (*series.fresh.values(), *series.folded.values()))
+            for key, series in scorer.state.series.items()
+            if not key.slice
+        )
+        == 3000
+    )
+    assert sum(head.engine.errors.values()) == 3000
+
+
+def test_totals_and_labels_travel_with_the_chunk(tmp_path):
+    settings = load(write_config(tmp_path), environ={})
+    counter = PartitionCounter("0", 0, settings, (), now=START)
+    answer = make_record(ts=START, trace_id="5" * 32)
+    totals = [
+        Totals(ts=START + n, instance="a", started=START, pipeline="support", source="live", calls=100 + n)
+        for n in range(5)
+    ]
+    label = Label(trace_id="5" * 32, rater="ada", correct=True, answer=answer)
+    for offset, line in enumerate([answer, *totals, label]):
+        assert not list(counter.take(offset, START + 1, b"%d" % offset, [line]))
+    (chunk,) = counter.until(7, START + 20)
+    assert [line.calls for line in chunk.counts.totals] == [104]
+    head = Head(settings, ["0"])
+    assert head.take(chunk.dump())
+    state = head.engine.scorer.state
+    assert {key: (n.calls, n.kept) for key, n in state.calls.totals().items()} == {
+        ("support", "live", "rest"): (104, 0)
+    }
+    assert [key for key in state.series if key.source == "label"]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chunks(day):
+    """The first chunks of a partition."""
+    settings, records, _ = day
+    (found,) = all_chunks(settings, partitions_of(records[:400], 1), START + 3600).values()
+    return found
+
+
+def test_a_gap_is_refused_and_what_is_missing_named(day, chunks):
+    head = Head(day[0], ["0"])
+    head.take(chunks[0])
+    upto, base = Chunk.load(chunks[0]).upto, Chunk.load(chunks[2]).base
+    with pytest.raises(ChunkError, match=f"leaves out {upto}-{base}") as error:
+        head.take(chunks[2])
+    assert error.value.hint == f"read the chunks again from {upto}"
+    assert head.take(chunks[1])
+    assert head.take(chunks[2])
+    assert head.adder.results == {"added": 3, "missing": 1}
+
+
+def test_an_overlap_is_refused(day, chunks):
+    """Two versions of ragmon that divide the log in different ways would count records twice."""
+    head = Head(day[0], ["0"])
+    head.take(chunks[0])
+    head.take(chunks[1])
+    first = Chunk.load(chunks[1])
+    first.base, first.upto = first.base + 1, first.upto + 1
+    with pytest.raises(ChunkError, match="overlaps what was added up to"):
+        head.take(first.dump())
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"x\x9c"])
+def test_what_is_no_chunk_is_refused(data):
+    with pytest.raises(ChunkError, match=r"are no chunk|is cut off"):
+        Chunk.load(data)
+
+
+def test_a_chunk_of_a_newer_ragmon_is_refused_with_what_to_do(chunks):
+    chunk = Chunk.load(chunks[0])
+    chunk.v = 99
+    with pytest.raises(ChunkError, match="version 99") as error:
+        Chunk.load(chunk.dump())
+    assert error.value.hint == "upgrade who adds chunks up before who counts them"
+
+
+def test_a_chunk_that_inflates_without_end_is_refused():
+    with pytest.raises(ChunkError, match="cut off, or larger"):
+        Chunk.load(zlib.compress(bytes(100 << 20)))
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_watermark_is_where_every_partition_has_spoken(day, chunks):
+    head = Head(day[0], ["0", "1"])
+    head.take(chunks[0])
+    assert head.adder.watermark(START + 600) == 0.0
+    other = Chunk.load(chunks[0])
+    other.part, other.until = "1", START - 7
+    head.take(other.dump())
+    assert head.adder.watermark(START + 600) == START - 7
+    assert head.adder.behind(START + 600) == {"0": 600, "1": 607}
+
+
+def test_with_patience_a_silent_partition_is_not_waited_for(day, chunks):
+    head = Head(day[0], ["0", "1"], patience=120.0)
+    head.take(chunks[0])
+    assert head.adder.watermark(START + 600) == START + 480
+
+
+def test_what_the_log_has_deleted_is_lost_and_counted(day, chunks):
+    head = Head(day[0], ["0"])
+    head.take(chunks[0])
+    third = Chunk.load(chunks[2])
+    lost = third.base - Chunk.load(chunks[0]).upto
+    assert head.adder.skip("0", third.base) == lost
+    assert head.take(chunks[2])
+    assert head.adder.positions["0"].lost == lost
