@@ -51,6 +51,14 @@ SERVER_ONLY: Final = (
     series_names.JOURNAL_WRITABLE,
 )
 """Families that only a server has; a test compares them with what a server shows."""
+HEAD_ONLY: Final = (
+    series_names.WATERMARK,
+    series_names.PARTITION_BEHIND,
+    series_names.CHUNKS,
+    series_names.STREAM_LOST,
+    series_names.STREAM_CONFIGS,
+)
+"""Families that only a server has that adds up what others count."""
 _GROUPS: Final[Mapping[str, tuple[SeriesScope, ...]]] = {
     "traffic": (SeriesScope.STRATUM, SeriesScope.ERROR, SeriesScope.SOURCE),
     "gates": (SeriesScope.GATE, SeriesScope.ALARM, SeriesScope.BASELINE),
@@ -91,6 +99,7 @@ _UNITS: Final[Mapping[str, str]] = {
     series_names.RELOADED: "0 or 1",
     series_names.JOURNAL_WRITABLE: "0 or 1",
     series_names.SERIES: "series",
+    series_names.STREAM_CONFIGS: "configurations",
 }
 """Units that no ending of a name tells."""
 _UNIT_OF_ENDING: Final = {
@@ -166,7 +175,7 @@ def _families_of(scopes: Iterable[SeriesScope], among: Iterable[Family]) -> str:
 
 
 def _group(name: str) -> str:
-    among = [family for family in FAMILIES if family not in ENDINGS and family not in SERVER_ONLY]
+    among = [family for family in FAMILIES if family not in (*ENDINGS, *SERVER_ONLY, *HEAD_ONLY)]
     return _families_of(_GROUPS[name], among)
 
 
@@ -177,6 +186,10 @@ def _buckets() -> str:
 
 def _server() -> str:
     return _families_of(dict.fromkeys(family.scope for family in SERVER_ONLY), SERVER_ONLY)
+
+
+def _head() -> str:
+    return _families_of(dict.fromkeys(family.scope for family in HEAD_ONLY), HEAD_ONLY)
 
 
 def _labels(family: Family) -> str:
@@ -320,6 +333,7 @@ TABLES: Final = {
     **{name: (lambda name=name: _group(name)) for name in _GROUPS},
     "buckets": _buckets,
     "server": _server,
+    "head": _head,
     "facts": _facts,
     "record": lambda: _fields("trace", "Record"),
     "answer": lambda: _fields("trace", "Answer"),

@@ -118,6 +118,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         document.labels,
         document.links,
         document.serve,
+        document.stream,
         document.export,
         values={key: value for key, value, _ in rows},
         origins={key: origin for key, _, origin in rows},

@@ -23,6 +23,7 @@ from ragmon.config.types import (
     Text,
     Url,
     file,
+    unique,
     url,
     value_error,
 )
@@ -259,6 +260,15 @@ def _host(value: str) -> str:
     return name
 
 
+_PERIODS: Final = (10.0, 20.0, 30.0, 60.0)
+
+
+def _chunk_period(value: Seconds) -> Seconds:
+    if float(value) not in _PERIODS:
+        raise value_error("must divide a minute into steps of 10 seconds", "10s, 20s, 30s or 60s")
+    return value
+
+
 class ServeTable(Table):
     """The server.
 
@@ -273,6 +283,7 @@ class ServeTable(Table):
         max_size: The greatest size of the journal.
         max_series: The greatest number of Prometheus series; unconfigured pipelines share what the configured ones
             leave.
+        of: The admin ports of servers that count: this one adds up what they counted, and judges the sum.
     """
 
     otlp: Listen = Address("127.0.0.1", 4318)
@@ -285,6 +296,21 @@ class ServeTable(Table):
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
     max_series: Count = 10_000
+    of: Annotated[Many[Url], AfterValidator(unique)] = ()
+
+
+class StreamTable(Table):
+    """How a log is divided into chunks, where several processes count it and one adds up.
+
+    Attributes:
+        period: How much time of arrival a chunk holds.
+        memory: How long a message is remembered at least, so that one that comes again is a duplicate.
+        patience: How long alarms wait for a part that is silent; None: until it speaks again.
+    """
+
+    period: Annotated[Duration, AfterValidator(_chunk_period)] = Seconds(10)
+    memory: Duration = Seconds(600)
+    patience: Duration | None = None
 
 
 class ExportTable(Table):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ProbeTable, ServeTable
+from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ProbeTable, ServeTable, StreamTable
 from ragmon.config.types import (
     Count,
     Duration,
@@ -401,6 +401,7 @@ class ConfigDocument(ScopedTable):
     pipeline: PipelineTable = PipelineTable()
     pipelines: dict[Name, ScopedTable] = Field(default_factory=dict)
     serve: ServeTable = ServeTable()
+    stream: StreamTable = StreamTable()
 
 
 def is_merged(path: Sequence[str | int]) -> bool:

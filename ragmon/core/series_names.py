@@ -402,6 +402,28 @@ CLOCK_JUMPS: Final = Family("ragmon_clock_jumps_total", "Jumps of the system's c
 JOURNAL_BYTES: Final = Family("ragmon_journal_bytes", "Bytes of the journal", SeriesScope.MONITOR)
 JOURNAL_WRITABLE: Final = Family("ragmon_journal_writable", "Whether the journal can be written", SeriesScope.MONITOR)
 
+WATERMARK: Final = Family(
+    "ragmon_stream_watermark_timestamp_seconds",
+    "Until when every partition has spoken: alarms are judged up to here",
+    SeriesScope.MONITOR,
+)
+PARTITION_BEHIND: Final = Family(
+    "ragmon_stream_partition_behind_seconds",
+    "How long ago a partition spoke last",
+    SeriesScope.MONITOR,
+    ("partition",),
+    series=0,
+)
+CHUNKS: Final = Family(
+    "ragmon_stream_chunks_total", "Chunks by what became of them", SeriesScope.MONITOR, ("result",), series=0
+)
+STREAM_LOST: Final = Family(
+    "ragmon_stream_lost_messages_total", "Messages that a log had deleted before they were counted", SeriesScope.MONITOR
+)
+STREAM_CONFIGS: Final = Family(
+    "ragmon_stream_configs", "Configurations by which partitions are counted; 1", SeriesScope.MONITOR
+)
+
 FAMILIES: Final = tuple(declared for declared in list(vars().values()) if isinstance(declared, Family))
 """Every family that is declared here."""
 

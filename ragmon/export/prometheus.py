@@ -21,7 +21,7 @@ from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import Family, label
 from ragmon.export import prometheus_quality
 from ragmon.export.prometheus_quality import counter, gauge
-from ragmon.export.state import MonitorSnapshot, ServerStats
+from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.snapshot import ALL
@@ -158,6 +158,20 @@ def server_families(served: ServerStats) -> Iterator[Metric]:
     yield gauge(series_names.PRODUCER_MISSING, served.missing)
     yield gauge(series_names.JOURNAL_BYTES, served.size)
     yield gauge(series_names.JOURNAL_WRITABLE, float(not served.trouble))
+    if served.stream is not None:
+        yield from stream_families(served.stream)
+
+
+def stream_families(stream: StreamStats) -> Iterator[Metric]:
+    """How far the partitions of a log were added up."""
+    yield gauge(series_names.WATERMARK, stream.watermark)
+    behind = gauge(series_names.PARTITION_BEHIND)
+    for partition, seconds in sorted(stream.behind.items()):
+        behind.add_metric((label(partition),), seconds)
+    yield behind
+    yield _by_label(series_names.CHUNKS, stream.chunks)
+    yield counter(series_names.STREAM_LOST, stream.lost)
+    yield gauge(series_names.STREAM_CONFIGS, stream.configs)
 
 
 def _by_label(family: Family, counts: Mapping[str, int]) -> CounterMetricFamily:

@@ -128,6 +128,25 @@ def _each(one: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
 
 
 @dataclass(frozen=True)
+class StreamStats:
+    """How far the partitions of a log were added up.
+
+    Attributes:
+        watermark: Until when all of them have spoken, seconds since the epoch; alarms are judged up to here.
+        behind: By partition, how many seconds ago it spoke last.
+        chunks: Chunks by what became of them.
+        lost: Messages that nobody counted, because the log had deleted them.
+        configs: By how many configurations the last chunks were counted.
+    """
+
+    watermark: float
+    behind: Mapping[str, float]
+    chunks: Mapping[str, int]
+    lost: int
+    configs: int
+
+
+@dataclass(frozen=True)
 class ServerStats:
     """The statistics of a server.
 
@@ -145,6 +164,7 @@ class ServerStats:
         probed: Applications' own records of probes, by result.
         scopes: Requests whose convention is not known, by the name of their instrumentation.
         tools: Requests without a retrieval, by the names of the tools called in them.
+        stream: How far the partitions of a log were added up; None where the server counts itself.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -160,6 +180,7 @@ class ServerStats:
     probed: Mapping[str, int] = field(default_factory=dict)
     scopes: Mapping[str, int] = field(default_factory=dict)
     tools: Mapping[str, int] = field(default_factory=dict)
+    stream: StreamStats | None = None
 
 
 @dataclass(frozen=True)

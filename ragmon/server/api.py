@@ -5,6 +5,7 @@ A query parameter that is unknown, repeated or malformed is answered with an err
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -26,7 +27,8 @@ from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
 from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
 from ragmon.monitor.http.pages import AdminView, html
-from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
+from ragmon.monitor.http.requests import FORBIDDEN, UNKNOWN_PATH, HTTPError
+from ragmon.server.chunks import FIRST, ChunkPlace, JournalChunks
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.receiver.messages import authorise
@@ -49,6 +51,8 @@ _RECORDS: Final = (
 )
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
+_ROW: Final = re.compile(r"[1-9][0-9]{0,17}")
+_MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 
 
@@ -244,6 +248,55 @@ def _limit(params: dict[str, str]) -> int:
     return int(text)
 
 
+def chunks(counting: JournalChunks | None, request: Request, token: str | None) -> dict[str, Any]:
+    """The chunks of this server's journal from a row on, for who adds up several servers.
+
+    Labels in them have the answers they rate, so they are for whoever has the token of the write ports, or is on this
+    machine.
+
+    Args:
+        counting: Makes them; None where this is no server that counts.
+        request: The request.
+        token: The token; None where the server has none.
+
+    Raises:
+        HTTPError: Whoever asks may not have them (401, 403), or there are none (404).
+        RagmonError: A parameter is wrong.
+    """
+    if counting is None:
+        hint = "ask a server that producers send to"
+        raise HTTPError(404, UNKNOWN_PATH, "chunks are made of the journal of a server that counts", hint=hint)
+    if token is not None:
+        authorise(request.headers.get("authorization", "").encode("latin-1"), token)
+    elif not is_local(request):
+        hint = "`[serve] token_file`, with the same token here and there"
+        raise HTTPError(403, FORBIDDEN, "without a token, chunks are for this machine alone", hint=hint)
+    params = _params(request.query_params, *ChunkPlace._fields)
+    place = ChunkPlace(
+        _required(params, "part"),
+        params.get("log", ""),
+        _row(params, "base"),
+        _row(params, "low"),
+        _moment(params, "until"),
+    )
+    answer = counting.since(place)
+    return {"chunks": [base64.b64encode(chunk).decode() for chunk in answer.chunks], "more": answer.more}
+
+
+def _row(params: dict[str, str], name: str) -> int:
+    text = params.get(name, str(FIRST))
+    if not _ROW.fullmatch(text):
+        raise RagmonError(f"{name} is {shorten(text)}", hint="the number of a row, at least 1")
+    return int(text)
+
+
+def _moment(params: dict[str, str], name: str) -> float:
+    text = params.get(name, "0")
+    if not _MOMENT.fullmatch(text):
+        raise RagmonError(f"{name} is {shorten(text)}", hint="seconds since the epoch")
+    return float(text)
+
+
 def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
     """The ASGI application of a server's admin port.
 
@@ -265,15 +318,17 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         configured=views.configured,
         diagnose=asking.diagnose,
     )
-    return admin_app(view, hosts, journal_queries(asking, token))
+    counting = None if views.settings().serve.of else JournalChunks(views.writer, views.folder)
+    return admin_app(view, hosts, journal_queries(asking, token, counting))
 
 
-def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
+def journal_queries(asking: QueryService, token: str | None, counting: JournalChunks | None = None) -> JournalQueries:
     """What answers the paths that need a journal.
 
     Args:
         asking: The query service.
         token: With which content is shown; None shows none.
+        counting: Makes chunks of the journal; None where it makes none.
     """
 
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
@@ -285,4 +340,5 @@ def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
         answer(compare),
         lambda request: JsonResponse(trace(asking, request, token)),
         lambda request: trace_page(asking, request, token),
+        lambda request: JsonResponse(chunks(counting, request, token)),
     )

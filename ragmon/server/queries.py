@@ -24,7 +24,7 @@ from ragmon.export import releases as compared
 from ragmon.export.diagnosis import render
 from ragmon.export.pages.gate import GateFindings, RequestFilter
 from ragmon.export.releases import Canary
-from ragmon.export.state import MonitorSnapshot, ServerStats
+from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import Why, explain, explain_drift, plain, traits_of
@@ -41,6 +41,7 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
+from ragmon.server.shards import ShardReaders
 from ragmon.server.traces import ID_DIGITS, described, in_journal
 from ragmon.stats import MICRO
 
@@ -52,13 +53,17 @@ class StatusService:
         writer: The journal writer.
         folder: The folder of the journal.
         reloading: Reports whether the configuration on disk is in force.
+        shards: Reads what other servers count.
     """
 
-    def __init__(self, writer: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
+    def __init__(
+        self, writer: JournalWriter, folder: Path, reloading: ConfigReloader, shards: ShardReaders | None = None
+    ) -> None:
         self.writer = writer
         self.folder = folder
         self.stopping = False
         self._reloading = reloading
+        self._shards = shards
         self._began = writer.clock.now()
 
     def monitor_snapshot(self) -> MonitorSnapshot:
@@ -105,7 +110,16 @@ class StatusService:
             probed=dict(counts.probed),
             scopes=dict(counts.scopes),
             tools=dict(counts.tools),
+            stream=self._stream(),
         )
+
+    def _stream(self) -> StreamStats | None:
+        """How far the partitions were added; None where this server counts itself."""
+        adder = self.writer.server_state.adder
+        if adder is None:
+            return None
+        now = self.writer.clock.now()
+        return StreamStats(adder.watermark(now), adder.behind(now), dict(adder.results), adder.lost, len(adder.configs))
 
     def trouble(self) -> str:
         """Why requests cannot be accepted; "" where they can."""
@@ -144,8 +158,14 @@ class StatusService:
         quarantined = self._quarantined()
         since = quarantined[-1]["arrival"] if quarantined else None
         set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
+        away = [
+            StatusFinding(
+                f"{url} gives no chunks: {why}", hint="alarms stand still until it does, or `[stream] patience`"
+            )
+            for url, why in sorted((self._shards.troubles() if self._shards else {}).items())
+        ]
         findings = ServerFindings(
-            problems=not_writing,
+            problems=(*not_writing, *away),
             warnings=(*stale_config, *set_aside, *idle_probes),
             trouble=trouble,
             broken=reloading.broken,

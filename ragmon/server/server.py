@@ -32,6 +32,7 @@ from ragmon.server.receiver import security
 from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
+from ragmon.server.shards import ShardReaders
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight get to finish when the server stops; writing them takes a little longer."""
@@ -55,6 +56,7 @@ class Server:
         views: Status and metrics for the admin port.
         reloading: Reloads the configuration when its file changes.
         probing: Runs the configured probes.
+        shards: Reads what other servers count, where this one adds it up.
         otlp, grpc, admin: The three listeners.
 
     Raises:
@@ -80,7 +82,8 @@ class Server:
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
-        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading)
+        self.shards = ShardReaders(self.writer, token)
+        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.shards)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -107,6 +110,7 @@ class Server:
             for listener in (self.admin, self.otlp, self.grpc):
                 listener.start()
             self.probing.start()
+            self.shards.start()
         except BaseException:
             self.stop()
             raise
@@ -124,6 +128,7 @@ class Server:
         """
         self.views.stopping = True
         self.probing.stop()
+        self.shards.stop()
         threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
         for thread in threads:
             thread.start()

@@ -53,7 +53,7 @@ class JournalView:
         self.clock = Clock(wall=lambda: newest, passed=lambda: 0.0)
         self.queries = QueryService(self, folder)
         self._oldest, self._row = first.arrival, row
-        self.server_state.engine.advance(newest)
+        self.server_state.advance(newest)
 
     @contextmanager
     def locked(self) -> Iterator[tuple[Engine, float]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from ragmon.ingest.spans.reasons import count_scope
 from ragmon.scoring.counts import add_counts
+
+ERASED: Final = "forgotten"
+"""Reason why a request is not scored: it was erased on request."""
 
 
 class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):

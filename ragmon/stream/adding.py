@@ -36,13 +36,15 @@ class PartitionPosition(msgspec.Struct):
         low: The offset from which whoever goes on counting reads.
         until: All that comes later came at this time or later, seconds since the epoch.
         config: What its last chunk was counted by.
-        lost: Offsets that were never counted, because the log had deleted them.
+        log: Which log it is; the offsets of another one begin anew.
+        lost: Messages that were never counted, because the log had deleted them.
     """
 
     upto: int
     low: int = 0
     until: float = 0.0
     config: str = ""
+    log: str = ""
     lost: int = 0
 
 
@@ -51,22 +53,27 @@ class AdderState(msgspec.Struct):
 
     positions: dict[str, PartitionPosition] = {}
     results: dict[str, int] = {}
+    partitions: int = 0
 
 
 class ChunkAdder:
     """Decides which chunks are added, and knows how far the partitions are.
 
     Args:
-        parts: The partitions.
+        parts: The partitions; None where the chunks say how many there are, and their numbers are their names.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
-        state: Its saved state, where it continues.
     """
 
-    def __init__(self, parts: Iterable[str], patience: float | None = None, state: AdderState | None = None) -> None:
-        self._state = state or AdderState()
+    def __init__(self, parts: Iterable[str] | None, patience: float | None = None) -> None:
+        self._state = AdderState()
         self._patience = patience
-        self.parts = tuple(parts)
+        self._parts = None if parts is None else tuple(parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The partitions, as far as they are known."""
+        return tuple(map(str, range(self._state.partitions))) if self._parts is None else self._parts
 
     @property
     def positions(self) -> dict[str, PartitionPosition]:
@@ -84,7 +91,11 @@ class ChunkAdder:
         Raises:
             ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
         """
+        self._state.partitions = max(self._state.partitions, chunk.partitions)
         position = self.positions.get(chunk.part)
+        lost = chunk.lost + (0 if position is None else position.lost)
+        if position is not None and position.log != chunk.log:
+            position = None
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.part not in self.parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
@@ -97,28 +108,14 @@ class ChunkAdder:
         if position is not None and chunk.base > position.upto:
             message = f"{place} leaves out {position.upto}-{chunk.base}"
             raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
-        until = max(chunk.until, 0.0 if position is None else position.until)
-        lost = 0 if position is None else position.lost
-        self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, lost)
+        until = max(chunk.until, self._until(chunk.part))
+        self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost)
         self._note(ADDED)
         return True
 
     def damaged(self) -> None:
         """Account for bytes that are no chunk."""
         self._note(DAMAGED)
-
-    def skip(self, part: str, base: int) -> int:
-        """Go on after a gap, because the log has deleted what is missing; returns how many offsets are lost.
-
-        Args:
-            part: The partition.
-            base: The first offset that is left.
-        """
-        position = self.positions.setdefault(part, PartitionPosition(0))
-        lost = max(0, base - position.upto)
-        position.upto += lost
-        position.lost += lost
-        return lost
 
     def _note(self, result: str) -> None:
         self.results[result] = self.results.get(result, 0) + 1
@@ -133,10 +130,13 @@ class ChunkAdder:
         Args:
             now: Seconds since the epoch; with patience, partitions that were silent for longer are not waited for.
         """
-        untils = [self.positions[part].until if part in self.positions else 0.0 for part in self.parts]
+        untils = [self._until(part) for part in self.parts]
         if self._patience is not None:
             untils = [max(until, now - self._patience) for until in untils]
         return min(untils, default=0.0)
+
+    def _until(self, part: str) -> float:
+        return self.positions[part].until if part in self.positions else 0.0
 
     def behind(self, now: float) -> dict[str, float]:
         """By partition, how many seconds ago it spoke last.
@@ -144,8 +144,12 @@ class ChunkAdder:
         Args:
             now: Seconds since the epoch.
         """
-        untils = {part: self.positions[part].until if part in self.positions else 0.0 for part in self.parts}
-        return {part: max(0.0, now - until) for part, until in untils.items()}
+        return {part: max(0.0, now - self._until(part)) for part in self.parts}
+
+    @property
+    def lost(self) -> int:
+        """Messages that nobody counted, because the log had deleted them."""
+        return sum(position.lost for position in self.positions.values())
 
     @property
     def configs(self) -> frozenset[str]:
@@ -155,3 +159,7 @@ class ChunkAdder:
     def dump(self) -> AdderState:
         """The saved form; it is not copied."""
         return self._state
+
+    def restore(self, state: AdderState) -> None:
+        """Go on from a saved form."""
+        self._state = state

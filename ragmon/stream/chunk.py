@@ -54,6 +54,9 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
         counts: What its records add up to.
         arrived: What arrived and what became of it.
         waiting: The ids of traces that wait for more spans, 16 bytes each.
+        log: What tells the offsets of this log from those of another one in its place; "" where that cannot be.
+        lost: Messages of the stretch that nobody counted, because the log had deleted them.
+        partitions: How many partitions the log has; 0 where they are told otherwise.
         v: The version of the format.
     """
 
@@ -67,6 +70,9 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
     counts: PartialCounts
     arrived: BatchCounts = msgspec.field(default_factory=BatchCounts)
     waiting: bytes = b""
+    log: str = ""
+    lost: int = 0
+    partitions: int = 0
     v: int = CHUNK_VERSION
 
     def dump(self) -> bytes:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from msgspec.structs import replace
+
 from ragmon.config.settings import Settings
-from ragmon.core.record import Label, Line, Record, Totals
+from ragmon.core.constants import QUARANTINED
+from ragmon.core.record import RECORD_ENTRY, Entry, Label, Line, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.chunk import PERIOD, Chunk, config_version
 
 MAX_OFFSETS: Final = 1 << 16
@@ -86,6 +89,35 @@ class Recent:
         return min(self._begins.values(), default=None)
 
 
+class EarlyLabels:
+    """Labels that came before their answers: they wait, so that who adds counts up gets both together.
+
+    Args:
+        memory: Seconds for which they wait.
+    """
+
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
+        self._waiting: dict[str, list[tuple[Label, float]]] = {}
+
+    def put(self, label: Label, now: float) -> bool:
+        """Let a label wait if its answer is not known; returns whether it waits."""
+        if label.answer is None:
+            self._waiting.setdefault(label.trace_id, []).append((label, now))
+        return label.answer is None
+
+    def take(self, answer: Record) -> list[Label]:
+        """The labels that waited for an answer, with it."""
+        if not self._waiting or answer.trace_id is None:
+            return []
+        return [replace(label, answer=answer) for label, _ in self._waiting.pop(answer.trace_id, ())]
+
+    def expire(self, now: float) -> list[tuple[Label, float]]:
+        """The labels that wait no longer, with the times at which they came."""
+        due = [trace_id for trace_id, labels in self._waiting.items() if labels[0][1] < now - self._memory]
+        return [entry for trace_id in due for entry in self._waiting.pop(trace_id)]
+
+
 class PartitionCounter:
     """Counts one partition, chunk by chunk.
 
@@ -96,6 +128,7 @@ class PartitionCounter:
         gold: Its gold sets.
         limits: How the partition is divided.
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
+        log: What tells the offsets of this log from those of another one in its place.
     """
 
     def __init__(
@@ -106,12 +139,14 @@ class PartitionCounter:
         gold: Sequence[GoldSet],
         limits: CountingLimits | None = None,
         now: float = 0.0,
+        log: str = "",
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
-        self._limits = limits or CountingLimits()
+        self._limits, self._log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
         self._counter = PartialCounter(settings, gold)
         self._recent = Recent(self._limits.memory)
+        self._early = EarlyLabels(self._limits.memory)
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -145,7 +180,44 @@ class PartitionCounter:
             self._arrived.duplicate += n
             return
         for line in lines:
+            self._arrived.received += isinstance(line, Record)
             self._count(line)
+
+    def take_row(self, offset: int, arrival: float, arrived: BatchCounts, entries: Iterable[Entry]) -> Iterator[Chunk]:
+        """Count a row of a journal, which has no repeats; gives the chunks that end before it.
+
+        Args:
+            offset: Its number.
+            arrival: When it arrived, seconds since the epoch.
+            arrived: What arrived with it.
+            entries: Its lines; acknowledgements concern the server that took them.
+        """
+        yield from self.until(offset, arrival)
+        self.upto = offset + 1
+        self._recent.turn(offset, self.now)
+        self._arrived.add(arrived)
+        for entry in entries:
+            if isinstance(entry, Tombstone):
+                count(self._arrived.ignored, ERASED, int(entry.was == RECORD_ENTRY))
+            elif isinstance(entry, QuarantineEntry):
+                count(self._arrived.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
+            elif isinstance(entry, Record | Totals | Label):
+                self._count(entry)
+
+    def warm_up_rows(self, rows: Iterable[tuple[int, float, Iterable[Entry]]]) -> None:
+        """Remember the labels that wait for their answers in rows before the first one that is counted.
+
+        Args:
+            rows: Their numbers, arrival times and lines, from the `low` of the last chunk on.
+        """
+        for offset, arrival, entries in rows:
+            self._recent.turn(offset, arrival)
+            self._early.expire(arrival)
+            for entry in entries:
+                if isinstance(entry, Label):
+                    self._early.put(entry, arrival)
+                elif isinstance(entry, Record):
+                    self._early.take(entry)
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
         """Let the time pass until a message; gives the chunk that ends before it, if one does.
@@ -161,6 +233,8 @@ class PartitionCounter:
         if is_over or is_full:
             yield self.seal(edge if is_over else arrival)
         self.now = arrival
+        for label, came in self._early.expire(arrival):
+            self._counter.label(label, came)
 
     def reject(self, reason: str, n: int = 1) -> None:
         """Account for records of the current message that cannot be read.
@@ -176,10 +250,12 @@ class PartitionCounter:
         if isinstance(line, Totals):
             self._counter.report(line)
         elif isinstance(line, Label):
-            self._counter.label(line, self.now)
+            if not self._early.put(line, self.now):
+                self._counter.label(line, self.now)
         else:
-            self._arrived.received += 1
             self._counter.observe(line, self.now)
+            for label in self._early.take(line):
+                self._counter.label(label, self.now)
 
     def seal(self, until: float) -> Chunk:
         """End the chunk, and hand it out.
@@ -196,9 +272,21 @@ class PartitionCounter:
             now=self.now,
             low=self.upto if low is None else min(low, self.upto),
             config=self._config,
+            log=self._log,
             counts=self._counter.take(),
             arrived=self._arrived,
         )
         self._arrived = BatchCounts()
         self.base = self.upto
+        return chunk
+
+    def gap(self, first: int) -> Chunk:
+        """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.
+
+        Args:
+            first: The first offset that is left.
+        """
+        lost, self.upto = first - self.upto, first
+        chunk = self.seal(self.now)
+        chunk.lost = lost
         return chunk

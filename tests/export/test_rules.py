@@ -226,7 +226,7 @@ def test_severities_are_those_people_route_by(deployed):
     }
     assert set().union(*said.values()) == {None, "page", "ticket", "info", "none"}
     pages = {name for name, severities in said.items() if "page" in severities}
-    assert pages == {"RagmonDown", "RagmonJournalNotWritable"}, (
+    assert pages == {"RagmonDown", "RagmonJournalNotWritable", "RagmonPartitionBehind"}, (
         "beside alarms with a budget only what makes ragmon blind"
     )
 

@@ -275,10 +275,19 @@ def test_with_patience_a_silent_partition_is_not_waited_for(day, chunks):
 
 
 def test_what_the_log_has_deleted_is_lost_and_counted(day, chunks):
-    head = Head(day[0], ["0"])
+    settings = day[0]
+    head, second = Head(settings, ["0"]), Chunk.load(chunks[1])
     head.take(chunks[0])
-    third = Chunk.load(chunks[2])
-    lost = third.base - Chunk.load(chunks[0]).upto
-    assert head.adder.skip("0", third.base) == lost
+    counter = PartitionCounter("0", second.base, settings, (), now=second.now)
+    assert head.take(counter.gap(second.upto).dump())
     assert head.take(chunks[2])
-    assert head.adder.positions["0"].lost == lost
+    assert head.adder.lost == second.upto - second.base
+
+
+def test_the_partitions_may_be_told_by_the_chunks(day, chunks):
+    head = Head(day[0], None)
+    chunk = Chunk.load(chunks[0])
+    chunk.partitions = 3
+    head.take(chunk.dump())
+    assert head.adder.parts == ("0", "1", "2")
+    assert head.adder.watermark(START) == 0.0

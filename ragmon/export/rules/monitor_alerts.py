@@ -29,6 +29,9 @@ def alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
         _journal(writer),
         _reload(writer),
         _names(writer),
+        _partition(writer),
+        _stream(writer),
+        _configs(writer),
         _rules(scopes, writer),
         _watchdog(writer),
     ]
@@ -148,6 +151,39 @@ def _names(writer: Writer) -> Rule:
         "`[serve] max_series` too small for the pipelines there are?",
     )
     return _ticket("RagmonNamesOverflow", expr, texts, "15m")
+
+
+def _partition(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonPartitionBehind",
+        "{{ $labels.partition }} has said nothing for {{ $value | humanizeDuration }}",
+        "Alarms wait for it: until it speaks again, or `[stream] patience` is over, none of any pipeline can fire. Is "
+        "the server that counts it up, or a worker for every partition?",
+    )
+    expr = f"{series_names.PARTITION_BEHIND} > 60"
+    return Rule("RagmonPartitionBehind", expr, {"severity": PAGE}, texts, pending="1m", alert=True)
+
+
+def _stream(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonStreamIncomplete",
+        "{{ $value | humanize }} messages were never counted, or chunks were refused, in an hour",
+        "A log was deleted before it was counted, or two versions of ragmon divide it in different ways: "
+        f"`{series_names.STREAM_LOST}` and `{series_names.CHUNKS}` by result say which.",
+    )
+    refused = f'increase({series_names.CHUNKS}{{result=~"overlapping|unknown|damaged"}}[1h])'
+    expr = f"sum by (instance) (increase({series_names.STREAM_LOST}[1h])) > 0\nor sum by (instance) ({refused}) > 0"
+    return _ticket("RagmonStreamIncomplete", expr, texts, "5m")
+
+
+def _configs(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonStreamConfigsDiffer",
+        "Partitions are counted by {{ $value }} configurations at once",
+        "While a change is rolled out that is so. When it lasts, a worker or a server has another ragmon.toml, other "
+        "gold, or another version of ragmon.",
+    )
+    return _ticket("RagmonStreamConfigsDiffer", f"{series_names.STREAM_CONFIGS} > 1", texts, "1h")
 
 
 def _rules(scopes: Sequence[RuleScope], writer: Writer) -> Rule:

@@ -156,6 +156,7 @@ def monitor_cases(scopes: Sequence[RuleScope]) -> list[Case]:
         *_dropped(),
         *_flags(),
         *_names(),
+        *_stream(),
         *_rules(scopes),
         Case("RagmonWatchdog", "always", {}, "1m", [{"severity": "none"}]),
     ]
@@ -247,6 +248,22 @@ def _names() -> Iterator[Case]:
     yield Case("RagmonNamesOverflow", "pods are called as pipelines", {overflow: "0+10x90"}, "40m", fires)
     yield Case("RagmonNamesOverflow", "every name has its place", {overflow: "0x90"}, "40m")
     yield Case("RagmonNamesOverflow", "it is over for an hour", {overflow: "0+10x20 200x120"}, "110m")
+
+
+def _stream() -> Iterator[Case]:
+    behind = scraped(series_names.PARTITION_BEHIND, partition="0")
+    fires = [{"severity": "page", "partition": "0", **TARGET}]
+    yield Case("RagmonPartitionBehind", "a partition is silent", {behind: "5 5 30+60x20"}, "6m", fires)
+    yield Case("RagmonPartitionBehind", "every partition speaks", {behind: "8x20"}, "10m")
+    lost, refused = scraped(series_names.STREAM_LOST), scraped(series_names.CHUNKS, result="overlapping")
+    one_ticket = _ticket(**_INSTANCE)
+    yield Case("RagmonStreamIncomplete", "a log was deleted", {lost: "0x5 40x60"}, "20m", one_ticket)
+    yield Case("RagmonStreamIncomplete", "chunks overlap", {lost: "0x65", refused: "0x5 3x60"}, "20m", one_ticket)
+    yield Case("RagmonStreamIncomplete", "everything was counted", {lost: "0x65", refused: "0x65"}, "60m")
+    configs = scraped(series_names.STREAM_CONFIGS)
+    differing = _ticket(**TARGET)
+    yield Case("RagmonStreamConfigsDiffer", "a rollout stopped half-way", {configs: "2x90"}, "80m", differing)
+    yield Case("RagmonStreamConfigsDiffer", "a rollout ends", {configs: "2x20 1x60"}, "80m")
 
 
 def _rules(scopes: Sequence[RuleScope]) -> Iterator[Case]:

@@ -14,7 +14,7 @@ from time import time
 
 from ragmon.core import record
 from ragmon.core.record import Record
-from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
+from ragmon.server.journal import erasure, files, quarantine, reader, retention, schema, store
 from ragmon.server.journal.failures import Failure, FailureIndex
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
@@ -215,6 +215,7 @@ class Journal(JournalReaderBase):
         limits: The retention limits.
         set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
         attempts: The work in progress, and the work during which the process ended before.
+        log_id: What tells its row numbers from those of another journal; it stays when a damaged file is replaced.
 
     Raises:
         RagmonError: Another process writes to the folder, or a newer ragmon wrote the journal.
@@ -228,6 +229,7 @@ class Journal(JournalReaderBase):
         self.limits = limits or RetentionLimits()
         self.set_aside: Path | None = None
         self._clock = clock
+        self.log_id = ""
         self._tail = HighWaterMark()
         self._is_writing = False
         self._is_lost = False
@@ -258,6 +260,7 @@ class Journal(JournalReaderBase):
         try:
             with translate_read_errors(self.path):
                 self._tail = max(self._tail, self._tail_on_disk())
+                self.log_id = schema.log_id(self._connection, self.log_id)
                 self._keys = Keys(self._connection)
                 self._index = FailureIndex(self._connection)
         except BaseException:
@@ -335,6 +338,11 @@ class Journal(JournalReaderBase):
     def recent(self) -> Iterator[bytes]:
         """The unique parts of the most recent keys, in no order: some hundred thousand."""
         return self._keys.recent()
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest row."""
+        return self._tail.seq
 
     @property
     def upto(self) -> int:

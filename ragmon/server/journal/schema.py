@@ -10,6 +10,7 @@ The checkpoints in a journal have versions of their own; one of version 1 is con
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -160,6 +161,17 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def log_id(connection: sqlite3.Connection, known: str = "") -> str:
+    """What tells the row numbers of a journal from those of another one; it is made up at the first call.
+
+    Args:
+        connection: The journal.
+        known: What it was before, where a new file continues the numbers of a damaged one.
+    """
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('log', ?)", (known or secrets.token_hex(8),))
+    return str(connection.execute("SELECT value FROM meta WHERE name = 'log'").fetchone()[0])
 
 
 _PREFIX: Final = 5

@@ -31,10 +31,6 @@ from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.stream.accounts import BatchCounts, count
 
-ERASED: Final = "forgotten"
-"""Reason why a request is not scored: it was erased on request."""
-
-
 STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time; keys of one step are looked up together."""
 BAD_REQUEST: Final = 400

@@ -20,7 +20,7 @@ from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
 from ragmon.core.policy import Policy
-from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry, Record, Tombstone, Totals
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, ChunkEntry, Entry, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
@@ -34,8 +34,9 @@ from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import ERASED
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.accounts import ERASED, BatchCounts, count
+from ragmon.stream.adding import AdderState, ChunkAdder
+from ragmon.stream.chunk import Chunk, ChunkError
 
 MEMORY: Final = 16_384
 """Facts whose results are cached."""
@@ -264,6 +265,7 @@ class SavedServerState(msgspec.Struct):
         v: The version.
         facts: The version of the facts that were counted.
         digest: The version of the digest.
+        chunks: How far each partition was added, where chunks are.
     """
 
     v: int
@@ -273,6 +275,7 @@ class SavedServerState(msgspec.Struct):
     producers: list[tuple[ProducerSeries, LastTotals]]
     facts: int = 1
     digest: int = 1
+    chunks: AdderState | None = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -295,6 +298,7 @@ class ServerState:
         producers: The totals of producers.
         seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
+        adder: Adds up what other servers count; None where this one counts what it is sent.
     """
 
     def __init__(
@@ -319,6 +323,7 @@ class ServerState:
         self.producers = ProducerTotals()
         self.seq = 0
         self.failures: list[Failure] = []
+        self.adder = chunk_adder(settings)
         self._unscored = 0
         self._attempts = attempts
 
@@ -381,9 +386,13 @@ class ServerState:
     def advance(self, now: float) -> None:
         """Evaluate alarms for the minutes that ended; an error there loses no row that is on disk."""
         try:
-            self.engine.advance(now)
+            self.engine.advance(self._time(now))
         except Exception as error:  # noqa: BLE001 - see above; a log handler may raise as well
             log_error("minutes could not be judged", error)
+
+    def _time(self, now: float) -> float:
+        """Until when everything that arrived was counted: where others count, when all of them had spoken."""
+        return now if self.adder is None else self.adder.watermark(now)
 
     def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
         """Count a line."""
@@ -392,13 +401,29 @@ class ServerState:
         elif isinstance(entry, QuarantineEntry):
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
+        elif isinstance(entry, ChunkEntry):
+            self._add_chunk(entry.body)
         elif not isinstance(entry, Totals):
-            self.engine.apply(entry, arrival)
+            self.engine.apply(entry, self._time(arrival))
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
         if failed_requests := self._failing.failures:
             self._failing.failures = []
             self.failures += (_failure(seq, place, failed) for failed in failed_requests)
+
+    def _add_chunk(self, body: bytes) -> None:
+        """Add what another server counted, if it is new; what is refused is counted, and comes again."""
+        if self.adder is None:
+            return
+        try:
+            chunk = Chunk.load(body)
+        except ChunkError:
+            self.adder.damaged()
+            raise
+        if self.adder.take(chunk):
+            self.counts.add(chunk.arrived)
+            for line in self.engine.add(chunk.counts, chunk.now):
+                self.producers.see(line, chunk.now)
 
     def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage.
@@ -440,7 +465,8 @@ class ServerState:
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
         parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
-        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=FORMAT))
+        chunks = None if self.adder is None else self.adder.dump()
+        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=FORMAT, chunks=chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
@@ -464,6 +490,14 @@ class ServerState:
         self.counts = checkpoint.counts
         self.producers = ProducerTotals(checkpoint.producers)
         self.seq = checkpoint.seq
+        if self.adder is not None and checkpoint.chunks is not None:
+            self.adder.restore(checkpoint.chunks)
+
+
+def chunk_adder(settings: Settings) -> ChunkAdder | None:
+    """What adds up the chunks of the servers that `[serve] of` names; None where it names none."""
+    patience = settings.stream.patience
+    return ChunkAdder(settings.serve.of, None if patience is None else float(patience)) if settings.serve.of else None
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:

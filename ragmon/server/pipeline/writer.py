@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.log import log_error
-from ragmon.core.record import Ack, Record
+from ragmon.core.record import Ack, ChunkEntry, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal import Journal, JournalError
@@ -201,6 +201,7 @@ QUEUED: Final = 128 << 20
 TOGETHER: Final = 16 << 20
 """Bytes of requests per batch."""
 BUSY: Final = 429
+MISDIRECTED: Final = 421
 UNAVAILABLE: Final = 503
 CORRUPT: Final = "corrupt"
 BUSY_FOR: Final = 1.0
@@ -269,16 +270,23 @@ class JournalWriter:
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportTraceServiceRequest`."""
+        self._check_counts()
         self._check_capacity()
         return self._submit(self._decode(decode.decode_traces, body, encoding))
 
     def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportMetricsServiceRequest`."""
+        self._check_counts()
         self._check_capacity()
         return self._submit(self._decode(decode.decode_metrics, body, encoding))
 
+    def chunk(self, body: bytes) -> Future[ExportResult]:
+        """Submit what another server counted (`ragmon.stream.chunk`)."""
+        return self._submit(QueuedRequest(size=len(body), entries=[ChunkEntry(body)]))
+
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Submit labels."""
+        self._check_counts()
         self._check_capacity()
         return self._submit(decode.decode_labels(labels, comments=self.server_state.keeps_text))
 
@@ -334,6 +342,17 @@ class JournalWriter:
             raise _stopped()
         if self._queued > QUEUED:
             raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
+
+    def _check_counts(self) -> None:
+        """Check that this server counts what it is sent.
+
+        Raises:
+            RejectedError: It adds up what others count.
+        """
+        if self.server_state.adder is not None:
+            raise RejectedError(
+                MISDIRECTED, "misdirected", "this server adds up what others count: send it to one of them"
+            )
 
     def _decode(
         self, decoder: Callable[[bytes, Encoding], QueuedRequest], body: bytes, encoding: Encoding

@@ -1,0 +1,252 @@
+"""Several servers that count, and one that adds up: it says what one server that got everything says."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from zlib import crc32
+
+import pytest
+
+from ragmon.config.load import load
+from ragmon.server.server import Server
+from tests.support.alarming import NOON, SEVERAL, mixed, shown, write_config
+from tests.support.serving import (
+    PORTS,
+    QUICK,
+    Running,
+    Time,
+    asked,
+    digest,
+    get,
+    look,
+    post,
+    process,
+    replayed,
+    send_body,
+    values,
+    whole,
+)
+from tests.support.waiting import wait_for
+
+TOKEN = "the-token-of-all-of-them"
+
+
+def configured(folder, *lines, ports=PORTS):
+    """A configuration with gold, ports, and more lines of `[serve]`; returns its path."""
+    folder.mkdir(exist_ok=True)
+    path = write_config(folder, SEVERAL)
+    path.write_text("\n".join([SEVERAL, ports, *lines, ""]), encoding="utf-8")
+    return path
+
+
+def free_port():
+    """A port that nobody has."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def with_fixed_admin():
+    """The ports of a server that is found at the same place when it begins again."""
+    return PORTS.replace('admin = "127.0.0.1:0"', f'admin = "127.0.0.1:{free_port()}"')
+
+
+@contextmanager
+def running(folder, time, *lines):
+    """A server whose clock a test sets."""
+    settings = load(configured(folder, *lines), environ={})
+    with Server(settings, assembly_limits=QUICK, clock=time.clock()) as server:
+        yield Running(server)
+
+
+def of(*shards):
+    """The line that names servers to add up."""
+    return f"of = {json.dumps([shard.admin for shard in shards])}"
+
+
+def traffic(seed=3, minutes=50):
+    """Records by minute; each has a trace of its own."""
+    records = list(mixed(seed, minutes))
+    for number, record in enumerate(records):
+        record.v, record.trace_id = 1, f"{number + 1:032x}"
+    return [list(group) for _, group in groupby(records, key=lambda record: record.ts // 60)]
+
+
+def send(time, minutes, shards, *others):
+    """Send each minute's records when they are, a part to each shard and all to the others; 2 % are sent twice."""
+    for number, records in enumerate(minutes):
+        time.now = 60.0 * (NOON + number) + 5
+        repeated = [*records, *records[::50]]
+        for target in others:
+            send_body(target, whole(repeated))
+        for place, shard in enumerate(shards):
+            send_body(shard, whole([r for r in repeated if crc32(r.trace_id.encode()) % len(shards) == place]))
+        time.now += 25
+
+
+def edges(running):
+    """The edges of a server, as lines."""
+    with running.server.writer.lock:
+        return shown(running.server.writer.server_state.engine.transitions)
+
+
+def watermark(running):
+    """Until when alarms are judged."""
+    with running.server.writer.lock:
+        return running.server.writer.server_state.adder.watermark(0.0)
+
+
+def caught_up(time, head):
+    """Wait until the head has added everything up to a time."""
+    time.now = (time.now // 60 + 3) * 60
+    wait_for(lambda: watermark(head) >= time.now)
+    look(head)
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory):
+    """Two servers, the head of both, and one that got everything; what all of them say after an hour."""
+    folder, time, minutes = tmp_path_factory.mktemp("shards"), Time(60.0 * NOON), traffic()
+    with ExitStack() as stack:
+        shards = [stack.enter_context(running(folder / name, time)) for name in ("a", "b")]
+        alone = stack.enter_context(running(folder / "alone", time))
+        head = stack.enter_context(running(folder / "head", time, of(*shards)))
+        send(time, minutes, shards, alone)
+        answers = [record for records in minutes[20:30] for record in records if record.source == "live"][:40]
+        for place, answer in enumerate(answers):
+            label = {"trace_id": answer.trace_id, "rater": "ada", "correct": place % 3 > 0}
+            shard = shards[crc32(answer.trace_id.encode()) % 2]
+            for target in (alone, shard):
+                assert post(f"{target.otlp}/v1/labels", [label])[0] == 200
+        caught_up(time, head)
+        look(alone)
+        yield folder, time, shards, alone, head
+
+
+def test_counts_alarms_and_books_are_those_of_one_server(added):
+    _, _, _, alone, head = added
+    assert len(edges(alone)) >= 6
+    assert edges(head) == edges(alone)
+    assert digest(head) == digest(alone)
+    one, sum_of_two = alone.books(), head.books()
+    for name in ("received", "scored", "duplicate", "dropped", "ignored", "residual"):
+        assert sum_of_two[name] == one[name], name
+    assert one["duplicate"] > 50
+
+
+def test_labels_are_joined_and_counted_once(added):
+    _, _, _, alone, head = added
+    for found in (alone, head):
+        assert found.metrics()['ragmon_labels_total{result="joined"}'] == 40
+
+
+def test_gates_and_series_are_those_of_one_server(added):
+    """All but the few that say how a server itself does."""
+    _, _, _, alone, head = added
+    own = ("ragmon_journal", "ragmon_stream", "ragmon_series", "ragmon_build_info", "ragmon_requests")
+    one, both = ({k: v for k, v in found.metrics().items() if not k.startswith(own)} for found in (alone, head))
+    assert both == pytest.approx(one, rel=1e-9)  # sums of floats in another order
+
+
+def test_the_head_says_how_far_it_is(added):
+    _, time, shards, _, head = added
+    found = head.metrics()
+    assert found["ragmon_stream_watermark_timestamp_seconds"] >= time.now
+    assert {f'ragmon_stream_partition_behind_seconds{{partition="{shard.admin}"}}' for shard in shards} <= found.keys()
+    assert found["ragmon_stream_configs"] == 1
+    assert found["ragmon_stream_lost_messages_total"] == 0
+
+
+def test_its_journal_replays_to_the_same_digest(added):
+    folder, _, _, _, head = added
+    assert replayed(folder / "head") == digest(head)
+
+
+def test_the_head_takes_no_records_itself_and_says_where_to_send_them(added):
+    _, _, _, _, head = added
+    status, text = post(f"{head.otlp}/v1/labels", [{"trace_id": "1" * 32, "rater": "ada", "correct": True}])
+    assert status == 421
+    assert "this server adds up what others count: send it to one of them" in text
+
+
+def test_an_alarm_is_acknowledged_at_the_head(added):
+    _, _, _, _, head = added
+    firing = next(alarm for alarm in head.status()["alarms"] if alarm["firing"])
+    ack = {"pipeline": firing["pipeline"], "gate": firing["alert"], "reason": "seen", "by": "ada"}
+    assert post(f"{head.otlp}/v1/ack", ack) == (200, '{"fired": true}')
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_in_between_nothing_is_lost_or_counted_twice(tmp_path):
+    """Real processes: shards and head are killed with -9 again and again while records come."""
+    names = ("alone", "a", "b")
+    for name in names:
+        configured(tmp_path / name, ports=with_fixed_admin())
+    with ExitStack() as stack:
+        run = {name: stack.enter_context(process(tmp_path / name)) for name in names}
+        configured(tmp_path / "head", of(run["a"], run["b"]))
+        run["head"] = stack.enter_context(process(tmp_path / "head"))
+        number = 0
+        for turn in range(12):
+            victim = ("head", "a", "b")[turn % 3]
+            records = [asked(number + place, session=f"s{number + place}") for place in range(150)]
+            number += len(records)
+            send_body(run["alone"], whole(records))
+            for place, name in enumerate(("a", "b")):
+                send_body(run[name], whole([r for r in records if crc32(r.trace_id.encode()) % 2 == place]))
+            run[victim].kill()
+            run[victim] = stack.enter_context(process(tmp_path / victim))
+        books = wait_for(run["head"].books, lambda found: found["received"] == number)
+        assert (books["scored"], books["residual"]) == (number, 0)
+        chunks = values(get(f"{run['head'].admin}/metrics")[1])
+        assert chunks["ragmon_stream_lost_messages_total"] == 0
+        for name in ("alone", "head"):
+            assert run[name].stop() == 0
+    assert replayed(tmp_path / "head") == replayed(tmp_path / "alone")
+
+
+def test_a_shard_that_is_away_is_named_and_holds_up_alarms_alone(tmp_path):
+    time = Time(60.0 * NOON)
+    with running(tmp_path / "a", time) as shard, running(tmp_path / "head", time, of(shard)) as head:
+        send(time, traffic(3, 2), [shard])
+        caught_up(time, head)
+        shard.server.admin.stop(0.0)
+        status = wait_for(head.status, lambda found: "gives no chunks" in json.dumps(found["wrong"]))
+        assert f"{shard.admin} gives no chunks" in json.dumps(status["wrong"])
+        assert get(f"{head.admin}/readyz")[0] == 200
+
+
+def test_without_the_token_nobody_gets_chunks(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    line = f'token_file = "{tmp_path}/token"'
+    with running(tmp_path / "a", Time(), line) as shard:
+        status, text = get(f"{shard.admin}/api/chunks?part=x")
+        assert status == 401
+        assert "the token is missing" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("", "the parameter part is missing"),
+        ("part=x&base=0", "base is '0'"),
+        ("part=x&until=-1", "until is '-1'"),
+        ("part=x&from=3", "there is no parameter 'from'"),
+    ],
+)
+def test_a_wrong_parameter_is_named(tmp_path, query, message):
+    with running(tmp_path / "a", Time()) as shard:
+        status, text = get(f"{shard.admin}/api/chunks?{query}")
+        assert (status, message in text) == (400, True), text
+
+
+def test_the_head_has_no_chunks(added):
+    status, text = get(f"{added[4].admin}/api/chunks?part=x")
+    assert status == 404
+    assert "ask a server that producers send to" in text
