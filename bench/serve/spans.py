@@ -13,12 +13,12 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.receiver.interface import Encoding
 from ragmon.server.receiver.limits import inflate
 from ragmon.server.server import make_writer
+from ragmon.stream.assembler import AssemblyLimits
 
 ROUNDS = 5
 BATCHES = 12

@@ -1,4 +1,4 @@
-"""How often others are asked: pauses between attempts, the `Retry-After` of a server, and a quota per day."""
+"""Pauses between attempts, `Retry-After` of a server, quotas per day, and deadlines in CPU time of a thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import isnan
 from pathlib import Path
 from random import random
 from threading import Lock
-from time import time
+from time import monotonic, thread_time, time
 from typing import Final
 
 from ragmon.core.private_files import make_private
@@ -216,3 +216,20 @@ class DailyQuota:
 def _is_recent(path: Path, day: int) -> bool:
     day_text = path.stem.rpartition("-")[2]
     return day_text.isdigit() and int(day_text) >= day - 1
+
+
+class Deadline:
+    """A deadline in CPU time of the current thread.
+
+    Args:
+        seconds: Seconds of CPU from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the deadline has passed; the cheap wall clock is read first, which can never pass later."""
+        return monotonic() >= self._wall and thread_time() >= self._cpu

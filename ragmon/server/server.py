@@ -19,7 +19,6 @@ from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
-from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.probe_replies import WAIT
 from ragmon.server.pipeline.recovery import recover
@@ -33,6 +32,7 @@ from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.shards import ShardReaders
+from ragmon.stream.assembler import AssemblyLimits
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight get to finish when the server stops; writing them takes a little longer."""

@@ -60,19 +60,23 @@ class Recent:
         self._begins: dict[int, int] = {}
 
     def see(self, key: bytes, offset: int, now: float) -> bool:
-        """Remember a message; returns whether it came before.
+        """Remember something; returns whether it came before. What comes again is remembered anew.
 
         Args:
-            key: What makes it the same message.
-            offset: Its offset.
-            now: When it came, in the log's time.
+            key: What makes it the same.
+            offset: The offset of its message.
+            now: When that came, in the log's time.
         """
         current = self.turn(offset, now)
         hashed = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
-        if any(hashed in generation for generation in self._generations.values()):
-            return True
+        is_known = any(hashed in generation for generation in self._generations.values())
         self._generations[current].add(hashed)
-        return False
+        return is_known
+
+    def __contains__(self, key: bytes) -> bool:
+        """Whether something came shortly before."""
+        hashed = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
+        return any(hashed in generation for generation in self._generations.values())
 
     def turn(self, offset: int, now: float) -> int:
         """Begin the generation of a time, and forget those that are too old; returns its number."""

@@ -23,7 +23,7 @@ from ragmon.core.record import Totals
 from ragmon.server.journal import Journal, RetentionLimits, erase
 from ragmon.server.journal.reader import JournalRow
 from ragmon.server.journal.schema import checksum
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message
 from tests.support.collectors import free_port

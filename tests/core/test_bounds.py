@@ -29,10 +29,10 @@ from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics.facts import DEPTH
-from ragmon.server.pipeline.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
+from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.testing import make_gold, make_record
 from tests.support.effort import effort, least_ratio
 from tests.support.otlp_requests import as_json, export

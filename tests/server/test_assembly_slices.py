@@ -11,7 +11,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.server.pipeline import state
-from ragmon.server.pipeline.assembler import Assembler, OpenTrace
+from ragmon.stream.assembler import Assembler, OpenTrace
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export
 from tests.support.process_usage import cpu_seconds

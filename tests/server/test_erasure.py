@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ragmon.cli.forget import forget
 from ragmon.core.record import Label
 from ragmon.server.journal import Journal, erasure
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.cli.test_verify import database
 from tests.server.test_serve import request, send
 from tests.server.test_serve_spans import fresh, message

@@ -10,8 +10,8 @@ from ragmon.alarms import as_alert_line
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Totals
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import BELIEVED
+from ragmon.stream.assembler import AssemblyLimits
 from tests.support.alarming import Traffic
 from tests.support.otlp_requests import export
 from tests.support.serving import (

@@ -12,8 +12,8 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.server.journal import JournalError, files, open_readonly
-from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.recovery import replay
+from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     PROTOBUF,

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from ragmon.core import semconv
 from ragmon.core.record import encode
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.ingest.test_bad_input import REJECTED
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import as_json, export

@@ -18,7 +18,7 @@ import pytest
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.support.command_line import environment
 from tests.support.fork_server import Command
 from tests.support.otlp_requests import as_json, export

@@ -7,8 +7,8 @@ from functools import partial
 
 from ragmon.core.record import Latency
 from ragmon.server.journal import journal, keys
-from ragmon.server.pipeline.assembler import AssemblyLimits, is_sampled
 from ragmon.server.pipeline.trace_buffer import IN_MEMORY
+from ragmon.stream.assembler import AssemblyLimits, is_sampled
 from tests.support.manual_writer import NO_ERRORS, ManualWriter, body, inside
 from tests.support.serving import asked, foreign, journalled, whole
 

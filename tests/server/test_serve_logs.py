@@ -17,7 +17,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.ingest.files import read_file
 from ragmon.ingest.summary import ReadSummary
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.support.instrumented import ANSWER, QUESTION
 from tests.support.serving import accounted, configuration, journalled, post, process, serving
 from tests.support.waiting import TIMEOUT, wait_for

@@ -11,7 +11,7 @@ import pytest
 from ragmon.cli.doctor.chain import convention_checks, tool_checks
 from ragmon.core import semconv
 from ragmon.ingest.spans import Span, to_record
-from ragmon.server.pipeline.assembler import AssemblyLimits
+from ragmon.stream.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
 from tests.support.collectors import collector
 from tests.support.command_line import ragmon

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.ingest.trace_buffer import LATE, TOO_MANY, TWICE
-from ragmon.server.pipeline.assembler import AssemblyLimits, JournalledTraceBuffer
+from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 
 LIMITS = AssemblyLimits(idle=5.0, rootless=60.0, age=600.0, spans=4, traces=10, size=1000)
 

@@ -10,6 +10,7 @@ from ragmon.core.record import encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.engine import Engine
+from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter
@@ -75,6 +76,7 @@ class Head:
     def __init__(self, settings, parts, patience=None):
         self.engine = Engine(settings, max_transitions=None)
         self.adder = ChunkAdder(parts, patience)
+        self.books = BatchCounts()
 
     def take(self, data):
         """Add a chunk in the form in which it is sent; returns whether it was new."""

@@ -21,10 +21,10 @@ from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
+from ragmon.stream.assembler import AssemblyLimits
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.waiting import TIMEOUT, wait_for

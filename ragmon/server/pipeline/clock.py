@@ -1,9 +1,9 @@
-"""Clocks: a wall clock that resists jumps, arrival times that never go back, and deadlines in CPU time of a thread."""
+"""Clocks: a wall clock that resists jumps, and arrival times that never go back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic, thread_time, time
+from time import CLOCK_BOOTTIME, clock_gettime, time
 from typing import Final
 
 JUMP: Final = 2.0
@@ -79,20 +79,3 @@ class Clock:
         elapsed_now = self._elapsed()
         self._arrival = (max(now, last_arrival + (elapsed_now - elapsed_then) / 2), elapsed_now)
         return self._arrival[0]
-
-
-class Deadline:
-    """A deadline in CPU time of the current thread.
-
-    Args:
-        seconds: Seconds of CPU from now.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._cpu = thread_time() + seconds
-        self._wall = monotonic() + seconds
-
-    @property
-    def passed(self) -> bool:
-        """Whether the deadline has passed; the cheap wall clock is read first, which can never pass later."""
-        return monotonic() >= self._wall and thread_time() >= self._cpu

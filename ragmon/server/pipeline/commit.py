@@ -17,11 +17,11 @@ from ragmon.ingest.trace_buffer import LATE
 from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.reader import trace_id_ends
-from ragmon.server.pipeline.assembler import AssembledTrace
 from ragmon.server.pipeline.decode import QueuedRequest, WriteBatch
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_from_prober, join_reply
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.stream.accounts import ERASED, BatchCounts, count
+from ragmon.stream.assembler import AssembledTrace
 
 
 def labels_of(requests: Sequence[QueuedRequest]) -> list[Label]:

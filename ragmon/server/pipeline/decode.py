@@ -10,49 +10,25 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ragmon.core import constants
-from ragmon.core.bounds import bounded
 from ragmon.core.log import log_error
-from ragmon.core.record import Entry, Record, check_trace_id, encode_entry, parse_label
+from ragmon.core.record import Entry, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
-from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import batch as extent
-from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan, NativeSpan
+from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read, span_bytes
-from ragmon.ingest.spans import own_record
-from ragmon.metrics.answers import AnswerCorrect
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.native import NativeRecord, native_record
 
-STEP_NS: Final = 10_000_000_000
-"""Nanoseconds of a step of event time; keys of one step are looked up together."""
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
-
-
-class NativeRecord(NamedTuple):
-    """A record that arrived as one span.
-
-    Attributes:
-        key: Its unique key: its step of event time, its trace and its span.
-        ended: When its span ended, seconds since the epoch.
-        trace_id: Its trace id.
-        record: The record.
-        line: The record as a journal line.
-    """
-
-    key: tuple[int, bytes]
-    ended: float
-    trace_id: bytes
-    record: Record
-    line: bytes
 
 
 @dataclass
@@ -104,7 +80,7 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     rejected, first_error, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     records = []
     for native in batch.native:
-        result = _native_record(native, unknown)
+        result = native_record(native, unknown)
         if isinstance(result, NativeRecord):
             records.append(result)
         else:
@@ -137,38 +113,6 @@ def _check_extent(body: bytes, layout: extent.MessageLayout, encoding: Encoding)
             f"it holds more than {extent.MAX_MESSAGES} messages, or too much in them; send them in several requests"
         )
         raise UnreadableError(Rejected(TOO_MANY, message), TOO_LARGE)
-
-
-def _native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
-    """The record in a native span, or the reason why it cannot be read.
-
-    Args:
-        native: The native span.
-        unknown: Counts the fields of the record that are out of range.
-    """
-    record = own_record(native.line, native.trace_id.hex(), native.end_ns)
-    if isinstance(record, str):
-        return _reason(native.line, record)
-    if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
-        return constants.INVALID_SCHEMA
-    record, out_of_range = bounded(record)
-    for field_name, reason in out_of_range.items():
-        count(unknown, f"{field_name}|{reason}")
-    if record.measures is not None:
-        record.measures.pop(AnswerCorrect.name, None)
-    if record.source is None:
-        record.source = constants.LIVE
-    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
-    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
-
-
-def _reason(line: str, default: str) -> str:
-    """Why a line is no record; the reasons are those of lines in trace files."""
-    try:
-        decode(line.encode("utf-8", "surrogatepass"))
-    except Rejected as error:
-        return error.reason
-    return default
 
 
 def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:

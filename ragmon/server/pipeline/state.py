@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
+from ragmon.core.pacing import Deadline
 from ragmon.core.policy import Policy
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, ChunkEntry, Entry, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
@@ -33,7 +35,7 @@ from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
-from ragmon.server.pipeline.clock import SLICE, Deadline
+from ragmon.server.pipeline.clock import SLICE
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.adding import AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
@@ -435,7 +437,7 @@ class ServerState:
         dropped = dict(counts.dropped)
         for reason, n in scorer.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + n
-        return StageCounters(
+        counters = StageCounters(
             counts.received,
             scorer.scored,
             ignored=dict(counts.ignored),
@@ -443,6 +445,8 @@ class ServerState:
             duplicate=counts.duplicate,
             pending=pending + self._unscored,
         )
+        # What others received and have not counted waits there; whether their books close is for them to say.
+        return counters if self.adder is None else replace(counters, pending=max(0, counters.residual))
 
     def monitor_snapshot(self, now: float, pending: int) -> MonitorSnapshot:
         """A snapshot for exporters.

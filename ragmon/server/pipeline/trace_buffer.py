@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
+from ragmon.core.pacing import Deadline
 from ragmon.core.record import Record, decode_entry
 from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
@@ -18,17 +19,7 @@ from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.journal.reader import JournalReaderBase, PendingRequest
 from ragmon.server.journal.schema import TRACE_ID
-from ragmon.server.pipeline.assembler import (
-    UNSAMPLED,
-    AssembledTrace,
-    Assembler,
-    AssemblyLimits,
-    JournalledTraceBuffer,
-    OpenTrace,
-    is_sampled,
-    quarantined_trace,
-)
-from ragmon.server.pipeline.clock import SLICE, Deadline
+from ragmon.server.pipeline.clock import SLICE
 from ragmon.server.pipeline.decode import WriteBatch, spans_of
 from ragmon.server.pipeline.probe_replies import (
     WAIT,
@@ -38,6 +29,16 @@ from ragmon.server.pipeline.probe_replies import (
     recently_probed,
 )
 from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.assembler import (
+    UNSAMPLED,
+    AssembledTrace,
+    Assembler,
+    AssemblyLimits,
+    JournalledTraceBuffer,
+    OpenTrace,
+    is_sampled,
+    quarantined_trace,
+)
 
 REMEMBERED: Final = 200_000
 """Finished traces that are remembered, to recognise their late spans."""

@@ -19,6 +19,7 @@ from ragmon.capture.call import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.log import log_error
+from ragmon.core.pacing import Deadline
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
@@ -27,9 +28,8 @@ from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace
 from ragmon.ingest.spans.reasons import count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
-from ragmon.server.pipeline.clock import Deadline
-from ragmon.server.pipeline.decode import STEP_NS
 from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.native import STEP_NS
 
 
 class RawSpan(Protocol):

@@ -1,0 +1,68 @@
+"""Native records: the spans that ragmon's own capture sends, each of which is a whole record."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ragmon.core import constants
+from ragmon.core.bounds import bounded
+from ragmon.core.record import Record, encode_entry
+from ragmon.ingest.decode import decode
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp.batch import NativeSpan
+from ragmon.ingest.spans import own_record
+from ragmon.metrics.answers import AnswerCorrect
+from ragmon.stream.accounts import count
+
+STEP_NS: Final = 10_000_000_000
+"""Nanoseconds of a step of event time; keys of one step are looked up together."""
+
+
+class NativeRecord(NamedTuple):
+    """A record that arrived as one span.
+
+    Attributes:
+        key: Its unique key: its step of event time, its trace and its span.
+        ended: When its span ended, seconds since the epoch.
+        trace_id: Its trace id.
+        record: The record.
+        line: The record as a journal line.
+    """
+
+    key: tuple[int, bytes]
+    ended: float
+    trace_id: bytes
+    record: Record
+    line: bytes
+
+
+def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
+    """The record in a native span, or the reason why it cannot be read.
+
+    Args:
+        native: The native span.
+        unknown: Counts the fields of the record that are out of range.
+    """
+    record = own_record(native.line, native.trace_id.hex(), native.end_ns)
+    if isinstance(record, str):
+        return _reason(native.line, record)
+    if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
+        return constants.INVALID_SCHEMA
+    record, out_of_range = bounded(record)
+    for field_name, reason in out_of_range.items():
+        count(unknown, f"{field_name}|{reason}")
+    if record.measures is not None:
+        record.measures.pop(AnswerCorrect.name, None)
+    if record.source is None:
+        record.source = constants.LIVE
+    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
+    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
+
+
+def _reason(line: str, default: str) -> str:
+    """Why a line is no record; the reasons are those of lines in trace files."""
+    try:
+        decode(line.encode("utf-8", "surrogatepass"))
+    except Rejected as error:
+        return error.reason
+    return default

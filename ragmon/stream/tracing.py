@@ -1,0 +1,193 @@
+"""Counting one partition of OTLP requests, chunk by chunk: spans of a trace wait for each other in the log's own time.
+
+What a trace waits for, and when it is whole, are those of a server (`ragmon.ingest.trace_buffer`), with the time at
+which messages were put into the log in place of a clock. A chunk names the traces that still wait, and from which
+message on they have to be read again, so that its next owner makes the same records of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from ragmon.config.settings import Settings
+from ragmon.core import constants
+from ragmon.core.record import Record
+from ragmon.gold import GoldSet
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
+from ragmon.ingest.otlp.protobuf import read, span_bytes
+from ragmon.ingest.trace_buffer import DECORATED, LATE
+from ragmon.stream.accounts import count
+from ragmon.stream.assembler import (
+    UNSAMPLED,
+    AssembledTrace,
+    Assembler,
+    AssemblyLimits,
+    JournalledTraceBuffer,
+    is_sampled,
+)
+from ragmon.stream.chunk import Chunk
+from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.stream.native import NativeRecord, native_record
+
+TRACE_ID: Final = 16
+"""Bytes of a trace id."""
+LONGEST_ASSEMBLY: Final = 60.0
+"""Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
+_DECORATED: Final = b"decorated"
+
+
+class TracePartitionCounter(PartitionCounter):
+    """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace.
+
+    Args:
+        part: Which partition.
+        base: The offset of the first message that is counted.
+        settings: The configuration.
+        gold: Its gold sets.
+        limits: How the partition is divided.
+        now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
+        waiting: The traces that waited at the end of the last chunk, 16 bytes each.
+        assembly: How long traces wait for their spans.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        base: int,
+        settings: Settings,
+        gold: Sequence[GoldSet],
+        limits: CountingLimits | None = None,
+        now: float = 0.0,
+        *,
+        waiting: bytes = b"",
+        assembly: AssemblyLimits | None = None,
+    ) -> None:
+        super().__init__(part, base, settings, gold, limits, now)
+        self._buffer = JournalledTraceBuffer(assembly)
+        self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
+        self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
+
+    def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
+        """Remember messages before the first one that is counted, and let the traces that waited wait again."""
+        now = 0.0
+        for offset, arrival, message in messages:
+            now = max(now, arrival)
+            self._recent.turn(offset, now)
+            batch = _batch(message)
+            for native in batch.native if batch else ():
+                self._see_native(native, offset, now)
+            spans = [span_bytes(span) for span in batch.external] if batch else []
+            for span in spans:
+                self._recent.see(span.trace_id, offset, now)
+            held = [span for span in spans if span.trace_id in self._held]
+            self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
+
+    def take_request(self, offset: int, arrival: float, message: bytes) -> Iterator[Chunk]:
+        """Count a request; gives the chunks that end before it.
+
+        Args:
+            offset: Its offset.
+            arrival: When it was put into the log, seconds since the epoch.
+            message: The request in protobuf; an empty one only tells the time.
+        """
+        yield from self.until(offset, arrival)
+        self._complete(self.now)
+        self.upto = offset + 1
+        self._recent.turn(offset, self.now)
+        try:
+            batch = read(message, json=False) if message else None
+        except Rejected as rejected:
+            self.reject(rejected.reason, rejected.lost_spans)
+            return
+        if batch is not None:
+            for reason, n in batch.rejected.items():
+                self.reject(reason, n)
+            for native in batch.native:
+                self._count_native(native, offset)
+            self._keep([span_bytes(span) for span in batch.external], offset, len(message))
+
+    def _see_native(self, native: NativeSpan, offset: int, now: float) -> bool:
+        """Remember a native record, and that its trace has one; returns whether it came before."""
+        self._recent.see(_DECORATED + native.trace_id, offset, now)
+        return self._recent.see(native.trace_id + native.span_id, offset, now)
+
+    def _count_native(self, native: NativeSpan, offset: int) -> None:
+        """Count a native record."""
+        self._arrived.received += 1
+        self._arrived.native += 1
+        if self._see_native(native, offset, self.now):
+            self._arrived.duplicate += 1
+            self._arrived.native -= 1
+            return
+        found = native_record(native, self._arrived.unknown)
+        if isinstance(found, NativeRecord):
+            self._count(found.record)
+        else:
+            count(self._arrived.dropped, found)
+
+    def _keep(self, spans: Sequence[ExternalSpan], offset: int, size: int) -> None:
+        """Let spans wait for the rest of their traces; those whose traces are done are counted as late."""
+        kept, arrived, lowest = [], self._arrived, self._assembler.lowest
+        for span in spans:
+            trace_id = span.trace_id
+            is_decorated = _DECORATED + trace_id in self._recent
+            if trace_id in self._buffer.traces or trace_id in self._held:
+                self._recent.see(trace_id, offset, self.now)
+                kept.append(span)
+            elif trace_id in self._recent:
+                self._recent.see(trace_id, offset, self.now)
+                count(arrived.spans, DECORATED if is_decorated else LATE)
+            elif not is_sampled(trace_id, lowest):
+                arrived.received += span.is_root
+                count(arrived.ignored, UNSAMPLED, int(span.is_root))
+            else:
+                self._recent.see(trace_id, offset, self.now)
+                arrived.received += 1
+                self._held.add(trace_id)
+                kept.append(span)
+        counts = self._buffer.add(kept, offset, self.now, size, lowest)
+        del counts["new"]
+        for reason, n in counts.items():
+            count(arrived.spans, reason, n)
+
+    def _complete(self, now: float) -> None:
+        """Count the traces that nothing more is waited for."""
+        for trace_id, waiting in self._buffer.due(now):
+            self._held.discard(trace_id)
+            is_decorated = _DECORATED + trace_id in self._recent
+            assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
+            self._arrived.add(assembled.counts)
+            self._buffer.release(waiting)
+            self._count_assembled(assembled)
+
+    def _count_assembled(self, assembled: AssembledTrace) -> None:
+        answers: dict[str, Record] = {}
+        for made in assembled.made:
+            record = made.record
+            record.source = record.source or constants.LIVE
+            self._counter.observe(record, self.now)
+            if record.trace_id is not None:
+                answers[record.trace_id] = record
+        for label in assembled.labels:
+            self._counter.label(replace(label, answer=answers.get(label.trace_id)), self.now)
+
+    def seal(self, until: float) -> Chunk:
+        """End the chunk with the traces that are whole by then, and hand it out."""
+        self._complete(max(until, self.now))
+        chunk = super().seal(until)
+        traces = self._buffer.traces
+        chunk.waiting = b"".join(sorted(traces))
+        chunk.low = min([chunk.low, *(min(trace.requests) for trace in traces.values())])
+        return chunk
+
+
+def _batch(message: bytes) -> SpanBatch | None:
+    """The spans of a request that was counted before; None where there are none, or it cannot be read."""
+    try:
+        return read(message, json=False) if message else None
+    except Rejected:
+        return None

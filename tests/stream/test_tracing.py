@@ -1,0 +1,155 @@
+"""Raw OTLP in a log: traces are put together in the log's own time, however often who counts it is killed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragmon.config.load import load
+from ragmon.ingest.trace_buffer import DECORATED, LATE
+from ragmon.stream.chunk import Chunk
+from ragmon.stream.tracing import TracePartitionCounter
+from ragmon.testing import make_record
+from tests.support.alarming import NOON, write_config
+from tests.support.otlp_requests import export
+from tests.support.partitions import Head, result
+from tests.support.serving import foreign, whole
+
+START = 60.0 * NOON
+SHORT = '[serve]\nstate_dir = "state"\n'
+
+
+def own(number, at, **fields):
+    """A whole record as the span of a decorated call, in a request of its own."""
+    trace_id = f"{number + 1:032x}"
+    return whole([make_record(f"q{number}", ts=at, source="live", v=1, trace_id=trace_id, **fields)])
+
+
+def pieces(number, at):
+    """The spans of a foreign trace, each in a request of its own: the call last, as it ends."""
+    call, found = foreign(number, at=at)
+    return export([found]).SerializeToString(), export([call]).SerializeToString()
+
+
+def messages(number=600, seed=5):
+    """A log in order of arrival: records of our own, foreign traces in pieces, rootless, late and repeated ones."""
+    chance, log = random.Random(seed), []
+    for n in range(number):
+        at = START + n * 1.5
+        if n % 3 == 0:
+            body = own(n, at)
+            log.append((at, body))
+            if chance.random() < 0.05:
+                log.append((at + chance.uniform(0, 300), body))
+            continue
+        found, call = pieces(n, at)
+        log.append((at + chance.uniform(0, 4), found))
+        if chance.random() < 0.05:
+            continue  # its root never comes
+        log.append((at + chance.uniform(0, 4), call))
+        if chance.random() < 0.05:
+            log.append((at + chance.uniform(30, 400), found))
+        if chance.random() < 0.02:
+            log.append((at + 1, b"no request at all"))
+    return sorted(log)
+
+
+class TraceWorker:
+    """Counts a log of requests that lies in memory, from where the last chunk ended."""
+
+    def __init__(self, settings, log, last=None):
+        self.log = log
+        self.offset, now, waiting = (0, 0.0, b"") if last is None else (last.upto, last.until, last.waiting)
+        self.counter = TracePartitionCounter("0", self.offset, settings, (), now=now, waiting=waiting)
+        if last is not None:
+            self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
+
+    def step(self):
+        """Count the next message; returns the chunks that ended."""
+        chunks = list(self.counter.take_request(self.offset, *self.log[self.offset]))
+        self.offset += 1
+        return chunks
+
+
+def counted(settings, log, kills=()):
+    """The head of a log whose worker is killed before some messages; and how many messages were read again."""
+    head, kills = Head(settings, ["0"]), set(kills)
+    last, worker, again = None, TraceWorker(settings, log), 0
+    while worker.offset < len(log):
+        if worker.offset in kills:
+            kills.discard(worker.offset)
+            again += worker.offset - (0 if last is None else last.low)
+            worker = TraceWorker(settings, log, last)
+            continue
+        for chunk in worker.step():
+            last = Chunk.load(chunk.dump())
+            assert head.take(chunk.dump())
+            head.books.add(last.arrived)
+    return head, again
+
+
+def with_ticks(log, seconds=1300):
+    """A log after which nothing but the time is told, until everything that waits is done."""
+    end = log[-1][0]
+    return [*log, *((end + after, b"") for after in range(10, seconds, 10))]
+
+
+@pytest.fixture(scope="module")
+def log():
+    return with_ticks(messages())
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return load(write_config(tmp_path_factory.mktemp("tracing"), SHORT), environ={})
+
+
+@pytest.fixture(scope="module")
+def once(settings, log):
+    """What one worker that is never killed makes of it."""
+    return counted(settings, log)[0]
+
+
+def test_every_request_is_accounted_for(once):
+    books, scorer = once.books, once.engine.scorer
+    lost = sum(books.ignored.values()) + sum(books.dropped.values()) + sum(scorer.dropped.values())
+    assert books.received == scorer.scored + lost + books.duplicate
+    assert books.duplicate > 5
+    assert books.spans[LATE] > 10
+    assert sum(books.dropped.values()) > 3
+    assert scorer.scored > 550
+
+
+@pytest.mark.parametrize(
+    "seed", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
+)
+def test_a_worker_that_is_killed_25_times_changes_nothing(settings, log, once, seed):
+    kills = random.Random(seed).sample(range(len(log)), 25)
+    head, again = counted(settings, log, kills)
+    assert result(head.engine) == result(once.engine)
+    assert head.books == once.books
+    assert again > 0
+
+
+def test_a_trace_whose_spans_come_in_several_chunks_is_one_request(settings):
+    found, call = pieces(1, START)
+    log = with_ticks([(START, found), (START + 14, b""), (START + 22, call)], 100)
+    head, _ = counted(settings, log)
+    assert (head.books.received, head.engine.scorer.scored) == (1, 1)
+
+
+def test_spans_inside_a_decorated_call_are_part_of_its_record(settings):
+    call, found = foreign(7, parent="00000000000000aa", at=START)
+    inner = [span._replace(trace_id=f"{8:032x}") for span in (call, found)]
+    log = with_ticks(
+        [
+            (START, export([inner[1]]).SerializeToString()),
+            (START + 1, own(7, START + 1)),
+            (START + 2, export([inner[0]]).SerializeToString()),
+        ],
+        700,
+    )
+    head, _ = counted(settings, log)
+    assert head.engine.scorer.scored == 1
+    assert head.books.ignored == {DECORATED: 1}
