@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "top": ("ragmon.cli.top", "Show the gates of a running monitor on this terminal."),
     "verify": ("ragmon.cli.verify", "Check that every record is accounted for."),
     "view": ("ragmon.cli.view", "Open the pages on a journal, on trace files or on a report."),
+    "work": ("ragmon.cli.work", "Count partitions of a Kafka topic, for a server that adds up."),
     "why": ("ragmon.cli.why", "Say what broke a gate, since when, and what changed."),
 }
 """The module and the help line of each command, so that `--help` imports none of the modules."""

@@ -43,7 +43,7 @@ def _masked(key: str, value: object) -> object:
         return "default"
     if option == "target" and isinstance(value, str) and "?" in value:
         value = f"{value.partition('?')[0]}?{MASK}"
-    return _plain(value, masked=option in ("headers", "tls"))
+    return _plain(value, masked=option in ("headers", "tls", "kafka"))
 
 
 def _plain(value: object, *, masked: bool = False) -> object:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from ragmon.config.types import (
     FUNCTION,
@@ -269,7 +277,11 @@ def _chunk_period(value: Seconds) -> Seconds:
     return value
 
 
-class ServeTable(Table):
+_From = create_model("_From", __base__=Table, **{"from": (Literal["producers", "stream"], "producers")})  # type: ignore[call-overload]
+"""The key `from` is a word of Python's, so it cannot be written as a field."""
+
+
+class ServeTable(_From):  # type: ignore[misc, valid-type]
     """The server.
 
     Attributes:
@@ -284,6 +296,7 @@ class ServeTable(Table):
         max_series: The greatest number of Prometheus series; unconfigured pipelines share what the configured ones
             leave.
         of: The admin ports of servers that count: this one adds up what they counted, and judges the sum.
+        from: What it counts: what `producers` send it, or what the workers of `[stream]` counted.
     """
 
     otlp: Listen = Address("127.0.0.1", 4318)
@@ -298,19 +311,46 @@ class ServeTable(Table):
     max_series: Count = 10_000
     of: Annotated[Many[Url], AfterValidator(unique)] = ()
 
+    @property
+    def reads_stream(self) -> bool:
+        """Whether it adds up what the workers of `[stream]` counted."""
+        return bool(getattr(self, "from") == "stream")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ServeTable:
+        if self.of and self.reads_stream:
+            raise value_error('has both of and from = "stream"', "keep one: servers, or the topic of chunks")
+        return self
+
 
 class StreamTable(Table):
-    """How a log is divided into chunks, where several processes count it and one adds up.
+    """How a log is divided into chunks, where several processes count it and one adds up; and where it is in Kafka.
 
     Attributes:
+        brokers: Where Kafka is, `host:port`, several with commas between; None without Kafka.
+        spans: The topic of the requests, keyed by trace id.
+        encoding: What a message of it is: `otlp_proto`, as the collector writes it, or `records`, lines of a trace log.
+        metrics: The topic of the totals that producers report.
+        chunks: The topic of what workers counted.
+        group: The consumer group of the workers.
+        partitioner: How whoever else writes to the topic of requests places a key: librdkafka's `partitioner`.
         period: How much time of arrival a chunk holds.
         memory: How long a message is remembered at least, so that one that comes again is a duplicate.
         patience: How long alarms wait for a part that is silent; None: until it speaks again.
+        kafka: Settings that are passed to librdkafka as they are; of `NAME_file`, what is in the file.
     """
 
+    brokers: Text | None = None
+    spans: Text = "otlp_spans"
+    encoding: Literal["otlp_proto", "records"] = "otlp_proto"
+    metrics: Text = "otlp_metrics"
+    chunks: Text = "ragmon.chunks"
+    group: Text = "ragmon"
+    partitioner: Literal["fnv1a", "murmur2_random", "consistent_random"] = "fnv1a"
     period: Annotated[Duration, AfterValidator(_chunk_period)] = Seconds(10)
     memory: Duration = Seconds(600)
     patience: Duration | None = None
+    kafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
 class ExportTable(Table):

@@ -310,9 +310,12 @@ class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
 
     Attributes:
         body: The chunk, compressed, in base64.
+        partition, offset: Where it stood in the topic of chunks; -1 where it came from a server.
     """
 
     body: bytes
+    partition: int = -1
+    offset: int = -1
 
 
 Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry | ChunkEntry

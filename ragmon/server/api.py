@@ -318,7 +318,7 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         configured=views.configured,
         diagnose=asking.diagnose,
     )
-    counting = None if views.settings().serve.of else JournalChunks(views.writer, views.folder)
+    counting = None if views.writer.server_state.adder else JournalChunks(views.writer, views.folder)
     return admin_app(view, hosts, journal_queries(asking, token, counting))
 
 

@@ -42,6 +42,7 @@ from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latenc
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.shards import ShardReaders
+from ragmon.server.stream_reader import StreamReader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
 from ragmon.stats import MICRO
 
@@ -53,17 +54,21 @@ class StatusService:
         writer: The journal writer.
         folder: The folder of the journal.
         reloading: Reports whether the configuration on disk is in force.
-        shards: Reads what other servers count.
+        readers: Reads what other processes count.
     """
 
     def __init__(
-        self, writer: JournalWriter, folder: Path, reloading: ConfigReloader, shards: ShardReaders | None = None
+        self,
+        writer: JournalWriter,
+        folder: Path,
+        reloading: ConfigReloader,
+        readers: ShardReaders | StreamReader | None = None,
     ) -> None:
         self.writer = writer
         self.folder = folder
         self.stopping = False
         self._reloading = reloading
-        self._shards = shards
+        self._readers = readers
         self._began = writer.clock.now()
 
     def monitor_snapshot(self) -> MonitorSnapshot:
@@ -162,7 +167,7 @@ class StatusService:
             StatusFinding(
                 f"{url} gives no chunks: {why}", hint="alarms stand still until it does, or `[stream] patience`"
             )
-            for url, why in sorted((self._shards.troubles() if self._shards else {}).items())
+            for url, why in sorted((self._readers.troubles() if self._readers else {}).items())
         ]
         findings = ServerFindings(
             problems=(*not_writing, *away),

@@ -23,7 +23,7 @@ from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 
-FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir", "of")
+FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir", "of", "from")
 """Keys of `[serve]` that take effect only when the server is restarted."""
 _TIMES: Final = 100
 """Reloads whose time is kept."""

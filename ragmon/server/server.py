@@ -32,6 +32,7 @@ from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.shards import ShardReaders
+from ragmon.server.stream_reader import StreamReader
 from ragmon.stream.assembler import AssemblyLimits
 
 DRAIN: Final = 5.0
@@ -56,7 +57,7 @@ class Server:
         views: Status and metrics for the admin port.
         reloading: Reloads the configuration when its file changes.
         probing: Runs the configured probes.
-        shards: Reads what other servers count, where this one adds it up.
+        readers: Reads what other processes count, where this one adds it up.
         otlp, grpc, admin: The three listeners.
 
     Raises:
@@ -82,8 +83,8 @@ class Server:
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
-        self.shards = ShardReaders(self.writer, token)
-        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.shards)
+        self.readers = StreamReader(self.writer) if serve.reads_stream else ShardReaders(self.writer, token)
+        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.readers)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -110,7 +111,7 @@ class Server:
             for listener in (self.admin, self.otlp, self.grpc):
                 listener.start()
             self.probing.start()
-            self.shards.start()
+            self.readers.start()
         except BaseException:
             self.stop()
             raise
@@ -128,7 +129,7 @@ class Server:
         """
         self.views.stopping = True
         self.probing.stop()
-        self.shards.stop()
+        self.readers.stop()
         threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
         for thread in threads:
             thread.start()

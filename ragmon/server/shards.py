@@ -22,6 +22,7 @@ from ragmon.core.escaping import printable
 from ragmon.core.http_client import HttpClient
 from ragmon.core.log import error_location
 from ragmon.core.net import split_url
+from ragmon.core.record import ChunkEntry
 from ragmon.monitor.http.admin import CHUNKS_PATH
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.pipeline.writer import JournalWriter
@@ -124,7 +125,7 @@ class ShardReader:
             raise ShardError(_reason(response.status, response.body))
         answer = msgspec.json.decode(response.body, type=_Answer)
         for chunk in answer.chunks:
-            self._writer.chunk(base64.b64decode(chunk)).result()
+            self._writer.chunk(ChunkEntry(base64.b64decode(chunk))).result()
         return answer.more
 
     def _place(self) -> Mapping[str, str]:

@@ -49,18 +49,26 @@ class PartitionPosition(msgspec.Struct):
 
 
 class AdderState(msgspec.Struct):
-    """The saved form of a `ChunkAdder`."""
+    """The saved form of a `ChunkAdder`.
+
+    Attributes:
+        positions: How far each partition was added.
+        results: Chunks by what became of them.
+        partitions: How many partitions each log has, as far as chunks say so.
+        offsets: By partition of the topic of chunks, the offset of the chunk that comes next.
+    """
 
     positions: dict[str, PartitionPosition] = {}
     results: dict[str, int] = {}
-    partitions: int = 0
+    partitions: dict[str, int] = {}
+    offsets: dict[int, int] = {}
 
 
 class ChunkAdder:
     """Decides which chunks are added, and knows how far the partitions are.
 
     Args:
-        parts: The partitions; None where the chunks say how many there are, and their numbers are their names.
+        parts: The partitions; None where the chunks say how many there are; they are called LOG/NUMBER then.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
     """
@@ -73,12 +81,19 @@ class ChunkAdder:
     @property
     def parts(self) -> tuple[str, ...]:
         """The partitions, as far as they are known."""
-        return tuple(map(str, range(self._state.partitions))) if self._parts is None else self._parts
+        if self._parts is not None:
+            return self._parts
+        return tuple(f"{log}/{n}" for log, number in sorted(self._state.partitions.items()) for n in range(number))
 
     @property
     def positions(self) -> dict[str, PartitionPosition]:
         """How far each partition was added; one of which nothing came is missing."""
         return self._state.positions
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """By partition of the topic of chunks, the offset of the chunk that comes next."""
+        return self._state.offsets
 
     @property
     def results(self) -> dict[str, int]:
@@ -91,7 +106,9 @@ class ChunkAdder:
         Raises:
             ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
         """
-        self._state.partitions = max(self._state.partitions, chunk.partitions)
+        if chunk.partitions:
+            log = chunk.part.rpartition("/")[0]
+            self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions)
         position = self.positions.get(chunk.part)
         lost = chunk.lost + (0 if position is None else position.lost)
         if position is not None and position.log != chunk.log:

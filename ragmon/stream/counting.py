@@ -146,6 +146,7 @@ class PartitionCounter:
         log: str = "",
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
+        self._warmed = 0.0
         self._limits, self._log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
         self._counter = PartialCounter(settings, gold)
@@ -159,12 +160,11 @@ class PartitionCounter:
         Args:
             messages: Their offsets, arrival times and bytes, from the `low` of the last chunk on.
         """
-        now = 0.0
         for offset, arrival, message in messages:
-            now = max(now, arrival)
-            self._recent.turn(offset, now)
+            self._warmed = max(self._warmed, arrival)
+            self._recent.turn(offset, self._warmed)
             if message:
-                self._recent.see(message, offset, now)
+                self._recent.see(message, offset, self._warmed)
 
     def take(self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = ()) -> Iterator[Chunk]:
         """Count a message; gives the chunks that end before it.

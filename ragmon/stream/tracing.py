@@ -73,9 +73,8 @@ class TracePartitionCounter(PartitionCounter):
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted, and let the traces that waited wait again."""
-        now = 0.0
         for offset, arrival, message in messages:
-            now = max(now, arrival)
+            now = self._warmed = max(self._warmed, arrival)
             self._recent.turn(offset, now)
             batch = _batch(message)
             for native in batch.native if batch else ():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from zlib import crc32
@@ -20,6 +19,7 @@ from tests.support.serving import (
     Time,
     asked,
     digest,
+    free_port,
     get,
     look,
     post,
@@ -40,13 +40,6 @@ def configured(folder, *lines, ports=PORTS):
     path = write_config(folder, SEVERAL)
     path.write_text("\n".join([SEVERAL, ports, *lines, ""]), encoding="utf-8")
     return path
-
-
-def free_port():
-    """A port that nobody has."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def with_fixed_admin():

@@ -287,7 +287,7 @@ def test_what_the_log_has_deleted_is_lost_and_counted(day, chunks):
 def test_the_partitions_may_be_told_by_the_chunks(day, chunks):
     head = Head(day[0], None)
     chunk = Chunk.load(chunks[0])
-    chunk.partitions = 3
+    chunk.part, chunk.partitions = "spans/1", 3
     head.take(chunk.dump())
-    assert head.adder.parts == ("0", "1", "2")
+    assert head.adder.parts == ("spans/0", "spans/1", "spans/2")
     assert head.adder.watermark(START) == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -91,6 +92,13 @@ class Running:
     def settled(self, received):
         """The books once everything that was received is accounted for and nothing waits."""
         return self.wait_for(lambda books: books["received"] == received and not books["pending"])
+
+
+def free_port():
+    """A port that nobody has."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def get(url):

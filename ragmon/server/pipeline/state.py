@@ -404,7 +404,7 @@ class ServerState:
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif isinstance(entry, ChunkEntry):
-            self._add_chunk(entry.body)
+            self._add_chunk(entry)
         elif not isinstance(entry, Totals):
             self.engine.apply(entry, self._time(arrival))
         elif self.engine.report(entry, arrival):
@@ -413,12 +413,14 @@ class ServerState:
             self._failing.failures = []
             self.failures += (_failure(seq, place, failed) for failed in failed_requests)
 
-    def _add_chunk(self, body: bytes) -> None:
-        """Add what another server counted, if it is new; what is refused is counted, and comes again."""
+    def _add_chunk(self, entry: ChunkEntry) -> None:
+        """Add what another process counted, if it is new; what is refused is counted, and comes again."""
         if self.adder is None:
             return
+        if entry.offset >= 0:
+            self.adder.offsets[entry.partition] = entry.offset + 1
         try:
-            chunk = Chunk.load(body)
+            chunk = Chunk.load(entry.body)
         except ChunkError:
             self.adder.damaged()
             raise
@@ -499,9 +501,11 @@ class ServerState:
 
 
 def chunk_adder(settings: Settings) -> ChunkAdder | None:
-    """What adds up the chunks of the servers that `[serve] of` names; None where it names none."""
-    patience = settings.stream.patience
-    return ChunkAdder(settings.serve.of, None if patience is None else float(patience)) if settings.serve.of else None
+    """What adds up chunks, of the servers that `[serve] of` names or of a stream; None where this server counts."""
+    serve, patience = settings.serve, settings.stream.patience
+    if not (serve.of or serve.reads_stream):
+        return None
+    return ChunkAdder(serve.of or None, None if patience is None else float(patience))
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:

@@ -280,9 +280,9 @@ class JournalWriter:
         self._check_capacity()
         return self._submit(self._decode(decode.decode_metrics, body, encoding))
 
-    def chunk(self, body: bytes) -> Future[ExportResult]:
-        """Submit what another server counted (`ragmon.stream.chunk`)."""
-        return self._submit(QueuedRequest(size=len(body), entries=[ChunkEntry(body)]))
+    def chunk(self, entry: ChunkEntry) -> Future[ExportResult]:
+        """Submit what another process counted (`ragmon.stream.chunk`)."""
+        return self._submit(QueuedRequest(size=len(entry.body), entries=[entry]))
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Submit labels."""

@@ -1,0 +1,62 @@
+"""`ragmon work`: count partitions of a Kafka topic, as a member of a consumer group, for a server that adds up."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ragmon.cli import fail
+from ragmon.cli.common import config_option
+from ragmon.config.load import load
+from ragmon.core.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from ragmon.config.settings import Settings
+
+TEMPORARY: Final = 75
+"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
+
+
+@click.command()
+@config_option
+def work(config: str | None) -> int:
+    """Count the partitions of `[stream] spans` that the consumer group gives this process, and write chunks of counts.
+
+    A worker has no disk: start as many as there is work for, at most one a partition, and end them as you like. A
+    `ragmon serve` with `[serve] from = "stream"` adds up what they count, and judges gates and alarms.
+
+    Exit codes: 0 stopped by a signal; 3 bad configuration, or a topic is missing; 75 no broker answers, or chunks
+    cannot be written: to start it again later may help.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    settings = load(config)
+    try:
+        _run(settings, stopping)
+    except UnavailableError as error:
+        fail(str(error), error.hint, TEMPORARY)
+    click.echo("stopping: the next owner goes on from the last chunk", err=True)
+    return 0
+
+
+def _run(settings: Settings, stopping: Event) -> None:
+    from ragmon.monitor.build import load_gold  # noqa: PLC0415 - these load more than any other command needs
+    from ragmon.monitor.http.listener import HttpServer  # noqa: PLC0415 - as above
+    from ragmon.stream.status import worker_app  # noqa: PLC0415 - as above
+    from ragmon.stream.worker import StreamWorker  # noqa: PLC0415 - as above
+
+    worker = StreamWorker(settings, load_gold(settings.gold))
+    server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")
+    server.start()
+    try:
+        click.echo(f"admin: {server.address}", err=True)
+        click.echo("ready", err=True)
+        worker.run(stopping)
+    finally:
+        server.stop(0.0)
