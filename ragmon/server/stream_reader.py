@@ -99,16 +99,17 @@ class StreamReader:
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
         """Put chunks into the journal, those of a partition in order."""
-        futures = []
+        futures, asked = [], set[int]()
         for message in messages:
             if message.error() is not None:
                 self._note(str(message.error()))
                 continue
             partition, offset = message.partition(), message.offset()
             expected = self._next.get(partition)
-            if expected is not None and offset < expected:
+            if partition in asked or (expected is not None and offset < expected):
                 continue
             if expected is not None and offset > expected and self._asks_again(consumer, partition, expected):
+                asked.add(partition)
                 continue
             self._next[partition], self._tries[partition] = offset + 1, 0
             futures.append(self._writer.chunk(ChunkEntry(message.value() or b"", partition, offset)))

@@ -36,6 +36,8 @@ FLUSH: Final = 60.0
 """Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
 QUIET: Final = 1.0
 """Seconds without a message after which a partition is told the time, once a period of its own is over."""
+TRIES: Final = 20
+"""How often messages that a fetch left out are asked for again; after that they are not there."""
 LARGEST: Final = 64 << 20
 """Bytes of a chunk that may be sent; the broker has a limit of its own (`max.message.bytes`)."""
 _log = logging.getLogger("ragmon.worker")
@@ -47,11 +49,15 @@ class _Partition:
     Attributes:
         counter: Counts it.
         resume: The first offset that is counted; earlier ones are only remembered.
+        following: The offset that is to be read next.
+        tries: How often what a fetch left out was asked for.
+        asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
     """
 
-    def __init__(self, counter: PartitionCounter, resume: int) -> None:
-        self.counter, self.resume, self.seen = counter, resume, monotonic()
+    def __init__(self, counter: PartitionCounter, resume: int, following: int) -> None:
+        self.counter, self.resume, self.following = counter, resume, following
+        self.tries, self.asked, self.seen = 0, -1, monotonic()
 
 
 class StreamWorker:
@@ -82,6 +88,7 @@ class StreamWorker:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._pending: dict[tuple[str, int], int] = {}
         self._failed: list[str] = []
+        self._batch = 0
         self._consumer = client(self._kafka.Consumer, self._consumer_settings())
         producer_settings = {**kafka.ORDER, **client_settings(self._stream, message__max__bytes=LARGEST, linger__ms=5)}
         self._producer = client(self._kafka.Producer, producer_settings)
@@ -114,6 +121,7 @@ class StreamWorker:
         self._consumer.subscribe(list(self._topics.inputs), on_assign=self._assigned, on_revoke=self._revoked)
         try:
             while not stopping.is_set():
+                self._batch += 1
                 for message in self._consumer.consume(TOGETHER, POLL):
                     self._take(message)
                 self._write()
@@ -132,8 +140,8 @@ class StreamWorker:
             counter = self._counter(part, place.topic, base, last)
             if base < first:
                 self._put((place.topic, place.partition), counter.gap(first))
-            self._partitions[place.topic, place.partition] = _Partition(counter, max(base, first))
             place.offset = first if last is None else max(first, last.low)
+            self._partitions[place.topic, place.partition] = _Partition(counter, max(base, first), place.offset)
             self.counts["assignments"] += 1
         consumer.assign(list(assigned))
         _log.info("counts %s", ", ".join(map(printable, kafka.offsets_of(assigned))) or "nothing")
@@ -157,6 +165,9 @@ class StreamWorker:
             self.trouble = str(error) if error is not None else self.trouble
             return
         self.trouble, partition.seen = "", monotonic()
+        if message.offset() < partition.following or self._left_out(partition, message):
+            return
+        partition.following, partition.tries = message.offset() + 1, 0
         offset, arrival, value = message.offset(), message.timestamp()[1] / 1000, message.value() or b""
         self.counts["read"] += 1
         if offset < partition.resume:
@@ -166,6 +177,21 @@ class StreamWorker:
         for chunk in self._count(partition.counter, message.topic(), offset, arrival, value):
             self._put(key, chunk)
         self.counts["counted"] += 1
+
+    def _left_out(self, partition: _Partition, message: Any) -> bool:
+        """Ask again for messages before one that came too early; returns whether that is worth it.
+
+        A batch may still hold messages of the assignment before this one, and a fetch may have left some out. Offsets
+        that are nobody's (of transactions, or of what was compacted) are passed over after some tries.
+        """
+        if partition.asked == self._batch:
+            return True
+        if message.offset() == partition.following or partition.tries == TRIES:
+            return False
+        partition.tries, partition.asked = partition.tries + 1, self._batch
+        place = self._kafka.TopicPartition(message.topic(), message.partition(), partition.following)
+        self._consumer.seek(place)
+        return True
 
     def _count(self, counter: PartitionCounter, topic: str, offset: int, arrival: float, value: bytes) -> list[Chunk]:
         """Count a message; what cannot be read is accounted for, and its offset passes."""
@@ -230,4 +256,3 @@ class StreamWorker:
                 partition.seen = monotonic()
                 self.counts["ticks"] += 1
         self._producer.poll(0)
-

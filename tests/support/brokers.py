@@ -58,7 +58,9 @@ class Broker:
         settings = {"bootstrap.servers": self.address, "partitioner": "fnv1a", "linger.ms": 5}
         producer, errors = confluent_kafka.Producer(settings), []
         for at, key, value in messages:
-            producer.produce(topic, value, key, timestamp=int(at * 1000), on_delivery=lambda e, _: e and errors.append(e))
+            producer.produce(
+                topic, value, key, timestamp=int(at * 1000), on_delivery=lambda e, _: e and errors.append(e)
+            )
             producer.poll(0)
         assert producer.flush(60) == 0
         assert errors == []
