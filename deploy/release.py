@@ -25,8 +25,13 @@ KINDS: Final = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "remov
 NAMED: Final = {
     "pyproject.toml": ('version = "{}"',),
     "deploy/github-actions/rag-quality.yml": ('"ragmon=={}"',),
+    "deploy/chart/Chart.yaml": ("version: {}", "appVersion: {}"),
+    "deploy/kubernetes/base/statefulset.yaml": ("ragmon:{}",),
     "deploy/kubernetes/kustomization.yaml": ("newTag: {}",),
-    "deploy/kubernetes/statefulset.yaml": ("ragmon:{}",),
+    "deploy/kubernetes/shards/head.yaml": ("ragmon:{}",),
+    "deploy/kubernetes/shards/kustomization.yaml": ("newTag: {}",),
+    "deploy/kubernetes/stream/kustomization.yaml": ("newTag: {}",),
+    "deploy/kubernetes/stream/work.yaml": ("ragmon:{}",),
     "docs/how-to/install.md": ("ragmon-{}-py3", "=={}'"),
     "examples/github-actions/rag-gate.yml": ('"ragmon=={}"',),
 }

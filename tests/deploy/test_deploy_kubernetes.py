@@ -33,11 +33,12 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 FOLDER = DEPLOY / "kubernetes"
 KUSTOMIZATION = document("kubernetes/kustomization.yaml")
-STATEFUL = document("kubernetes/statefulset.yaml")
-POLICY = document("kubernetes/networkpolicy.yaml")
-MONITOR = document("kubernetes/servicemonitor.yaml")
+BASE = document("kubernetes/base/kustomization.yaml")
+STATEFUL = document("kubernetes/base/statefulset.yaml")
+POLICY = document("kubernetes/base/networkpolicy.yaml")
+MONITOR = document("kubernetes/base/servicemonitor.yaml")
 ANALYSIS = document("kubernetes/analysistemplate.yaml")
-WRITE, ADMIN = documents(FOLDER / "service.yaml")
+WRITE, ADMIN = documents(FOLDER / "base" / "service.yaml")
 POD = STATEFUL["spec"]["template"]["spec"]
 LABELS = STATEFUL["spec"]["template"]["metadata"]["labels"]
 (CONTAINER,) = POD["containers"]
@@ -46,16 +47,13 @@ OWN = ["statefulset.yaml", "service.yaml", "networkpolicy.yaml"]
 
 
 def test_every_file_is_applied_or_said_not_to_be():
-    files = {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml"}
+    files = {path.name for path in (FOLDER / "base").iterdir()} - {"kustomization.yaml"}
+    assert set(BASE["resources"]) == files == {*OWN, "servicemonitor.yaml", "prometheusrule.yaml"}
+    assert KUSTOMIZATION["resources"] == ["base"]
     text = (FOLDER / "kustomization.yaml").read_text()
-    assert set(OWN) | {"servicemonitor.yaml"} <= set(KUSTOMIZATION["resources"]) <= files
-    assert files - set(KUSTOMIZATION["resources"]) == set(
-        re.findall(r"^# (\S+\.yaml) is not among them", text, re.MULTILINE)
-    )
-
-
-def test_there_is_a_place_for_the_generated_rules():
-    assert "prometheusrule.yaml" in (FOLDER / "kustomization.yaml").read_text()
+    beside = {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml", "base"}
+    told = set(re.findall(r"^# (\S+\.yaml) is not among them", text, re.MULTILINE))
+    assert beside == told | set(re.findall(r"(\w+)/", re.search(r"Neither are (.+?):", text, re.DOTALL)[1]))
 
 
 def test_kustomize_puts_everything_into_one_namespace_with_the_image_of_this_version(tmp_path):
@@ -74,7 +72,7 @@ def test_kustomize_puts_everything_into_one_namespace_with_the_image_of_this_ver
 def test_kubernetes_schemas_know_every_key(name):
     """Where kubernetes-validate is installed: it is 100 MB, and no requirement of the suite."""
     schemas = pytest.importorskip("kubernetes_validate")
-    for one in documents(FOLDER / name):
+    for one in documents(FOLDER / "base" / name):
         schemas.validate(one, schemas.latest_version(), strict=True)
 
 
@@ -183,7 +181,7 @@ def test_nothing_is_reached_because_the_configuration_names_no_address():
 
 def test_the_example_of_what_may_be_reached_is_a_policy():
     schemas = pytest.importorskip("kubernetes_validate")
-    example = yaml.safe_load(uncommented((FOLDER / "networkpolicy.yaml").read_text(), "egress:"))
+    example = yaml.safe_load(uncommented((FOLDER / "base" / "networkpolicy.yaml").read_text(), "egress:"))
     policy = {**POLICY, "spec": {**POLICY["spec"], **example}}
     assert len(policy["spec"]["egress"]) == 2
     schemas.validate(policy, schemas.latest_version(), strict=True)

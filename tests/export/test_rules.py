@@ -111,7 +111,7 @@ def said_of(real, settings, folder, cases):
     [
         (["rules"], "prometheus/ragmon.rules.yml"),
         (["tests"], "prometheus/ragmon.tests.yml"),
-        (["rules", "--format", "kubernetes"], "kubernetes/prometheusrule.yaml"),
+        (["rules", "--format", "kubernetes"], "kubernetes/base/prometheusrule.yaml"),
     ],
 )
 def test_what_is_committed_is_what_would_be_generated(what, file):
