@@ -31,9 +31,9 @@ from ragmon.gates.history import GateKey
 from ragmon.gold.labels.ratings import LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import budget
-from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.captured import FIRST
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
+from ragmon.scoring.exemplars import Exemplars
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable

@@ -19,7 +19,7 @@ from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
 
-PRODUCERS: Final = 5000
+PRODUCERS: Final = 20_000
 """Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted."""
 SILENT: Final = 86_400.0
 """Seconds without a report after which a process may be gone."""
