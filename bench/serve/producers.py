@@ -56,14 +56,16 @@ class Fleet:
     def __init__(self, n: int) -> None:
         self._rng = random.Random(11)
         self._started = [BEGIN - self._rng.random() * 3600 for _ in range(n)]
-        self._calls = [0] * (n * len(STRATA))
+        self._histograms = [dict.fromkeys(range(BUCKETS), 1) for _ in range(n * len(STRATA))]
+        self._calls = [BUCKETS] * len(self._histograms)
 
     def reports(self, now: float) -> Iterator[Totals]:
         """What each of them says now; two strata in three have had calls since."""
-        for place in range(len(self._calls)):
-            self._calls[place] += self._rng.choice((0, 1, 7))
+        for place, histogram in enumerate(self._histograms):
+            for _ in range(self._rng.choice((0, 1, 7))):
+                histogram[self._rng.randrange(BUCKETS)] += 1
+                self._calls[place] += 1
             producer, stratum = divmod(place, len(STRATA))
-            calls = self._calls[place] + 1
             yield Totals(
                 ts=now + self._rng.random() * STEP,
                 instance=f"process-{producer}",
@@ -71,14 +73,14 @@ class Fleet:
                 pipeline="support",
                 source="live",
                 stratum=STRATA[stratum],
-                calls=calls,
-                kept=calls // 10,
-                latency_ms={bucket: calls * bucket // BUCKETS + 1 for bucket in range(BUCKETS)},
+                calls=self._calls[place],
+                kept=self._calls[place] // 10,
+                latency_ms=dict(histogram),
             )
 
 
 def scrape(state: ServerState, now: float) -> None:
-    """Everything `/metrics` reads of the state, as text's families."""
+    """Everything that `/metrics` reads of the state."""
     state.producers.missing(0)
     state.producers.dropped()
     list(families(state.monitor_snapshot(now, 0)))
