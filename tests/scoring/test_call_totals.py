@@ -322,7 +322,8 @@ def older_form(lines, oldest):
 def test_a_state_of_an_older_version_goes_on_as_if_all_had_been_seen(chance, recent, gone, knows_edges):
     """Whether its retention is the one it was folded by or not."""
     lines = growing(chance)
-    cut, oldest = chance.randrange(20, len(lines)), START + gone
+    cut = chance.randrange(20, len(lines))
+    oldest = min(START + gone, *(int(one.ts) // FOLDED * FOLDED for one in lines[cut:]))  # no report comes later
     series, expired = older_form(lines[:cut], oldest)
     edges = (0.0, oldest if knows_edges else None)
     calls = CallTotals.load(saved(series, list[SavedCalls]), expired, edges=edges, recent=recent)
