@@ -89,8 +89,7 @@ class CallTotals:
 
     def _put(self, producer: ProducerCounts, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
         """Add a count to a series, and what changes by it to the sums."""
-        changes = series.put(step if step >= self._resolution.fresh else slot(step), count)
-        for change in changes:
+        for change in series.put(step, count):
             self._sums[key].add(change, producer.factor)
         if self._recent is not None:
             series.keep(self._recent)
@@ -106,10 +105,8 @@ class CallTotals:
         if key in producer.series:
             producer.series[key].first = first
         else:
-            kept_step = step if step >= self._resolution.fresh else slot(step)
-            series = producer.series[key] = CounterSeries(kept_step, count)
-            series.first = first
-            self._sums_of(key).add((kept_step, *count), producer.factor)
+            producer.series[key] = CounterSeries(step, count)
+            self._sums_of(key).add((step, *count), producer.factor)
         for name in concerned | {key}:
             self._count_first(producer, name, 1)
 
