@@ -98,7 +98,7 @@ class CounterSeries:
     @property
     def steps(self) -> dict[int, Count]:
         """The steps that are kept apart, in order of time, with the largest count up to each."""
-        return {step: Count(*count) for step, *count in zip(self._times, self._calls, self._kept, strict=True)}
+        return dict(zip(self._times, map(Count, self._calls, self._kept), strict=True))
 
     @property
     def newest(self) -> int:
