@@ -21,8 +21,8 @@ from ragmon.core.series_names import Family, label
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
-from ragmon.scoring.calls import Exemplar
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.exemplars import Exemplar
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot

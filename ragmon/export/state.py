@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from ragmon.alarms import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
 from ragmon.gates.captured import CaptureReport
-from ragmon.scoring.calls import Exemplar
 from ragmon.scoring.cohorts import JudgeVersion
+from ragmon.scoring.exemplars import Exemplar
 from ragmon.scoring.predictions import Prediction
 from ragmon.scoring.snapshot import Snapshot
 

@@ -34,9 +34,9 @@ from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts, retention_of
 from ragmon.monitor.series_budget import budget
-from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.counts import add_counts
+from ragmon.scoring.exemplars import Exemplars
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.minutes import Step
 from ragmon.scoring.predictions import Prediction, predictions

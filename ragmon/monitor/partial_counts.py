@@ -20,8 +20,8 @@ from ragmon.core.record import Label, Record, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.series_budget import budget
-from ragmon.scoring.calls import Exemplar, Exemplars
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
+from ragmon.scoring.exemplars import Exemplar, Exemplars
 from ragmon.scoring.minutes import StepState
 from ragmon.scoring.windows import State, WindowsState
 

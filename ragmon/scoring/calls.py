@@ -1,254 +1,127 @@
-"""The totals of all calls that producers report, by time step, and exemplars for latency series.
+"""The totals of all calls that producers report, sampled or not, by time step.
 
-Totals count all calls, sampled or not. An exemplar is the newest trace of a series that the application's own tracer
-kept, so that it can be opened.
+Windows are read from sums over all producers (`CallSums`), which change by the difference that a report makes. What is
+kept of each producer only serves to tell that difference.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ragmon.core import constants
 from ragmon.core.constants import STEP
-from ragmon.core.record import Record, Totals
+from ragmon.core.record import Totals
 from ragmon.scoring import fingerprint
-from ragmon.scoring.fingerprint import PRIME, moment, of_counts
+from ragmon.scoring.call_sums import CallSums, Resolution, SavedCallSums
+from ragmon.scoring.counters import (
+    EXPIRED,
+    GONE,
+    CallKey,
+    Count,
+    CounterSeries,
+    Producer,
+    ProducerCounts,
+    slot,
+)
+from ragmon.scoring.fingerprint import PRIME
 
-_ID: Final = re.compile(r"[0-9a-f]{32}")
-
-
-class Exemplar(NamedTuple):
-    """An exemplar of a latency series.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        seconds: The latency of its call.
-        ts: When it arrived, seconds since the epoch.
-    """
-
-    trace_id: str
-    seconds: float
-    ts: float
-
-
-class Exemplars:
-    """The newest exemplar by pipeline and source."""
-
-    def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], Exemplar] = {}
-
-    def see(self, record: Record, now: float) -> None:
-        """Keep a record's trace, if it was exported and its latency is known.
-
-        Args:
-            record: The record, already counted.
-            now: When it arrived, seconds since the epoch.
-        """
-        trace = record.trace_id or ""
-        total = None if record.latency_ms is None else record.latency_ms.total
-        if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
-            key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
-            self._newest[key] = Exemplar(trace, total / 1000, now)
-
-    def add(self, key: tuple[str, str], exemplar: Exemplar) -> None:
-        """Keep an exemplar of a pipeline and source that another process saw, if it is newer.
-
-        Args:
-            key: The pipeline and the source.
-            exemplar: The exemplar.
-        """
-        known = self._newest.get(key)
-        if known is None or exemplar.ts >= known.ts:
-            self._newest[key] = exemplar
-
-    def forget(self, pipeline: str) -> None:
-        """Remove the exemplars of a pipeline."""
-        self._newest = {key: exemplar for key, exemplar in self._newest.items() if key[0] != pipeline}
-
-    def newest(self) -> dict[tuple[str, str], Exemplar]:
-        """The exemplars by pipeline and source."""
-        return dict(self._newest)
-
-
-FOLDED: Final = 300
-"""Seconds between two counts that are kept for long."""
-
-
-class Producer(NamedTuple):
-    """A process that counts its calls; its counts only grow."""
-
-    instance: str
-    started: float
-
-
-GONE: Final = Producer("", 0.0)
-"""Stands for all producers that are gone."""
-EXPIRED: Final = -1
-"""The step of the last count of all steps that are no longer kept apart."""
-
-
-class CallKey(NamedTuple):
-    """The key of a call counter."""
-
-    pipeline: str
-    source: str
-    stratum: str
-
-
-class Count(NamedTuple):
-    """Calls, and how many of them became records."""
-
-    calls: int = 0
-    kept: int = 0
-
-    def plus(self, other: Count) -> Count:
-        """The sum of both counts."""
-        return Count(self.calls + other.calls, self.kept + other.kept)
-
-    def minus(self, other: Count) -> Count:
-        """The increase since another count."""
-        return Count(max(0, self.calls - other.calls), max(0, self.kept - other.kept))
-
-    def larger(self, other: Count | None) -> Count:
-        """The larger of two counts, which is the later one because counts only grow."""
-        return self if other is None else Count(max(self.calls, other.calls), max(self.kept, other.kept))
-
-
-NOTHING: Final = Count()
-
-
-class CounterSeries:
-    """The counter series of one producer and one key.
-
-    Attributes:
-        first: The first reported step, and the count then.
-        steps: The last count of each step of ten seconds.
-    """
-
-    __slots__ = ("_counts", "_times", "first", "steps")
-
-    def __init__(self, step: int, count: Count) -> None:
-        self.first = (step, count)
-        self.steps = {step: count}
-        self._times: list[int] = []
-        self._counts: list[Count] = []
-
-    def put(self, step: int, count: Count) -> None:
-        """Add a count."""
-        self.first = min(self.first, (step, count))
-        self.steps[step] = count.larger(self.steps.get(step))
-        if not self._times or step < self._times[-1]:
-            self._times.clear()  # `at` sorts them anew
-        elif step == self._times[-1]:
-            self._counts[-1] = count.larger(self._counts[-1])
-        else:
-            self._times.append(step)
-            self._counts.append(count.larger(self._counts[-1]))
-
-    def merge(self, other: CounterSeries) -> None:
-        """Add the counts of another series; its steps may be thinned out, and say nothing of the first report."""
-        self.first = min(self.first, other.first)
-        for step, count in other.steps.items():
-            self.steps[step] = count.larger(self.steps.get(step))
-        self._times.clear()
-
-    def at(self, end: float) -> Count:
-        """The count at a time."""
-        if not self._times:
-            self._times = sorted(self.steps)
-            self._counts = list(accumulate((self.steps[step] for step in self._times), Count.larger))
-        place = bisect_left(self._times, end)
-        return self._counts[place - 1] if place else NOTHING
-
-    def thin(self, fresh: float) -> None:
-        """Thin out old counts: one per five minutes."""
-        kept: dict[int, Count] = {}
-        for step, count in self.steps.items():
-            slot = step if step >= fresh or step == EXPIRED else _slot(step)
-            kept[slot] = count.larger(kept.get(slot))
-        self.steps = kept
-        self._times.clear()
-
-    def expire(self, before: float) -> int:
-        """Keep the last of the counts before a time; returns the fingerprint of the calls between them."""
-        expired = {step: count for step, count in self.steps.items() if step == EXPIRED or _slot(step) < before}
-        if expired.keys() <= {EXPIRED}:
-            return 0
-        last = NOTHING
-        for step, count in expired.items():
-            del self.steps[step]
-            last = count.larger(last)
-        self.steps[EXPIRED] = last
-        self._times.clear()
-        return _of_increments(expired)
-
-    def fingerprint(self) -> int:
-        """The fingerprint of the calls in every five minutes, since the count that expired last."""
-        return _of_increments(self.steps)
-
-    def fingerprint_of_start(self) -> int:
-        """The fingerprint of the first reported step, and the count then."""
-        step, count = self.first
-        return moment(step) * of_counts({"first": [1, *count]})
-
-
-def _slot(step: int) -> int:
-    """The five minutes that a step belongs to."""
-    return step // FOLDED * FOLDED
-
-
-def _of_increments(steps: Mapping[int, Count]) -> int:
-    """The fingerprint of the calls in every five minutes, given the last count of each step."""
-    last_counts: dict[int, Count] = {}
-    for step, count in steps.items():
-        if step != EXPIRED:
-            last_counts[_slot(step)] = count.larger(last_counts.get(_slot(step)))
-    total, known = 0, steps.get(EXPIRED, NOTHING)
-    for slot, last in sorted(last_counts.items()):
-        total += moment(slot) * of_counts(last.minus(known)._asdict())
-        known = last.larger(known)
-    return total % PRIME
-
-
-def _of_producer(producer: Producer) -> int:
-    """The factor of a producer, so that the same calls of another one have another fingerprint."""
-    return fingerprint.place(f"{producer.started!r} {producer.instance}")
-
+RECENT: Final = 32
+"""Steps that live traffic keeps of a series: reports that are later than that, five minutes and more, are rare."""
 
 SavedCalls = tuple[Producer, CallKey, tuple[int, Count], dict[int, Count]]
 """The saved form of a `CounterSeries`: its producer and key, its first step with the count then, and its steps."""
 
 
 SavedExpired = tuple[CallKey, str]
-"""The saved fingerprint of the calls of a key whose steps are no longer kept apart."""
+"""The saved fingerprint of the calls of a key that are in no `SavedCalls`, in a state without `SavedSums`."""
+
+
+class SavedSums(msgspec.Struct):
+    """The saved form of the sums over all producers.
+
+    Attributes:
+        fresh, oldest: Which steps are kept apart, as in `Resolution`.
+        sums: The sums by key.
+    """
+
+    fresh: float
+    oldest: float
+    sums: list[tuple[CallKey, SavedCallSums]]
 
 
 class CallTotals:
-    """Cumulative call counts by producer and time step; merging two takes the larger count."""
+    """Cumulative call counts of producers; merging two takes the larger count of each.
 
-    def __init__(self) -> None:
-        self._series: dict[Producer, dict[CallKey, CounterSeries]] = {}
-        self._expired: dict[CallKey, int] = {}
+    Args:
+        recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
+            keeps all, so that states merge to the same whatever their parts are.
+    """
+
+    def __init__(self, recent: int | None = None) -> None:
+        self._recent = recent
+        self._producers: dict[Producer, ProducerCounts] = {}
+        self._resolution = Resolution()
+        self._sums: dict[CallKey, CallSums] = {}
 
     def see(self, line: Totals) -> None:
         """Add totals of a producer; a line that only reports losses counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
             count = Count(line.calls, line.kept)
-            self._put(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, count)
+            self._report(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, count)
 
-    def _put(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
-        keys = self._series.setdefault(producer, {})
-        series = keys.get(key)
+    def _report(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
+        """Add a report, which may be the first one."""
+        known = self._producers.get(producer)
+        if known is None:
+            known = self._producers[producer] = ProducerCounts(producer, step)
+        series = known.series.get(key)
         if series is None:
-            keys[key] = CounterSeries(step, count)
+            self._set_first(known, key, (step, count))
+            return
+        is_first = (step, count) < series.first and not series.is_settled
+        self._put(known, key, series, step, count)
+        if is_first:
+            self._set_first(known, key, (step, count))
+
+    def _put(self, producer: ProducerCounts, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
+        """Add a count to a series, and what changes by it to the sums."""
+        for change in series.put(step, count):
+            self._sums[key].add(change, producer.factor)
+        if self._recent is not None:
+            series.keep(self._recent)
+
+    def _set_first(self, producer: ProducerCounts, key: CallKey, first: tuple[int, Count]) -> None:
+        """Make a report the first one of a series; it may be the first one of the producer as well."""
+        step, count = first
+        others = producer.series if step < producer.first else ()
+        concerned = {key, *others} & producer.series.keys()
+        for name in concerned:
+            self._count_first(producer, name, -1)
+        producer.first = min(producer.first, step)
+        if key in producer.series:
+            producer.series[key].first = first
         else:
-            series.put(step, count)
+            producer.series[key] = CounterSeries(step, count)
+            self._sums_of(key).add((step, *count), producer.factor)
+        for name in concerned | {key}:
+            self._count_first(producer, name, 1)
+
+    def _count_first(self, producer: ProducerCounts, key: CallKey, sign: int) -> None:
+        """Count the first report of a series, or take it away if `sign` is -1."""
+        first, sums = producer.series[key].first, self._sums_of(key)
+        sums.add_first(first, producer.factor, sign)
+        if first[0] == producer.first:
+            sums.set_apart(producer.start, first, sign)
+
+    def _sums_of(self, key: CallKey) -> CallSums:
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = CallSums(self._resolution)
+        return sums
 
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, with the resolution of ten seconds between two reports.
@@ -260,95 +133,135 @@ class CallTotals:
             begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
             end: The end of the window, exclusive.
         """
-        counts: dict[CallKey, Count] = {}
-        for producer, keys in self._series.items():
-            first_report = min(series.first[0] for series in keys.values())
-            is_start_unknown = begin is None or (first_report >= begin and producer.started < begin)
-            for key, series in keys.items():
-                base = NOTHING if begin is None else series.at(begin)
-                if is_start_unknown and series.first[0] == first_report:
-                    base = series.first[1]
-                counts[key] = series.at(end).minus(base).plus(counts.get(key, NOTHING))
-        return counts
+        return {key: sums.since(begin, end) for key, sums in self._sums.items()}
 
     def totals(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
-        counts: dict[CallKey, Count] = {}
-        for keys in self._series.values():
-            for key, series in keys.items():
-                counts[key] = series.at(float("inf")).plus(counts.get(key, NOTHING))
-        return counts
+        return {key: sums.total for key, sums in self._sums.items()}
 
     def fold(self, fresh: float, oldest: float | None) -> None:
         """Thin out old counts.
 
         Args:
-            fresh: Of older counts, the last of every five minutes is kept.
-            oldest: Of still older counts, only the last is kept; None keeps all.
+            fresh: Older steps are added up by five minutes.
+            oldest: Still older ones are not kept apart; None keeps all.
         """
-        for producer, key, series in self:
-            if oldest is not None:
-                self._expire(key, _of_producer(producer) * series.expire(oldest))
-            series.thin(fresh)
+        self._resolution.advance(fresh, oldest)
+        for sums in self._sums.values():
+            sums.fold()
         if oldest is not None:
-            self._sum_silent(oldest)
-
-    def _expire(self, key: CallKey, fingerprint: int) -> None:
-        """Remember the fingerprint of calls whose steps are no longer kept apart."""
-        if fingerprint:
-            self._expired[key] = (self._expired.get(key, 0) + fingerprint) % PRIME
-
-    def fingerprints(self) -> dict[CallKey, int]:
-        """The fingerprint of all calls by key."""
-        totals = dict(self._expired)
-        for producer, key, series in self:
+            self._sum_silent(self._resolution.oldest)
+        for producer, _, series in self:
             if producer != GONE:
-                own = _of_producer(producer) * (series.fingerprint() + series.fingerprint_of_start())
-                totals[key] = (totals.get(key, 0) + own) % PRIME
-        return totals
+                series.expire(self._resolution.oldest)
+                series.thin(self._resolution.fresh)
 
     def _sum_silent(self, oldest: float) -> None:
         """Sum up producers that have reported nothing for long: processes come and go, and memory must stay bounded."""
-        silent = [p for p, keys in self._series.items() if all(max(series.steps) < oldest for series in keys.values())]
+        silent = [producer for producer, known in self._producers.items() if known.newest < oldest]
         for producer in silent:
             if producer != GONE:
-                for key, series in self._series.pop(producer).items():
-                    gone_series = self._series.setdefault(GONE, {}).get(key)
-                    count = series.at(oldest).plus(NOTHING if gone_series is None else gone_series.at(oldest))
-                    self._series[GONE][key] = CounterSeries(EXPIRED, count)
-                    self._expire(key, _of_producer(producer) * series.fingerprint_of_start())
+                for key, series in self._producers.pop(producer).series.items():
+                    self._add_gone(key, series.total)
+
+    def _add_gone(self, key: CallKey, count: Count) -> None:
+        gone = self._producers.setdefault(GONE, ProducerCounts(GONE, EXPIRED)).series
+        gone[key] = CounterSeries(EXPIRED, count.plus(gone[key].total) if key in gone else count)
+
+    def fingerprints(self) -> dict[CallKey, int]:
+        """The fingerprint of all calls by key."""
+        return {key: sums.fingerprint for key, sums in self._sums.items()}
 
     def merge(self, other: CallTotals) -> None:
-        """Add the totals of another instance."""
+        """Add the totals of another instance.
+
+        It is the same as seeing its reports, as far as it keeps them apart. Of steps that it dropped, and of producers
+        that it gave up, only the number of calls is known.
+        """
+        if other._resolution.fresh > self._resolution.fresh:
+            self.fold(other._resolution.fresh, None)
         for producer, key, series in other:
-            own_series = self._series.setdefault(producer, {}).setdefault(key, CounterSeries(*series.first))
-            own_series.merge(series)
-        for key, expired in other._expired.items():
-            self._expire(key, expired)
+            if producer == GONE:
+                self._add_gone(key, series.total)
+                self._sums_of(key).add_gone(series.total)
+                continue
+            self._report(producer, key, *series.first)
+            known = self._producers[producer]
+            for step, count in series.steps.items():
+                self._put(known, key, known.series[key], step, count)
 
     def __iter__(self) -> Iterator[tuple[Producer, CallKey, CounterSeries]]:
-        for producer, keys in self._series.items():
-            for key, series in keys.items():
+        for producer, known in self._producers.items():
+            for key, series in known.series.items():
                 yield producer, key, series
 
     def dump(self) -> list[SavedCalls]:
-        """The totals in their saved form."""
+        """The series in their saved form."""
         return [(producer, key, series.first, series.steps) for producer, key, series in self]
 
-    def dump_expired(self) -> list[SavedExpired]:
-        """The fingerprints of steps that are no longer kept apart, in their saved form."""
-        return [(key, fingerprint.as_text(expired)) for key, expired in self._expired.items()]
+    def dump_sums(self) -> SavedSums:
+        """The sums in their saved form."""
+        resolution = self._resolution
+        return SavedSums(resolution.fresh, resolution.oldest, [(key, sums.dump()) for key, sums in self._sums.items()])
 
     @classmethod
-    def load(cls, state: Sequence[SavedCalls], expired: Sequence[SavedExpired] = ()) -> CallTotals:
-        """The totals from their saved form."""
-        calls = cls()
-        calls._expired = {key: fingerprint.from_text(text) for key, text in expired}
+    def load(
+        cls,
+        state: Sequence[SavedCalls],
+        expired: Sequence[SavedExpired] = (),
+        sums: SavedSums | None = None,
+        *,
+        edges: tuple[float, float | None] = (0.0, None),
+        recent: int | None = None,
+    ) -> CallTotals:
+        """The totals from their saved form.
+
+        Args:
+            state: The series.
+            expired: Without sums, the fingerprints of what is in no series.
+            sums: The sums; None where the series have all steps, as older versions kept them.
+            edges: Without sums, the edges by which the series were folded last, as in `fold`.
+            recent: The steps that are kept of a series from now on.
+        """
+        calls = cls(recent)
         for producer, key, first, steps in state:
-            series = CounterSeries(*first)
-            series.steps = steps
-            calls._series.setdefault(producer, {})[key] = series
+            known = calls._producers.setdefault(producer, ProducerCounts(producer, first[0]))
+            known.first = min(known.first, first[0])
+            known.series[key] = CounterSeries.load(first, steps)
+        if sums is None:
+            calls._resolution.advance(*edges)
+            calls._sum_up(expired)
+        else:
+            calls._resolution.advance(sums.fresh, sums.oldest)
+            calls._sums = {key: CallSums.load(saved, calls._resolution) for key, saved in sums.sums}
+        if recent is not None:
+            for _, _, series in calls:
+                series.keep(recent)
         return calls
+
+    def _sum_up(self, expired: Sequence[SavedExpired]) -> None:
+        """Compute the sums from the series."""
+        self._resolution.advance(0.0, self._oldest_apart())
+        for producer, known in self._producers.items():
+            for key, series in known.series.items():
+                sums = self._sums_of(key)
+                if producer == GONE:
+                    sums.add_gone(series.total)
+                    continue
+                for change in series.increments():
+                    sums.add(change, 0 if change[0] == EXPIRED else known.factor)  # its fingerprint is in `expired`
+                self._count_first(known, key, 1)
+        for key, text in expired:
+            sums = self._sums_of(key)
+            sums.fingerprint = (sums.fingerprint + fingerprint.from_text(text)) % PRIME
+
+    def _oldest_apart(self) -> int:
+        """The time before which steps have expired: all series expire at once, and the others' steps are later."""
+        steps = {step for producer, _, series in self if producer != GONE for step in series.steps}
+        if EXPIRED not in steps:
+            return 0
+        newest_first = max(series.first[0] for _, _, series in self)
+        return min((slot(step) for step in steps - {EXPIRED}), default=newest_first + 1)
 
 
 def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:

@@ -19,8 +19,11 @@ from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
 
-PRODUCERS: Final = 5000
-"""Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted."""
+PRODUCERS: Final = 20_000
+"""Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted.
+
+These are 5,000 processes with four strata. They take about 130 MB.
+"""
 SILENT: Final = 86_400.0
 """Seconds without a report after which a process may be gone."""
 _FRESH: Final = 60.0

@@ -26,7 +26,8 @@ from ragmon.core.constants import (
 )
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS, Key
-from ragmon.scoring.calls import CallKey, Count, by_stratum
+from ragmon.scoring.calls import by_stratum
+from ragmon.scoring.counters import CallKey, Count
 from ragmon.scoring.counts import Table, WindowBucket, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.series import SeriesKey

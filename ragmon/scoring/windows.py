@@ -17,9 +17,10 @@ import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, LIVE, OTHER, STEP
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import CallKey, CallTotals, Count, SavedCalls, SavedExpired
+from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, SavedSums
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
+from ragmon.scoring.counters import CallKey, Count
 from ragmon.scoring.counts import UNTIMED, Table, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
@@ -34,7 +35,15 @@ Rename = Callable[[str, str, str, str], tuple[str, str, str]]
 
 
 class WindowsState(msgspec.Struct):
-    """The saved form of a `State`; its retention is that of the configuration."""
+    """The saved form of a `State`; its retention is that of the configuration.
+
+    Attributes:
+        newest: The newest event time.
+        fold_due: When rows are folded next.
+        calls: What is kept of each producer.
+        call_sums: All calls by step; None in a state of an older version, whose `calls` have all steps.
+        calls_expired: In such a state, the fingerprints of what is not in `calls`.
+    """
 
     newest: float
     fold_due: float
@@ -45,6 +54,7 @@ class WindowsState(msgspec.Struct):
     captured: list[SavedSeries] = []
     cohorts: SavedCohorts | None = None
     calls_expired: list[SavedExpired] = []
+    call_sums: SavedSums | None = None
 
 
 class State:
@@ -70,7 +80,7 @@ class State:
         self.retention = retention
         self.timed_items = timed_items
         self.newest = 0.0
-        self.calls = CallTotals()
+        self.calls = CallTotals(self._recent)
         self.matched: Counter[tuple[str, str]] = Counter()
         self.answers: dict[str, list[int]] = {}
         self.captured = CapturedTable()
@@ -84,6 +94,11 @@ class State:
         return {name: value for name, value in vars(self).items() if name not in ("cut", "remembered")} | {
             "remembered": {}
         }
+
+    @property
+    def _recent(self) -> int | None:
+        """The steps kept of each producer's series: a replay needs all, so that parts of it merge."""
+        return None if self.retention is None else RECENT
 
     @property
     def folded(self) -> float:
@@ -139,7 +154,7 @@ class State:
     def fold(self, now: float) -> None:
         """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
-        self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
+        self.calls.fold(*self._call_edges(now))
         self.cohorts.fold(now, self.retention)
         for series in self.series.values():
             self._change(series)
@@ -150,6 +165,10 @@ class State:
                 series.items.expire(now - FRESH, keep=True)
             elif self.retention is not None:
                 series.items.expire(now - self.retention)
+
+    def _call_edges(self, folded: float) -> tuple[float, float | None]:
+        """How old calls are when they are added up by five minutes, and when they are no longer kept apart."""
+        return folded - FRESH, None if self.retention is None else folded - self.retention
 
     def merge(self, other: State) -> None:
         """Add another state; the order of merging does not matter."""
@@ -307,13 +326,19 @@ class State:
             series=[(key, series.dump()) for key, series in self.series.items()],
             captured=self.captured.dump(),
             cohorts=self.cohorts.dump(),
-            calls_expired=self.calls.dump_expired(),
+            call_sums=self.calls.dump_sums(),
         )
 
     def restore(self, state: WindowsState) -> None:
         """Replace everything by a saved state; the retention stays."""
         self.newest, self._fold_due = state.newest, state.fold_due
-        self.calls = CallTotals.load(state.calls, state.calls_expired)
+        self.calls = CallTotals.load(
+            state.calls,
+            state.calls_expired,
+            state.call_sums,
+            edges=self._call_edges(state.fold_due - FOLDED),
+            recent=self._recent,
+        )
         self.matched = Counter(dict(state.matched))
         self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
         self.captured = CapturedTable(state.captured)

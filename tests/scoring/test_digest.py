@@ -275,7 +275,7 @@ def test_all_calls_have_one_fingerprint_whatever_is_kept_of_them(lines, folds, c
         oldest = line.ts - 2 * HOUR - (folds[0] * 300 if folds else 0)
         if folds and chance.random() < 0.3 and not come_back(totals[: place + 1], totals[place + 1 :], oldest):
             expiring.fold(line.ts - HOUR, oldest)
-            expiring = CallTotals.load(saved_calls(expiring.dump()), expiring.dump_expired())
+            expiring = CallTotals.load(saved_calls(expiring.dump()), sums=expiring.dump_sums())
     assert clean(expiring.fingerprints()) == clean(whole.fingerprints())
 
 

@@ -1,13 +1,12 @@
 """The server state: everything that was counted up to a row of the journal.
 
-It holds scores, alarms, counts, and the requests that fail a gate, so that their traces can be opened. `ProducerTotals`
-keeps what producers report of all their calls: losses, latency, and how many records they sent.
+It holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces can be
+opened.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
@@ -16,7 +15,6 @@ import msgspec
 
 from ragmon import stats
 from ragmon.config.settings import Settings
-from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
@@ -27,7 +25,6 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState
-from ragmon.scoring.counts import add_counts
 from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
@@ -36,6 +33,7 @@ from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
 from ragmon.server.pipeline.clock import SLICE
+from ragmon.server.pipeline.producers import LastTotals, ProducerSeries, ProducerTotals
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.adding import AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
@@ -131,123 +129,6 @@ class FailureDetector:
             if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
         ]
         return sorted(set(thresholds))
-
-
-SILENT: Final = 86_400.0
-"""Seconds without a report after which a producer may be gone."""
-MOST: Final = 20_000
-"""Series above which those of producers that may be gone are summed; one that came back would count twice."""
-GONE: Final = "gone"
-_REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))
-"""The known reasons for losses, which are string constants of `constants`."""
-
-
-class ProducerSeries(NamedTuple):
-    """The key of a counter that a producer reports."""
-
-    instance: str
-    started: float
-    pipeline: str
-    source: str
-    stratum: str
-
-
-class LastTotals(msgspec.Struct):
-    """The latest totals of a producer.
-
-    Attributes:
-        at: When they arrived, seconds since the epoch.
-        calls: All calls.
-        kept: Calls that became records.
-        dropped: Records that the producer lost, by reason.
-        latency: Calls in log buckets of milliseconds.
-    """
-
-    at: float
-    calls: int
-    kept: int
-    dropped: dict[str, int]
-    latency: dict[int, int]
-
-
-class ProducerTotals:
-    """The latest totals of every producer.
-
-    Args:
-        saved: The totals to start from, as iteration gives them.
-    """
-
-    def __init__(self, saved: Iterable[tuple[ProducerSeries, LastTotals]] = ()) -> None:
-        self._last = dict(saved)
-        self._due = 0.0
-
-    def see(self, line: Totals, now: float) -> None:
-        """Add totals of a producer; counters only grow, so the larger totals are the later ones.
-
-        Args:
-            line: The totals; the producer's clock may be wrong.
-            now: When they arrived, seconds since the epoch.
-        """
-        key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        previous = self._last.get(key)
-        if previous is None or line.calls >= previous.calls:
-            self._last[key] = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
-        if len(self._last) > MOST and now > self._due:
-            self._sum_silent(now - SILENT)
-            self._due = now + SILENT / 24
-
-    def _sum_silent(self, before: float) -> None:
-        for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
-            last = self._last.pop(key)
-            totals = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
-            totals.calls += last.calls
-            totals.kept += last.kept
-            add_counts(totals.dropped, last.dropped)
-            add_counts(totals.latency, last.latency)
-
-    def calls(self) -> dict[tuple[str, str, str], int]:
-        """All calls, by pipeline, source and stratum."""
-        calls: Counter[tuple[str, str, str]] = Counter()
-        for key, last in self:
-            calls[key.pipeline, key.source, key.stratum] += last.calls
-        return dict(calls)
-
-    def latency(self) -> dict[tuple[str, str], dict[int, int]]:
-        """Calls in log buckets of milliseconds, by pipeline and source."""
-        histograms: dict[tuple[str, str], dict[int, int]] = {}
-        for key, last in self:
-            if last.latency:
-                add_counts(histograms.setdefault((key.pipeline, key.source), {}), last.latency)
-        return histograms
-
-    def dropped(self) -> Counter[str]:
-        """Records that producers report as lost, by reason."""
-        lost: Counter[str] = Counter()
-        for _, last in self:
-            for reason, n in last.dropped.items():
-                lost[reason] += n
-        return lost
-
-    def missing(self, arrived: int) -> int:
-        """Records that producers sent and that have not arrived, including those in flight.
-
-        Args:
-            arrived: Native records that arrived.
-        """
-        kept = sum(last.kept for _, last in self)
-        return max(0, kept - self.dropped().total() - arrived)
-
-    def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
-        return iter(self._last.items())
-
-
-def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
-    """Losses by known reasons; unknown ones are summed under `other`."""
-    counts: dict[str, int] = {}
-    for reason, n in dropped.items():
-        known_reason = reason if reason in _REASONS else constants.OTHER
-        counts[known_reason] = counts.get(known_reason, 0) + n
-    return counts
 
 
 TRAITS: Final = "traits"

@@ -1,0 +1,157 @@
+"""What producers report of all their calls: how many there were, losses, latency, and how many records they sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from ragmon.core import constants
+from ragmon.core.record import Totals
+from ragmon.scoring.counts import add_counts
+
+T = TypeVar("T")
+
+SILENT: Final = 86_400.0
+"""Seconds without a report after which a producer may be gone."""
+MOST: Final = 20_000
+"""Series above which those of producers that may be gone are summed; one that came back would count twice."""
+GONE: Final = "gone"
+_REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))
+"""The known reasons for losses, which are string constants of `constants`."""
+
+
+class ProducerSeries(NamedTuple):
+    """The key of a counter that a producer reports."""
+
+    instance: str
+    started: float
+    pipeline: str
+    source: str
+    stratum: str
+
+
+class LastTotals(msgspec.Struct):
+    """The latest totals of a producer.
+
+    Attributes:
+        at: When they arrived, seconds since the epoch.
+        calls: All calls.
+        kept: Calls that became records.
+        dropped: Records that the producer lost, by reason.
+        latency: Calls in log buckets of milliseconds.
+    """
+
+    at: float
+    calls: int
+    kept: int
+    dropped: dict[str, int]
+    latency: dict[int, int]
+
+
+NO_TOTALS: Final = LastTotals(0.0, 0, 0, {}, {})
+"""The totals of a producer that has reported nothing."""
+
+
+class ProducerTotals:
+    """The latest totals of every producer, and their sums, which change by the difference that a report makes.
+
+    Args:
+        saved: The totals to start from, as iteration gives them.
+    """
+
+    def __init__(self, saved: Iterable[tuple[ProducerSeries, LastTotals]] = ()) -> None:
+        self._last = dict(saved)
+        self._due = 0.0
+        self._calls: Counter[tuple[str, str, str]] = Counter()
+        self._kept = 0
+        self._dropped: Counter[str] = Counter()
+        self._latency: dict[tuple[str, str], dict[int, int]] = {}
+        for key, last in self:
+            self._add_difference(key, NO_TOTALS, last)
+
+    def see(self, line: Totals, now: float) -> None:
+        """Add totals of a producer; counters only grow, so the larger totals are the later ones.
+
+        Args:
+            line: The totals; the producer's clock may be wrong.
+            now: When they arrived, seconds since the epoch.
+        """
+        key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
+        previous = self._last.get(key)
+        if previous is None or line.calls >= previous.calls:
+            last = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
+            self._last[key] = last
+            self._add_difference(key, previous or NO_TOTALS, last)
+        if len(self._last) > MOST and now > self._due:
+            self._sum_silent(now - SILENT)
+            self._due = now + SILENT / 24
+
+    def _add_difference(self, key: ProducerSeries, previous: LastTotals, last: LastTotals) -> None:
+        """Add to the sums what a producer's latest totals hold beyond the previous ones."""
+        self._calls[key.pipeline, key.source, key.stratum] += last.calls - previous.calls
+        self._kept += last.kept - previous.kept
+        _add_difference(self._dropped, previous.dropped, last.dropped)
+        if last.latency or previous.latency:
+            histogram = self._latency.setdefault((key.pipeline, key.source), {})
+            _add_difference(histogram, previous.latency, last.latency)
+
+    def _sum_silent(self, before: float) -> None:
+        for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
+            last = self._last.pop(key)
+            totals = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
+            totals.calls += last.calls
+            totals.kept += last.kept
+            add_counts(totals.dropped, last.dropped)
+            add_counts(totals.latency, last.latency)
+
+    def calls(self) -> dict[tuple[str, str, str], int]:
+        """All calls, by pipeline, source and stratum."""
+        return dict(self._calls)
+
+    def latency(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Calls in log buckets of milliseconds, by pipeline and source."""
+        return {key: dict(histogram) for key, histogram in self._latency.items() if histogram}
+
+    def dropped(self) -> Counter[str]:
+        """Records that producers report as lost, by reason."""
+        return Counter(self._dropped)
+
+    def missing(self, arrived: int) -> int:
+        """Records that producers sent and that have not arrived, including those in flight.
+
+        Args:
+            arrived: Native records that arrived.
+        """
+        return max(0, self._kept - self._dropped.total() - arrived)
+
+    def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
+        return iter(self._last.items())
+
+
+def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
+    """Losses by known reasons; unknown ones are summed under `other`."""
+    counts: dict[str, int] = {}
+    for reason, n in dropped.items():
+        known_reason = reason if reason in _REASONS else constants.OTHER
+        counts[known_reason] = counts.get(known_reason, 0) + n
+    return counts
+
+
+def _add_difference(mine: dict[T, int], previous: Mapping[T, int], current: Mapping[T, int]) -> None:
+    """Add what counts hold beyond their previous values to sums in which those are contained.
+
+    A name that the counts no longer have is removed once its sum is zero.
+    """
+    if previous == current:
+        return
+    for key, n in current.items():
+        more = n - previous.get(key, 0)
+        if more or key not in mine:
+            mine[key] = mine.get(key, 0) + more
+    for key in previous.keys() - current.keys():
+        mine[key] -= previous[key]
+        if not mine[key]:
+            del mine[key]
