@@ -32,18 +32,18 @@ demo: install                 ## a real small RAG pipeline, monitored live, with
 stack: install servers         ## demo, ragmon serve, Prometheus and Alertmanager on loopback, without containers
 	$(PY) deploy/stack.py $(ARGS)
 
-servers:                      ## Debian's prometheus and alertmanager, which some tests talk to
-	@why=; as=; if command -v promtool >/dev/null && command -v amtool >/dev/null; then exit 0; fi; \
+servers:                      ## Debian's prometheus, alertmanager and Java, which some tests need
+	@why=; as=; if command -v promtool >/dev/null && command -v amtool >/dev/null && command -v java >/dev/null; then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then why="there is no apt-get here"; \
 	elif [ "$$(id -u)" = 0 ]; then as=env; \
 	elif sudo -n true 2>/dev/null; then as="sudo -n env"; \
 	else why="it takes root, or sudo without a password"; fi; \
 	if [ -z "$$why" ]; then \
 		$$as apt-get update -qq && \
-		$$as DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus prometheus-alertmanager >/dev/null && exit 0; \
+		$$as DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus prometheus-alertmanager openjdk-17-jre-headless >/dev/null && exit 0; \
 		why="apt-get failed"; \
 	fi; \
-	echo "make servers: prometheus and alertmanager are not installed ($$why); the tests that need it are skipped"
+	echo "make servers: prometheus, alertmanager or Java is not installed ($$why); the tests that need it are skipped"
 
 # Whole files go to a worker, the longest first. Programs that tests start must not compile ragmon every time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

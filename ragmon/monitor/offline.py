@@ -317,10 +317,14 @@ class _Minutes(ABC):
                 self._advance(self._newest - HOLD)
         self.finish()
 
-    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
-        """Add the minutes of one of several processes, which come in the order of the files."""
+    def put(self, steps: Iterable[tuple[str, Step]]) -> None:
+        """Add the minutes of one of several processes, which come in any order; none is processed before `finish`."""
         for pipeline, step in steps:
             self._alarms.steps.put(pipeline, step)
+
+    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
+        """Add the minutes of one of several processes, which come in the order of the files."""
+        self.put(steps)
         self._newest = max(self._newest, newest)
         self._advance(self._newest - HOLD)
 

@@ -7,7 +7,7 @@ the latest rating of each rater.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from time import time
 from typing import NamedTuple
@@ -216,6 +216,11 @@ class FinalLabels:
         labelled.raters.setdefault(label.rater, Rating()).apply(label, given)
         labelled.first = given if labelled.first is None else min(labelled.first, given)
         labelled.answer = answer or labelled.answer
+
+    @property
+    def traces(self) -> Collection[str]:
+        """The traces of the labelled answers, in lower case where labels are."""
+        return self._answers_by_trace.keys()
 
     def meet(self, lines: Iterable[Line]) -> None:
         """Find the answers in lines; the newest answer of a trace is used."""

@@ -184,6 +184,7 @@ def test_twenty_kills_at_random_moments(tmp_path):
     assert replayed(tmp_path / "head") == once.scorer.state.digest()
 
 
+@pytest.mark.slow
 def test_requests_of_a_collector_totals_and_what_nobody_can_read(tmp_path):
     """OTLP keyed by trace id: whole records, foreign traces in pieces, totals; garbage is counted and passed over."""
     now = time.time()
@@ -219,6 +220,7 @@ def test_requests_of_a_collector_totals_and_what_nobody_can_read(tmp_path):
         assert shown['rag_requests_total{pipeline="support",source="live",stratum="rest"}'] == 1000
 
 
+@pytest.mark.slow
 def test_an_old_owner_that_writes_after_the_new_one_changes_nothing(tmp_path):
     """It was stopped (SIGSTOP) in the middle, somebody else took over, and then it went on."""
     records, sent = recent(12, seed=9)
@@ -241,6 +243,7 @@ def test_an_old_owner_that_writes_after_the_new_one_changes_nothing(tmp_path):
     assert replayed(tmp_path / "head") == once.scorer.state.digest()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_for_a_while_loses_nothing(tmp_path):
     """It is stopped (SIGSTOP), as a broker is that elects a leader; what waits is counted when it is back."""
     records, sent = recent(10, seed=10)
@@ -256,6 +259,7 @@ def test_a_broker_that_is_away_for_a_while_loses_nothing(tmp_path):
         assert head.books()["duplicate"] == len(sent) - len(records)
 
 
+@pytest.mark.slow
 def test_without_a_worker_the_silent_partition_is_named(tmp_path):
     with cluster(tmp_path) as (mesh, stack):
         worker = stack.enter_context(working(tmp_path / "a"))

@@ -1,0 +1,123 @@
+"""Replay of archives on Spark: each task counts its lines as `ragmon replay` does, and the driver adds up and judges.
+
+The session is yours, and so are the readers: whatever becomes a column of lines can be replayed. A task that is tried
+again counts the same lines again, and Spark hands on the result of one of the tries.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ragmon.alarms import AlarmTransition
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
+from ragmon.core.record import Label, Line, Record
+from ragmon.export.report import Report
+from ragmon.ingest.decode import decode
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.monitor.offline import AlarmReplay
+from ragmon.monitor.replay import Run, RunCounts
+from ragmon.scoring.labels import FinalLabels
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SparkReplay(NamedTuple):
+    """The result of a replay.
+
+    Attributes:
+        report: As `ragmon replay` writes it.
+        edges: The alarms that began and ended, in the order of time, as `--alerts-out` writes them.
+    """
+
+    report: Report
+    edges: Sequence[AlarmTransition]
+
+
+def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Label] = ()) -> SparkReplay:
+    """Score a DataFrame of trace lines, in the session it belongs to.
+
+    Args:
+        lines: One column of text, a line of a trace log each: `spark.read.text(...)`, or of other tables
+            `frame.select(to_json(struct("*")))`.
+        config: ragmon.toml, or settings already loaded. Gold is read here, and sent to the executors.
+        labels: Labels of people, besides those among the lines.
+
+    Raises:
+        ConfigError: The configuration is broken.
+        GoldError: A gold file is broken.
+    """
+    settings = config if isinstance(config, Settings) else load(config)
+    plan = ScorerFactory(settings, load_gold(settings.gold))
+    alarms = AlarmReplay(plan)
+    run = Run(alarms.scorer, ReadSummary())
+    for counted in _results(lines, _Count(plan)):
+        run.merge(counted)
+        alarms.put(counted.steps)
+    alarms.finish()
+    final = FinalLabels()
+    for label in (*run.labels, *labels):
+        final.add(label)
+    if final:
+        for found in _results(lines, _Find(frozenset(final.traces))):
+            final.meet(found)
+        run.finalise(final, lambda pipeline: settings.of(pipeline).proxy)
+    report = run.report(settings.policy(seen=run.pipelines()), notes=alarms.notes())
+    return SparkReplay(replaced(report, histories=run.history(report)), alarms.transitions)
+
+
+class _Count:
+    """Counts the lines of one task."""
+
+    def __init__(self, plan: ScorerFactory) -> None:
+        self._plan = plan
+
+    def __call__(self, lines: Iterable[str]) -> RunCounts:
+        run = Run(AlarmReplay(self._plan).make_scorer(), intake := ReadSummary())
+        run.feed(_decoded(lines, intake))
+        return run.counted()
+
+
+class _Find:
+    """Finds the answers of labels in the lines of one task."""
+
+    def __init__(self, traces: frozenset[str]) -> None:
+        self._traces = traces
+
+    def __call__(self, lines: Iterable[str]) -> list[Line]:
+        decoded = _decoded(lines, ReadSummary())
+        return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in self._traces]
+
+
+def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
+    """Decode lines, and count them."""
+    for line in lines:
+        intake.read += 1
+        try:
+            decoded = decode(line.encode("utf-8", "surrogatepass"))
+        except Rejected as rejected:
+            intake.reject("a line", intake.read, rejected.reason, str(rejected))
+            continue
+        yield decoded
+
+
+def _results(lines: DataFrame, task: Any) -> Iterator[Any]:
+    """What each task made of its lines, in the order of the partitions."""
+    shipped = lines.sparkSession.sparkContext.broadcast(pickle.dumps(task))
+
+    def run_task(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - there with Spark
+
+        texts = (text for batch in batches for text in batch.column(0).to_pylist() if text)
+        result = pickle.dumps(pickle.loads(shipped.value)(texts))  # noqa: S301 - of this session's own driver
+        yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=["result"])
+
+    for row in lines.mapInArrow(run_task, "result binary").toLocalIterator():
+        yield pickle.loads(bytes(row.result))  # noqa: S301 - of this session's own executors
