@@ -38,7 +38,7 @@ from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, Limite
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.exemplars import Exemplars
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
-from ragmon.scoring.minutes import Step
+from ragmon.scoring.packed_steps import unpack
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerState
@@ -218,7 +218,7 @@ class Engine:
         self.scorer.state.merge(state)
         self._retire()
         for pipeline, saved in counts.steps:
-            step = Step.load(saved)
+            step = unpack(saved)
             source = next((place.source for place in step.facts), constants.LIVE)
             step.indexes = {rename(pipeline, source, *index)[1:] for index in sorted(step.indexes)}
             self.alarms.steps.put(rename(pipeline, source, "", "")[0], step)

@@ -22,7 +22,7 @@ from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.exemplars import Exemplar, Exemplars
-from ragmon.scoring.minutes import StepState
+from ragmon.scoring.packed_steps import PackedStep, pack
 from ragmon.scoring.windows import State, WindowsState
 
 MAX_BUILDS: Final = 32
@@ -47,7 +47,7 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     """
 
     windows: WindowsState
-    steps: list[tuple[str, StepState]] = []
+    steps: list[tuple[str, PackedStep]] = []
     scored: int = 0
     unmatched: int = 0
     dropped: dict[str, int] = {}
@@ -160,7 +160,7 @@ class PartialCounter:
         scorer = self._scorer
         counts = PartialCounts(
             windows=scorer.state.dump(),
-            steps=[(pipeline, step.dump()) for pipeline, step in self._minutes.take()],
+            steps=[(pipeline, pack(step)) for pipeline, step in self._minutes.take()],
             scored=scorer.scored,
             unmatched=scorer.unmatched,
             dropped=scorer.dropped,

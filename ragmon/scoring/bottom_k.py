@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
-from ragmon.scoring.membership import Membership
+from ragmon.scoring.membership import HASH_DIGITS, Membership
 
 CLUSTERS: Final = 4096
 """Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""
@@ -27,7 +27,14 @@ def rank(name: str) -> int:
 
     >>> rank("a") == rank("a") != rank("b")
     True
+    >>> rank("00000000000000ff")
+    255
     """
+    if len(name) == HASH_DIGITS:  # sessions and questions are hashes already
+        try:
+            return int(name, 16)
+        except ValueError:
+            pass
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 

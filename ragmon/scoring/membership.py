@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -13,6 +14,10 @@ from ragmon.core.text import normalise_question
 
 CLUSTER: Final = ("session", "question")
 """What makes one observation of several requests."""
+HASH_DIGITS: Final = 16
+"""Hexadecimal digits of the hash of a session or a question."""
+_RECENT: Final = 4096
+"""Sessions and questions whose hashes are cached: a request that matches gold is counted twice."""
 
 
 class Membership(NamedTuple):
@@ -81,9 +86,10 @@ def _question(record: Record, by: Collection[str]) -> str:
     if record.q is not None and not is_redacted(record, "q"):
         return _digest("q", normalise_question(record.q))
     if record.facts is not None and record.facts.question_hash is not None:
-        return record.facts.question_hash[:16]
+        return record.facts.question_hash[:HASH_DIGITS]
     return ""
 
 
+@lru_cache(_RECENT)
 def _digest(kind: str, text: str) -> str:
-    return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=HASH_DIGITS // 2).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -156,7 +156,9 @@ class Step:
             if member in latencies or self._admits(source, latencies, member):
                 latencies.setdefault(member, []).append(latency.total)
         for name, value in _shapes(record):
-            values = self.values.setdefault((source, name), [])
+            values = self.values.get((source, name))
+            if values is None:
+                values = self.values[source, name] = []
             values.append(value)
             if len(values) >= TOGETHER:
                 self.flush()
@@ -219,21 +221,33 @@ class Step:
             other: The step; it is not to be used any more.
         """
         for place, members in other.facts.items():
-            held = self.facts.setdefault(place, {})
-            for member, counts in members.items():
-                if member in held or self._admits(place, held, member):
-                    add_counts(held.setdefault(member, {}), counts)
+            self._merge_table(place, self.facts.setdefault(place, {}), members, add_counts)
         for (place, metric), measured in other.measures.items():
             known, sums = self.facts[place], self.measures.setdefault((place, metric), {})
             for member, pair in measured.items():
                 if member in known:
                     add_sums(sums, member, pair)
         for source, took in other.latency.items():
-            latencies = self.latency.setdefault(source, {})
-            for member, values in took.items():
-                if member in latencies or self._admits(source, latencies, member):
-                    latencies.setdefault(member, []).extend(values)
+            self._merge_table(source, self.latency.setdefault(source, {}), took, list.extend)
         self._merge_properties(other)
+
+    def _merge_table(
+        self,
+        table: CountedRecord | str,
+        held: dict[Membership, T],
+        others: Mapping[Membership, T],
+        add: Callable[[T, T], object],
+    ) -> None:
+        """Add a table of another step to one of this step, and cut it where it gets too large."""
+        limit = self._limits.get(table) or _Limit(ROOM, None)
+        for member, theirs in others.items():
+            own = held.get(member)
+            if own is not None:
+                add(own, theirs)
+            elif limit.largest is None or rank(member.name) <= limit.largest:
+                held[member] = theirs
+                if len(held) >= limit.room:
+                    limit = self._cut_table(table)
 
     def _merge_properties(self, other: Step) -> None:
         """Add what is not counted by cluster."""
@@ -321,21 +335,23 @@ def _with_texts(members: Mapping[Membership, T]) -> dict[str, T]:
     return {_member_text(member): value for member, value in members.items()}
 
 
-def _shapes(record: Record) -> Iterator[tuple[str, float]]:
+def _shapes(record: Record) -> list[tuple[str, float]]:
     """The captured ones of: latency, lengths in characters, and the best retrieval score."""
     facts, answer, latency = record.facts, record.answer_json, record.latency_ms
+    found: list[tuple[str, float]] = []
     if latency is not None and latency.total is not None:
-        yield "latency", latency.total
-    if record.q is not None and not is_redacted(record, "q"):
-        yield "question_length", float(len(record.q))
+        found.append(("latency", latency.total))
+    if record.q is not None and (facts is None or not is_redacted(record, "q")):
+        found.append(("question_length", float(len(record.q))))
     elif facts is not None and facts.question_chars is not None:
-        yield "question_length", float(facts.question_chars)
-    if answer is not None and answer.claim is not None and not is_redacted(record, "claim"):
-        yield "answer_length", float(len(answer.claim))
+        found.append(("question_length", float(facts.question_chars)))
+    if answer is not None and answer.claim is not None and (facts is None or not is_redacted(record, "claim")):
+        found.append(("answer_length", float(len(answer.claim))))
     elif facts is not None and facts.claim_chars is not None:
-        yield "answer_length", float(facts.claim_chars)
+        found.append(("answer_length", float(facts.claim_chars)))
     if record.scores:
-        yield "top_score", record.scores[0]
+        found.append(("top_score", record.scores[0]))
+    return found
 
 
 def _by_name(entry: tuple[str, Step]) -> str:

@@ -1,6 +1,6 @@
 """A chunk: a stretch of a log, counted. It holds what came of the stretch, and its place.
 
-A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0036). So who
+A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0035). So who
 counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
 once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
 the other.
