@@ -457,7 +457,7 @@ def run_files(
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
         make_scorer = make_scorer if follower is None else follower.make_scorer
-        results = pool.map(_score, tasks, [make_scorer] * len(tasks))
+        results = pool.map(score_task, tasks, [make_scorer] * len(tasks))
         for task, counted in zip(tasks, results, strict=True):
             starts_file = task.part is None or task.part[0] == 0
             run.merge(counted, lines_before=0 if starts_file else intake.lines)
@@ -478,8 +478,13 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
     return tasks
 
 
-def _score(task: Task, make_scorer: MakeScorer) -> RunCounts:
-    """Score one task, in a worker process."""
+def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
+    """Score one task, in a process of its own.
+
+    Args:
+        task: The task.
+        make_scorer: Creates the scorer.
+    """
     gc.disable()
     intake = ReadSummary()
     run = Run(make_scorer(), intake)
