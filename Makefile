@@ -108,6 +108,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.imports
 	$(PY) -m bench.detector
 	$(PY) -m bench.scenario
+	$(PY) -m bench.stream
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) site .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

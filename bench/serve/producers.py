@@ -19,8 +19,8 @@ from ragmon.core.constants import STEP, STRATA
 from ragmon.core.record import Totals
 from ragmon.export.prometheus import families
 from ragmon.scoring.snapshot import ALL, window_totals
-from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
+from ragmon.stream.accounts import BatchCounts
 
 PRODUCERS = 5000
 MINUTES = 60
