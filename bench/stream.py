@@ -163,9 +163,8 @@ def main() -> None:
             sampled = requests * share
             workers = sampled * micros["worker, OTLP"] / 1e6 / BUSY
             nearest = min(RATES, key=lambda known, sampled=sampled: abs(known - sampled / 12))  # type: ignore[misc]
-            print(
-                f"  {requests:>10,}, {share:.1%} | {sampled:>9,.0f} | {workers:>6.2f} | {12 * heads[nearest] / 10_000:.1%}"
-            )
+            share_of_core = 12 * heads[nearest] / 10_000
+            print(f"  {requests:>10,}, {share:.1%} | {sampled:>9,.0f} | {workers:>6.2f} | {share_of_core:.1%}")
 
 
 if __name__ == "__main__":
