@@ -101,6 +101,7 @@ class ShardReader:
             except Exception as error:  # noqa: BLE001 - the thread must survive: nothing else asks this server
                 pause = LONGEST_PAUSE
                 self._note(f"its answer could not be used ({error_location(error)})")
+        self._client.close()
 
     def _note(self, trouble: str) -> None:
         """Log once when nothing comes, and when something comes again."""

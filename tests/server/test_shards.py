@@ -158,6 +158,16 @@ def test_its_journal_replays_to_the_same_digest(added):
     assert replayed(folder / "head") == digest(head)
 
 
+def test_a_second_head_that_begins_later_decides_alike(added):
+    """So rules may look at both, and page once."""
+    folder, time, shards, _, head = added
+    with running(folder / "second", time, of(*shards)) as second:
+        wait_for(lambda: watermark(second) >= time.now)
+        look(second)
+        assert edges(second) == edges(head)
+        assert digest(second) == digest(head)
+
+
 def test_the_head_takes_no_records_itself_and_says_where_to_send_them(added):
     _, _, _, _, head = added
     status, text = post(f"{head.otlp}/v1/labels", [{"trace_id": "1" * 32, "rater": "ada", "correct": True}])

@@ -12,10 +12,10 @@ from ragmon.core.constants import OTHER
 from ragmon.core.record import Label, Totals, encode
 from ragmon.scoring import bottom_k as sampling
 from ragmon.scoring import minutes
-from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.chunk import Chunk, ChunkError, config_version
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 from ragmon.testing import make_record
-from tests.support.alarming import NOON, mixed, write_config
+from tests.support.alarming import NOON, SEVERAL, mixed, write_config
 from tests.support.partitions import (
     Head,
     Worker,
@@ -291,3 +291,21 @@ def test_the_partitions_may_be_told_by_the_chunks(day, chunks):
     head.take(chunk.dump())
     assert head.adder.parts == ("spans/0", "spans/1", "spans/2")
     assert head.adder.watermark(START) == 0.0
+
+
+def test_two_configurations_at_once_are_seen(day, chunks):
+    """A worker that has another gold set, or another version of ragmon."""
+    head = Head(day[0], ["0", "1"])
+    head.take(chunks[0])
+    other = Chunk.load(chunks[0])
+    other.part, other.config = "1", "another"
+    head.take(other.dump())
+    assert len(head.adder.configs) == 2
+
+
+def test_what_decides_how_records_are_counted_is_told_apart(tmp_path):
+    one = load(write_config(tmp_path), environ={})
+    ports = load(write_config(tmp_path, '[serve]\nadmin = "127.0.0.1:1"\n' + SEVERAL), environ={})
+    gates = load(write_config(tmp_path, SEVERAL.replace("0.97", "0.9")), environ={})
+    versions = [config_version(settings, ()) for settings in (one, ports, gates)]
+    assert versions[0] == versions[1] != versions[2]

@@ -17,6 +17,7 @@ from ragmon.cli.common import config_option
 from ragmon.cli.doctor.captured import running_monitor
 from ragmon.cli.doctor.chain import WAIT, chain_checks, local_quarantine
 from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability, instrumentations, local_checks, probes
+from ragmon.cli.doctor.stream import stream_checks
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
@@ -35,6 +36,7 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
     """
     yield from local_checks(settings)
     yield from probes(settings)
+    yield from stream_checks(settings)
     if settings.export.endpoint is None:
         yield from local_quarantine(settings)
     if settings.export.endpoint is not None:

@@ -1,0 +1,80 @@
+"""`ragmon doctor` looks at the topics of a stream."""
+
+from __future__ import annotations
+
+import time
+
+import confluent_kafka
+import pytest
+
+from ragmon.cli.doctor.stream import stream_checks
+from ragmon.config.load import load
+from ragmon.stream.kafka import fnv1a_partition
+from tests.support.brokers import broker
+
+PARTITIONS = 5
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory):
+    """A broker with the topics of a stream."""
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        running.create(PARTITIONS, "otlp_spans", "ragmon.chunks", "torn")
+        running.create(2, "few")
+        yield running
+
+
+def found(folder, mesh, **keys):
+    """The checks by name, of a configuration with some keys."""
+    keys = {"brokers": mesh.address, **keys}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in keys.items())
+    (folder / "ragmon.toml").write_text(f"[stream]\n{lines}")
+    return {check.name: check for check in stream_checks(load(folder / "ragmon.toml", environ={}))}
+
+
+def test_without_brokers_nothing_is_looked_at(tmp_path):
+    (tmp_path / "ragmon.toml").write_text("")
+    assert list(stream_checks(load(tmp_path / "ragmon.toml", environ={}))) == []
+
+
+def test_topics_and_keys_that_are_right(tmp_path, mesh):
+    mesh.send("otlp_spans", [(time.time(), f"{number:032x}", b"x") for number in range(40)])
+    checks = found(tmp_path, mesh)
+    assert all(check.ok for check in checks.values()), checks
+    assert checks["topics"].finding == "otlp_spans with 5 partitions, ragmon.chunks with 5 partitions"
+    assert checks["topics"].hint == "there is no otlp_metrics: samples are not weighted"
+    assert checks["keys"].finding == "40 messages of otlp_spans lie where fnv1a places their key"
+
+
+def test_another_hash_of_the_producer_is_found(tmp_path, mesh):
+    """Librdkafka's own default would tear the spans of a trace apart from its labels."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": mesh.address, "partitioner": "consistent"})
+    for number in range(30):
+        producer.produce("torn", b"x", f"{number:032x}")
+    assert producer.flush(30) == 0
+    keys = found(tmp_path, mesh, spans="torn")["keys"]
+    assert not keys.ok
+    assert "of 30 messages of torn do not lie where fnv1a places their key" in keys.finding
+
+
+def test_topics_of_different_sizes_are_found(tmp_path, mesh):
+    topics = found(tmp_path, mesh, chunks="few")["topics"]
+    assert not topics.ok
+    assert "few with 2 partitions" in topics.finding
+
+
+def test_a_topic_that_is_missing_is_named(tmp_path, mesh):
+    (topics,) = found(tmp_path, mesh, spans="nowhere").values()
+    assert (topics.ok, topics.finding) == (False, "unknown topic: 'nowhere'")
+
+
+def test_the_hash_is_that_of_librdkafka(mesh):
+    """So it is that of Sarama, of which librdkafka's `fnv1a` is a copy."""
+    placed = {}
+    producer = confluent_kafka.Producer({"bootstrap.servers": mesh.address, "partitioner": "fnv1a"})
+    for number in range(200):
+        key = f"key {number}".encode()
+        producer.produce("otlp_spans", b"", key, on_delivery=lambda _, m, key=key: placed.update({key: m.partition()}))
+    assert producer.flush(30) == 0
+    assert {key: fnv1a_partition(key, PARTITIONS) for key in placed} == placed
+    assert len(placed) == 200
