@@ -23,6 +23,7 @@ from ragmon.core.record import Record, encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.engine import Engine
+from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import run_files
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
@@ -117,6 +118,7 @@ def per_record(settings: Settings, folder: Path) -> dict[str, float]:
     factory = ScorerFactory(settings, load_gold(settings.gold))
     works: dict[str, Callable[[], object]] = {
         "replay": lambda: run_files([str(lines)], factory),
+        "replay, alarms": lambda: run_files([str(lines)], factory, follower=AlarmReplay(factory)),
         "worker, lines": lambda: [chunk.dump() for chunk in chunks_of(settings, log)],
         "worker, OTLP": lambda: count_requests(settings, requests),
     }

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
+from ragmon.core.record import Entry
+from ragmon.monitor.engine import Engine
 from ragmon.server.journal import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.writer import JournalWriter
@@ -20,6 +22,9 @@ from ragmon.stream.counting import CountingLimits, PartitionCounter
 
 RECORDS: Final = 20_000
 """Records of one answer, about: counting them takes a second, in which this server does little else."""
+HEADS: Final = 4
+"""Counters that are kept: one for each server that asks."""
+_LABEL: Final = b'"kind":"label"'
 FIRST: Final = 1
 """The number of a journal's first row."""
 BETWEEN_ROWS: Final = 30.0
@@ -56,6 +61,14 @@ class ChunkAnswer(NamedTuple):
     more: bool
 
 
+def _before(journal: JournalReader, place: ChunkPlace) -> Iterator[tuple[int, float, list[Entry]]]:
+    """The rows that are remembered; only where a label may wait for its answer they are read."""
+    has_label = False
+    for row in journal.rows(after=place.low - 1, upto=place.base - 1):
+        has_label = has_label or _LABEL in row.lines
+        yield row.seq, row.arrival, entries(row.lines) if has_label else []
+
+
 class JournalChunks:
     """Makes chunks of a journal.
 
@@ -68,8 +81,7 @@ class JournalChunks:
         self._writer = writer
         self._folder = folder
         self._lock = Lock()
-        self._counter: PartitionCounter | None = None
-        self._config = ""
+        self._counters: dict[tuple[str, int, str], PartitionCounter] = {}
 
     def since(self, place: ChunkPlace) -> ChunkAnswer:
         """The chunks that are complete, from a row on; from the first one if the rows are of another journal.
@@ -80,26 +92,27 @@ class JournalChunks:
         with self._lock, open_readonly(self._folder) as journal:
             if place.log != self._writer.journal.log_id:
                 place = ChunkPlace(place.part, self._writer.journal.log_id)
-            counter, answer = self._counter_at(journal, place), ChunkAnswer([], more=False)
-            self._counter = None  # whatever fails in the middle is counted anew
+            engine = self._writer.server_state.engine
+            config = config_version(engine.settings, engine.scorer.gold.sets)
+            counter, answer = self._counter_at(journal, place, engine, config), ChunkAnswer([], more=False)
             for chunk in self._count(counter, journal):
                 answer.chunks.append(chunk.dump())
-            self._counter = counter
+            self._counters[place.part, counter.base, config] = counter
+            while len(self._counters) > HEADS:
+                del self._counters[next(iter(self._counters))]
             return answer._replace(more=counter.upto <= journal.last()[0])
 
-    def _counter_at(self, journal: JournalReader, place: ChunkPlace) -> PartitionCounter:
-        """The counter that goes on at a row: the one at hand, or a new one."""
-        engine, known = self._writer.server_state.engine, self._counter
-        config = config_version(engine.settings, engine.scorer.gold.sets)
-        if known is not None and (known.part, known.base, self._config) == (place.part, place.base, config):
+    def _counter_at(self, journal: JournalReader, place: ChunkPlace, engine: Engine, config: str) -> PartitionCounter:
+        """The counter that goes on at a row: one at hand, or a new one. It is taken: if it fails, it is made anew."""
+        known = self._counters.pop((place.part, place.base, config), None)
+        if known is not None:
             return known
-        self._config, stream = config, engine.settings.stream
+        stream = engine.settings.stream
         limits = CountingLimits(float(stream.period), memory=float(stream.memory))
         counter = PartitionCounter(
             place.part, place.base, engine.settings, engine.scorer.gold.sets, limits, place.until, place.log
         )
-        before = journal.rows(after=place.low - 1, upto=place.base - 1)
-        counter.warm_up_rows((row.seq, row.arrival, entries(row.lines)) for row in before)
+        counter.warm_up_rows(_before(journal, place))
         return counter
 
     def _count(self, counter: PartitionCounter, journal: JournalReader) -> Iterator[Chunk]:
