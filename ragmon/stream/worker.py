@@ -88,6 +88,7 @@ class StreamWorker:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._pending: dict[tuple[str, int], int] = {}
         self._failed: list[str] = []
+        self._too_large = False
         self._batch = 0
         self._consumer = client(self._kafka.Consumer, self._consumer_settings())
         producer_settings = {**kafka.ORDER, **client_settings(self._stream, message__max__bytes=LARGEST, linger__ms=5)}
@@ -226,6 +227,7 @@ class StreamWorker:
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
             self._failed.append(str(error))
+            self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
 
     def _write(self) -> None:
         """Wait until chunks are written; then tell the group how far this is, for whoever looks at the lag.
@@ -238,7 +240,10 @@ class StreamWorker:
         left = self._producer.flush(FLUSH)
         if left or self._failed:
             why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
-            raise UnavailableError(f"chunks cannot be written ({why})", hint="another worker goes on from the last one")
+            hint = "another worker goes on from the last one"
+            if self._too_large:
+                hint = f"raise max.message.bytes of {self._stream.chunks}, or lower `[serve] max_series`"
+            raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
         upto = [self._kafka.TopicPartition(*key, offset) for key, offset in self._pending.items()]
         try:
             self._consumer.commit(offsets=upto, asynchronous=True)
