@@ -117,6 +117,19 @@ retention = "14d"
 max_size = "500MB"
 max_series = 20_000
 hosts = ["ragmon.example"]
+of = ["http://ragmon-0:9464"]
+[stream]
+brokers = "kafka:9092"
+spans = "spans"
+encoding = "records"
+metrics = "metrics"
+chunks = "chunks"
+group = "counting"
+partitioner = "murmur2_random"
+period = "30s"
+memory = "5m"
+patience = "2m"
+kafka = { "sasl.password" = "hush" }
 [export]
 endpoint = "http://ragmon:4318"
 rotate_size = "64MiB"
@@ -147,7 +160,7 @@ def full(write):
 def test_no_key_of_the_full_example_is_left_at_its_default(full):
     """Proof that the example reaches every key: the only defaults are those it cannot set beside the others."""
     left = {key for key, origin in full.origins.items() if origin == "default" and not key.startswith("pipelines.")}
-    beside = {"extend", "plugins", "pipeline.name", "export.jsonl", "build", "service", "disabled"}
+    beside = {"extend", "plugins", "pipeline.name", "export.jsonl", "build", "service", "disabled", "serve.from"}
     assert {key for key in left if not key.startswith("gates.")} == beside
 
 
