@@ -271,6 +271,7 @@ class ScorerFactory:
         clock: Callable[[], float] | None = None,
         table: ScoreTable | None = None,
         observers: Sequence[ScoreObserver] = (),
+        ages_by_clock: bool = False,
     ) -> Scorer:
         """A new scorer.
 
@@ -279,6 +280,7 @@ class ScorerFactory:
             clock: Rejects records from the future; None accepts any time.
             table: The scores of the metrics; default: a new table.
             observers: Follow every counted request.
+            ages_by_clock: Whether a record is too old by the clock alone.
         """
         settings = self.settings
         common = reduction_rules(settings.unconfigured)
@@ -295,6 +297,7 @@ class ScorerFactory:
             state=state,
             clock=clock,
             observers=observers,
+            ages_by_clock=ages_by_clock,
         )
 
 

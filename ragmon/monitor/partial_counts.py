@@ -79,7 +79,13 @@ class PartialCounter:
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
         self._minutes = build_alarms(settings, table).steps
-        self._scorer = plan(state=self._empty_state(), clock=lambda: self._now, table=table, observers=[self._minutes])
+        self._scorer = plan(
+            state=self._empty_state(),
+            clock=lambda: self._now,
+            table=table,
+            observers=[self._minutes],
+            ages_by_clock=True,
+        )
         self._begin()
 
     def _empty_state(self) -> State:

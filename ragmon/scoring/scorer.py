@@ -156,6 +156,8 @@ class Scorer:
         state: The state to count in; default: a new state that keeps everything.
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
         observers: Follow every counted request. A request without a time reaches them only where there is a clock.
+        ages_by_clock: Whether a record is too old by the clock, so that the records before it have no part in it. By
+            default it is too old by the newest record: arrivals lie ahead after a clock was wrong and is right again.
 
     Attributes:
         observers: Those that follow.
@@ -179,6 +181,7 @@ class Scorer:
         state: State | None = None,
         clock: Callable[[], float] | None = None,
         observers: Sequence[ScoreObserver] = (),
+        ages_by_clock: bool = False,
     ) -> None:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
         self.table = metrics if isinstance(metrics, ScoreTable) else ScoreTable(build() if metrics is None else metrics)
@@ -190,6 +193,7 @@ class Scorer:
         self._rules = rules or ReductionRules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
+        self._ages_by_clock = ages_by_clock
         self.observers = tuple(observers)
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         # Whether an answer is grounded is a fact, whichever metrics are asked for.
@@ -239,13 +243,15 @@ class Scorer:
         return True
 
     def _out_of_time(self, ts: float) -> str:
-        """Why a record of a time is not counted; "" where it is. With a clock, other records have no part in it."""
-        retention = self.state.retention
-        if self._clock is None:
-            now = self.state.newest
-        elif ts > (now := self._clock()) + FUTURE:
-            return constants.TOO_FUTURE
-        return constants.TOO_OLD if retention is not None and ts < now - retention else ""
+        """Why a record of a time is not counted; "" where it is."""
+        newest, retention = self.state.newest, self.state.retention
+        if self._clock is not None:
+            now = self._clock()
+            if ts > now + FUTURE:
+                return constants.TOO_FUTURE
+            if self._ages_by_clock:
+                newest = now
+        return constants.TOO_OLD if retention is not None and ts < newest - retention else ""
 
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
         """Score a labelled answer; the answer was already counted as a request when it arrived.
