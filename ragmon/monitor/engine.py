@@ -211,6 +211,7 @@ class Engine:
         Returns:
             The totals of producers that were counted.
         """
+        self._remove_silent(now)
         rename = cache(partial(self._limiter.names, now=now))
         state = State()
         state.restore(counts.windows)
@@ -226,7 +227,10 @@ class Engine:
         self._add_rest(counts, rename)
         for arrival, label in counts.labels:
             self._arrival = arrival
-            self.labels.take(label, arrival)
+            try:
+                self.labels.take(label, arrival)
+            except Exception as error:  # noqa: BLE001 - a metric is third-party code; the other labels are counted
+                warn_once(f"a label could not be scored: {error_location(error)}")
         return [line for line in counts.totals if self._count_totals(line, now)]
 
     def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
@@ -263,6 +267,10 @@ class Engine:
         `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
         """
         self.advance(now)
+        self._remove_silent(now)
+
+    def _remove_silent(self, now: float) -> None:
+        """Remove pipelines that sent nothing for a day."""
         for pipeline in self._limiter.silent(now):
             self._log_transitions(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)

@@ -74,7 +74,7 @@ class PartialCounter:
     """
 
     def __init__(self, settings: Settings, gold: Sequence[GoldSet]) -> None:
-        self._settings = settings
+        self._settings, self._budget = settings, budget(settings)
         self._now = 0.0
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
@@ -93,7 +93,7 @@ class PartialCounter:
 
     def _begin(self) -> None:
         """Forget everything: the next counts depend on nothing before them."""
-        self._limiter = CardinalityLimiter(self._settings.expected_pipelines, budget(self._settings))
+        self._limiter = CardinalityLimiter(self._settings.expected_pipelines, self._budget)
         self._errors: Counter[tuple[str, str]] = Counter()
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
@@ -144,8 +144,15 @@ class PartialCounter:
             code = record.error if known or len(self._errors) < CODES else constants.OTHER
             self._errors[pipeline, code] += 1
 
-    def report(self, line: Totals) -> None:
-        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow."""
+    def report(self, line: Totals, now: float) -> None:
+        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow.
+
+        Args:
+            line: The totals; those of too many producers are not kept.
+            now: When they arrived, seconds since the epoch.
+        """
+        if not self._limiter.totals(line, now):
+            return
         step = int(line.ts) // constants.STEP
         key = (line.instance, line.started, line.pipeline, line.source, line.stratum, step)
         known = self._totals.get(key)

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
+from ragmon.core.errors import RagmonError
+from ragmon.core.pacing import Deadline
 from ragmon.core.record import Entry
 from ragmon.monitor.engine import Engine
 from ragmon.server.journal import JournalReader, open_readonly
@@ -22,6 +24,8 @@ from ragmon.stream.counting import CountingLimits, PartitionCounter
 
 RECORDS: Final = 20_000
 """Records of one answer, about: counting them takes a second, in which this server does little else."""
+LONGEST: Final = 5.0
+"""Seconds of CPU for one answer: the server that asks does not wait for ever."""
 HEADS: Final = 4
 """Counters that are kept: one for each server that asks."""
 _LABEL: Final = b'"kind":"label"'
@@ -118,14 +122,19 @@ class JournalChunks:
     def _count(self, counter: PartitionCounter, journal: JournalReader) -> Iterator[Chunk]:
         """Count rows, at most so many that other work is not held up for long, and end what is complete."""
         last, now = self._writer.run_between_rows(self._position).result(timeout=BETWEEN_ROWS)
-        records = 0
+        if counter.base > last + 1:
+            message = f"the journal ends at row {last}, and chunks were counted up to {counter.base}"
+            raise RagmonError(message, hint="an older copy of its state is in use; begin with an empty state_dir")
+        records, deadline, is_read = 0, Deadline(LONGEST), False
         for row in journal.rows(after=counter.upto - 1):
             if counter.upto < row.seq:
                 yield counter.gap(row.seq)
             yield from counter.take_row(row.seq, row.arrival, BatchCounts.load(row.counts), entries(row.lines))
-            records += row.n
-            if records >= RECORDS or row.seq >= last:
+            records, is_read = records + row.n, True
+            if records >= RECORDS or row.seq >= last or deadline.passed:
                 break
+        if not is_read and counter.upto <= last:
+            yield counter.gap(last + 1)
         if counter.upto > last:
             yield from counter.until(counter.upto, now)
 

@@ -88,7 +88,7 @@ class ConfigReloader:
                 **self._signature(),
                 **self._before,
             }  # before the gold is read: it may change
-            server_state = ServerState(settings)
+            server_state = ServerState(self._with_fixed_source(settings))
             self._writer.run_between_rows(lambda: self._apply(server_state)).result()
             self.probing.configure(settings)
         except RagmonError as error:
@@ -102,10 +102,15 @@ class ConfigReloader:
             if getattr(settings.serve, key) != getattr(self._settings.serve, key):
                 _log.warning("`[serve] %s` changed; it takes effect when the server is started again", key)
         self.broken, self.since, self.hint = "", None, ""
-        self._settings = settings
+        self._settings = self._with_fixed_source(settings)
         self.times.append(self._writer.clock.now())
         _log.info("the configuration was read again")
         return True
+
+    def _with_fixed_source(self, settings: Settings) -> Settings:
+        """The settings with what this server counts as it was at the start: its readers are those of then."""
+        kept = {key: getattr(self._settings.serve, key) for key in ("of", "from")}
+        return replace(settings, serve=settings.serve.model_copy(update=kept))
 
     def _refuse(self, error: RagmonError) -> None:
         """Keep the previous configuration and record why the new one is refused."""

@@ -26,6 +26,7 @@ from ragmon.core.record import ChunkEntry
 from ragmon.monitor.http.admin import CHUNKS_PATH
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.stream.chunk import Chunk, ChunkError
 
 EVERY: Final = 1.0
 """Seconds between two requests to a server that has nothing more."""
@@ -95,7 +96,7 @@ class ShardReader:
             try:
                 pause = 0.0 if self._read() else EVERY
                 self._note("")
-            except (ShardError, OSError, HTTPException, RejectedError) as error:
+            except (ShardError, ChunkError, OSError, HTTPException, RejectedError) as error:
                 pause = min(LONGEST_PAUSE, max(EVERY, 2 * pause))
                 self._note(str(error) or type(error).__name__)
             except Exception as error:  # noqa: BLE001 - the thread must survive: nothing else asks this server
@@ -118,16 +119,22 @@ class ShardReader:
             ShardError: The server answers that it gives none.
             OSError: It cannot be reached, or not in time.
         """
-        target = f"{self._path}?{urlencode(self._place())}"
+        place = self._place()
+        target = f"{self._path}?{urlencode(place)}"
         response = self._client.exchange("GET", target, monotonic() + REQUEST_TIMEOUT, headers=self._headers)
         if response.is_cut:
             raise ShardError(f"its answer is longer than {LARGEST} bytes")
         if response.status != 200:
             raise ShardError(_reason(response.status, response.body))
         answer = msgspec.json.decode(response.body, type=_Answer)
-        for chunk in answer.chunks:
-            self._writer.chunk(ChunkEntry(base64.b64decode(chunk))).result()
-        return answer.more
+        bodies = [base64.b64decode(chunk) for chunk in answer.chunks]
+        for body in bodies:
+            Chunk.load(body)  # what is no chunk does not get into the journal
+            self._writer.chunk(ChunkEntry(body)).result()
+        if bodies and self._place() == place:
+            adder = self._writer.server_state.adder
+            raise ShardError(f"its chunks are refused: {'' if adder is None else adder.refusal}")
+        return answer.more and bool(bodies)
 
     def _place(self) -> Mapping[str, str]:
         """From where to ask: after the last chunk that was added."""

@@ -71,10 +71,14 @@ class ChunkAdder:
         parts: The partitions; None where the chunks say how many there are; they are called LOG/NUMBER then.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
+
+    Attributes:
+        refusal: Why a chunk was refused last; "" where none was.
     """
 
     def __init__(self, parts: Iterable[str] | None, patience: float | None = None) -> None:
         self._state = AdderState()
+        self.refusal = ""
         self._patience = patience
         self._parts = None if parts is None else tuple(parts)
 
@@ -100,15 +104,21 @@ class ChunkAdder:
         """How many chunks came, by what became of them."""
         return self._state.results
 
-    def take(self, chunk: Chunk) -> bool:
+    def take(self, chunk: Chunk, *, is_ordered: bool = False) -> bool:
         """Whether a chunk is to be added now; its place is remembered then.
+
+        Args:
+            chunk: The chunk.
+            is_ordered: It comes from a log that was read without a gap, so what is missing before it never comes: it
+                is lost, and accounted for.
 
         Raises:
             ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
         """
         if chunk.partitions:
             log = chunk.part.rpartition("/")[0]
-            self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions)
+            own = int(chunk.part.rpartition("/")[2]) + 1
+            self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, own)
         position = self.positions.get(chunk.part)
         lost = chunk.lost + (0 if position is None else position.lost)
         if position is not None and position.log != chunk.log:
@@ -122,7 +132,10 @@ class ChunkAdder:
                 raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
             self._note(REPEATED)
             return False
-        if position is not None and chunk.base > position.upto:
+        if position is not None and chunk.base > position.upto and is_ordered:
+            self._note(MISSING)
+            lost += chunk.base - position.upto
+        elif position is not None and chunk.base > position.upto:
             message = f"{place} leaves out {position.upto}-{chunk.base}"
             raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
         until = max(chunk.until, self._until(chunk.part))
@@ -130,8 +143,9 @@ class ChunkAdder:
         self._note(ADDED)
         return True
 
-    def damaged(self) -> None:
+    def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
+        self.refusal = why
         self._note(DAMAGED)
 
     def _note(self, result: str) -> None:
@@ -139,6 +153,7 @@ class ChunkAdder:
 
     def _refused(self, result: str, message: str, hint: str) -> ChunkError:
         self._note(result)
+        self.refusal = message
         return ChunkError(message, hint=hint)
 
     def watermark(self, now: float) -> float:

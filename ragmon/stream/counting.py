@@ -272,7 +272,7 @@ class PartitionCounter:
 
     def _count(self, line: Line) -> None:
         if isinstance(line, Totals):
-            self._counter.report(line)
+            self._counter.report(line, self.now)
         elif isinstance(line, Label):
             if not self._early.put(line, self.now):
                 self._counter.label(line, self.now)

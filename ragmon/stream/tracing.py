@@ -81,7 +81,9 @@ class TracePartitionCounter(PartitionCounter):
                 self._see_native(native, offset, now)
             spans = [span_bytes(span) for span in batch.external] if batch else []
             for span in spans:
-                self._recent.see(span.trace_id, offset, now)
+                trace_id = span.trace_id
+                if trace_id in self._held or trace_id in self._recent or is_sampled(trace_id, self._assembler.lowest):
+                    self._recent.see(trace_id, offset, now)
             held = [span for span in spans if span.trace_id in self._held]
             self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
 

@@ -36,6 +36,9 @@ FLUSH: Final = 60.0
 """Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
 QUIET: Final = 1.0
 """Seconds without a message after which a partition is told the time, once a period of its own is over."""
+EARLIER: Final = 5_000
+"""Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
+begin at the next one. What is older than what is remembered is forgotten again."""
 TRIES: Final = 20
 """How often messages that a fetch left out are asked for again; after that they are not there."""
 LARGEST: Final = 64 << 20
@@ -141,8 +144,9 @@ class StreamWorker:
             counter = self._counter(part, place.topic, base, last)
             if base < first:
                 self._put((place.topic, place.partition), counter.gap(first))
-            place.offset = first if last is None else max(first, last.low)
-            self._partitions[place.topic, place.partition] = _Partition(counter, max(base, first), place.offset)
+            low = first if last is None else max(first, last.low)
+            place.offset = max(first, low - EARLIER)
+            self._partitions[place.topic, place.partition] = _Partition(counter, max(base, first), low)
             self.counts["assignments"] += 1
         consumer.assign(list(assigned))
         _log.info("counts %s", ", ".join(map(printable, kafka.offsets_of(assigned))) or "nothing")
@@ -168,6 +172,8 @@ class StreamWorker:
         self.trouble, partition.seen = "", monotonic()
         if message.offset() < partition.following or self._left_out(partition, message):
             return
+        if message.offset() > partition.following >= partition.resume:
+            self._count_lost(partition, message)
         partition.following, partition.tries = message.offset() + 1, 0
         offset, arrival, value = message.offset(), message.timestamp()[1] / 1000, message.value() or b""
         self.counts["read"] += 1
@@ -178,6 +184,13 @@ class StreamWorker:
         for chunk in self._count(partition.counter, message.topic(), offset, arrival, value):
             self._put(key, chunk)
         self.counts["counted"] += 1
+
+    def _count_lost(self, partition: _Partition, message: Any) -> None:
+        """Account for messages that the log has deleted before they were counted."""
+        place = self._kafka.TopicPartition(message.topic(), message.partition())
+        first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
+        if first > partition.following:
+            self._put((message.topic(), message.partition()), partition.counter.gap(message.offset()))
 
     def _left_out(self, partition: _Partition, message: Any) -> bool:
         """Ask again for messages before one that came too early; returns whether that is worth it.

@@ -225,6 +225,31 @@ def test_a_shard_that_is_away_is_named_and_holds_up_alarms_alone(tmp_path):
         assert get(f"{head.admin}/readyz")[0] == 200
 
 
+def test_another_configuration_keeps_what_the_head_adds_up(tmp_path):
+    """`[serve] of` takes effect at the next start: a file that lacks it for a moment counts nothing twice."""
+    time = Time(60.0 * NOON)
+    with running(tmp_path / "a", time) as shard, running(tmp_path / "head", time, of(shard)) as head:
+        send(time, traffic(3, 2), [shard])
+        caught_up(time, head)
+        scored = head.books()["scored"]
+        for lines in ([], [of(shard)]):
+            configured(tmp_path / "head", *lines)
+            assert head.server.reloading.reload()
+            caught_up(time, head)
+        assert head.books()["scored"] == scored > 0
+
+
+def test_chunks_that_are_refused_are_told_and_not_asked_for_without_end(tmp_path, monkeypatch):
+    """A server that was upgraded before its head."""
+    monkeypatch.setattr("ragmon.stream.chunk.CHUNK_VERSION", 0)
+    time = Time(60.0 * NOON)
+    with running(tmp_path / "a", time) as shard, running(tmp_path / "head", time, of(shard)) as head:
+        send(time, traffic(3, 2), [shard])
+        time.now += 60
+        status = wait_for(head.status, lambda found: "a chunk of version 1" in json.dumps(found["wrong"]))
+        assert status["journal"]["row"] < 5
+
+
 def test_without_the_token_nobody_gets_chunks(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     line = f'token_file = "{tmp_path}/token"'

@@ -207,6 +207,7 @@ class ServerState:
         self.seq = 0
         self.failures: list[Failure] = []
         self.adder = chunk_adder(settings)
+        self._added_before: AdderState | None = None  # kept where a server counts for itself for a while
         self._unscored = 0
         self._attempts = attempts
 
@@ -302,10 +303,10 @@ class ServerState:
             self.adder.offsets[entry.partition] = entry.offset + 1
         try:
             chunk = Chunk.load(entry.body)
-        except ChunkError:
-            self.adder.damaged()
+        except ChunkError as error:
+            self.adder.damaged(str(error))
             raise
-        if self.adder.take(chunk):
+        if self.adder.take(chunk, is_ordered=entry.offset >= 0):
             self.counts.add(chunk.arrived)
             for line in self.engine.add(chunk.counts, chunk.now):
                 self.producers.see(line, chunk.now)
@@ -352,7 +353,7 @@ class ServerState:
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
         parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
-        chunks = None if self.adder is None else self.adder.dump()
+        chunks = self._added_before if self.adder is None else self.adder.dump()
         return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=FORMAT, chunks=chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
@@ -377,6 +378,7 @@ class ServerState:
         self.counts = checkpoint.counts
         self.producers = ProducerTotals(checkpoint.producers)
         self.seq = checkpoint.seq
+        self._added_before = checkpoint.chunks
         if self.adder is not None and checkpoint.chunks is not None:
             self.adder.restore(checkpoint.chunks)
 
