@@ -25,6 +25,8 @@ _COUNTERS: Final = {
     "remembered": "Messages that were read again, to know what came shortly before",
     "chunks": "Chunks that were written",
     "chunk_bytes": "Bytes of these chunks",
+    "asked_again": "How often messages that a fetch left out were asked for again",
+    "passed_over": "Offsets at which there was no message after all",
     "ticks": "Empty messages that told a quiet partition the time",
     "assignments": "Partitions that were given to this worker",
 }

@@ -200,8 +200,12 @@ class StreamWorker:
         """
         if partition.asked == self._batch:
             return True
-        if message.offset() == partition.following or partition.tries == TRIES:
+        if message.offset() == partition.following:
             return False
+        if partition.tries == TRIES:
+            self.counts["passed_over"] += message.offset() - partition.following
+            return False
+        self.counts["asked_again"] += 1
         partition.tries, partition.asked = partition.tries + 1, self._batch
         place = self._kafka.TopicPartition(message.topic(), message.partition(), partition.following)
         self._consumer.seek(place)
