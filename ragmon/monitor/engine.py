@@ -152,10 +152,7 @@ class Engine:
             record = self._admit(record, now)
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
-            dropped = self.scorer.dropped
-            dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
-            warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
-            return False
+            return self.scorer.drop_failed(error)
         if scored:
             self.last_scored = now
             self._remember_build(record)

@@ -15,7 +15,6 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
-from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
@@ -120,10 +119,7 @@ class PartialCounter:
             self._limiter.retired.clear()
             scored = self._scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
-            dropped = self._scorer.dropped
-            dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
-            warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
-            return False
+            return self._scorer.drop_failed(error)
         if scored:
             self._note(record, now)
         return scored

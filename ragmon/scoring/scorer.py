@@ -16,6 +16,7 @@ import msgspec
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
@@ -340,6 +341,15 @@ class Scorer:
         self.state.retention = None
         self.observers = ()
         self.forget_streams()
+
+    def drop_failed(self, error: Exception) -> bool:
+        """Account for a record over which something raised; returns False, as `observe` does of what it drops.
+
+        Args:
+            error: What was raised; a metric is third-party code and may raise anything.
+        """
+        warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
+        return self._drop(constants.SCORER_ERROR)
 
     def _drop(self, reason: str) -> bool:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core.constants import QUARANTINED
-from ragmon.core.record import RECORD_ENTRY, Entry, Label, Line, QuarantineEntry, Record, Tombstone, Totals
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Label, Line, QuarantineEntry, Record, Tombstone, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.stream.accounts import ERASED, BatchCounts, count
@@ -124,7 +125,8 @@ class EarlyLabels:
 
     def expire(self, now: float) -> list[tuple[Label, float]]:
         """The labels that wait no longer, with the times at which they came."""
-        due = [trace_id for trace_id, labels in self._waiting.items() if labels[0][1] < now - self._memory]
+        # They stand in the order in which they came, so the first that is not due ends the search.
+        due = list(takewhile(lambda trace_id: self._waiting[trace_id][0][1] < now - self._memory, self._waiting))
         return [entry for trace_id in due for entry in self._waiting.pop(trace_id)]
 
 
@@ -215,6 +217,7 @@ class PartitionCounter:
                 count(self._arrived.ignored, ERASED, int(entry.was == RECORD_ENTRY))
             elif isinstance(entry, QuarantineEntry):
                 count(self._arrived.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
+                count(self._arrived.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
             elif isinstance(entry, Record | Totals | Label):
                 self._count(entry)
 
