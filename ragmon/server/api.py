@@ -25,7 +25,7 @@ from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport, plain, without_content
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
-from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
+from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, check_is_local, is_local
 from ragmon.monitor.http.pages import AdminView, html
 from ragmon.monitor.http.requests import FORBIDDEN, UNKNOWN_PATH, HTTPError
 from ragmon.server.chunks import FIRST, ChunkPlace, JournalChunks
@@ -248,16 +248,17 @@ def _limit(params: dict[str, str]) -> int:
     return int(text)
 
 
-def chunks(counting: JournalChunks | None, request: Request, token: str | None) -> dict[str, Any]:
+def chunks(counting: JournalChunks | None, request: Request, token: str | None, *, private: bool) -> dict[str, Any]:
     """The chunks of this server's journal from a row on, for who adds up several servers.
 
-    Labels in them have the answers they rate, so they are for whoever has the token of the write ports, or is on this
-    machine.
+    Labels in them have the answers they rate, so they are for whoever has the token of the write ports. Without one they
+    are for this machine, as the write ports are: the port listens there alone, and no proxy passes requests on.
 
     Args:
         counting: Makes them; None where this is no server that counts.
         request: The request.
         token: The token; None where the server has none.
+        private: Whether this machine alone can reach the port.
 
     Raises:
         HTTPError: Whoever asks may not have them (401, 403), or there are none (404).
@@ -268,9 +269,12 @@ def chunks(counting: JournalChunks | None, request: Request, token: str | None) 
         raise HTTPError(404, UNKNOWN_PATH, "chunks are made of the journal of a server that counts", hint=hint)
     if token is not None:
         authorise(request.headers.get("authorization", "").encode("latin-1"), token)
-    elif not is_local(request):
+    else:
+        message = "without a token, chunks are for this machine alone, at a port that no other one can reach"
         hint = "`[serve] token_file`, with the same token here and there"
-        raise HTTPError(403, FORBIDDEN, "without a token, chunks are for this machine alone", hint=hint)
+        if not private:
+            raise HTTPError(403, FORBIDDEN, message, hint=hint)
+        check_is_local(request, message, hint)
     params = _params(request.query_params, *ChunkPlace._fields)
     place = ChunkPlace(
         _required(params, "part"),
@@ -297,13 +301,16 @@ def _moment(params: dict[str, str], name: str) -> float:
     return float(text)
 
 
-def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
+def server_admin(
+    views: StatusService, hosts: Collection[str], token: str | None = None, *, private: bool = False
+) -> ASGIApp:
     """The ASGI application of a server's admin port.
 
     Args:
         views: The status service.
         hosts: The host names that requests may use, besides IP addresses and localhost.
         token: The token of the write ports, with which content is shown; None shows none.
+        private: Whether this machine alone can reach the port.
     """
     asking = QueryService(views.writer, views.folder)
     view = AdminView(
@@ -319,16 +326,19 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         diagnose=asking.diagnose,
     )
     counting = None if views.writer.server_state.adder else JournalChunks(views.writer, views.folder)
-    return admin_app(view, hosts, journal_queries(asking, token, counting))
+    return admin_app(view, hosts, journal_queries(asking, token, counting, private=private))
 
 
-def journal_queries(asking: QueryService, token: str | None, counting: JournalChunks | None = None) -> JournalQueries:
+def journal_queries(
+    asking: QueryService, token: str | None, counting: JournalChunks | None = None, *, private: bool = False
+) -> JournalQueries:
     """What answers the paths that need a journal.
 
     Args:
         asking: The query service.
         token: With which content is shown; None shows none.
         counting: Makes chunks of the journal; None where it makes none.
+        private: Whether this machine alone can reach the port.
     """
 
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
@@ -340,5 +350,5 @@ def journal_queries(asking: QueryService, token: str | None, counting: JournalCh
         answer(compare),
         lambda request: JsonResponse(trace(asking, request, token)),
         lambda request: trace_page(asking, request, token),
-        lambda request: JsonResponse(chunks(counting, request, token)),
+        lambda request: JsonResponse(chunks(counting, request, token, private=private)),
     )

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import DEFAULT_PIPELINE, STEP
+from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Record
@@ -170,7 +170,7 @@ class StatusService:
             for url, why in sorted((self._readers.troubles() if self._readers else {}).items())
         ]
         findings = ServerFindings(
-            problems=(*not_writing, *away),
+            problems=(*not_writing, *away, *self._alternating()),
             warnings=(*stale_config, *set_aside, *idle_probes),
             trouble=trouble,
             broken=reloading.broken,
@@ -178,6 +178,14 @@ class StatusService:
             journal={"bytes": served.size, **self._journal(), "resets": served.resets},
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
+
+    def _alternating(self) -> Iterator[StatusFinding]:
+        """The partitions in which logs took turns within the hour."""
+        adder, now = self.writer.server_state.adder, self.writer.clock.now()
+        for part, at in sorted({} if adder is None else adder.returned.items()):
+            if now - at < HOUR:
+                text = f"{part}: journals take turns at this address"
+                yield StatusFinding(text, at, "give each server in `[serve] of` an address of its own")
 
     def settings(self) -> Settings:
         """The configuration in force."""

@@ -93,7 +93,7 @@ class Server:
         )
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
-            server_admin(self.views, hosts, token),
+            server_admin(self.views, hosts, token, private=security.is_private(serve, "admin")),
             serve.admin,
             tls=None,
             name="admin",

@@ -72,6 +72,7 @@ class ShardReader:
 
     def __init__(self, url: str, writer: JournalWriter, token: str | None) -> None:
         self.url, self.trouble = url, ""
+        self._log: str | None = None
         self._writer = writer
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._client = HttpClient(split_url(url), LARGEST)
@@ -129,19 +130,34 @@ class ShardReader:
         answer = msgspec.json.decode(response.body, type=_Answer)
         bodies = [base64.b64decode(chunk) for chunk in answer.chunks]
         for body in bodies:
-            Chunk.load(body)  # what is no chunk does not get into the journal
+            self._follow(Chunk.load(body).log)  # what is no chunk does not get into the journal
             self._writer.chunk(ChunkEntry(body)).result()
         if bodies and self._place() == place:
             adder = self._writer.server_state.adder
             raise ShardError(f"its chunks are refused: {'' if adder is None else adder.refusal}")
         return answer.more and bool(bodies)
 
+    def _follow(self, log: str) -> None:
+        """Go on with the log of a chunk.
+
+        Raises:
+            ShardError: It was added before, and then another one: the answer begins with its first row, so it is asked
+                again from where it was added.
+        """
+        with self._writer.lock:
+            adder = self._writer.server_state.adder
+            asked = None if adder is None else adder.position(self.url, self._log)
+            known = None if adder is None else adder.position(self.url, log)
+        self._log = log
+        if asked is not None and known is not None and asked.log != log:
+            raise ShardError("its journal is one that another had replaced: do two servers answer at this address?")
+
     def _place(self) -> Mapping[str, str]:
         """From where to ask: after the last chunk that was added."""
         place = {"part": self.url}
         with self._writer.lock:
             adder = self._writer.server_state.adder
-            position = None if adder is None else adder.positions.get(self.url)
+            position = None if adder is None else adder.position(self.url, self._log)
             if position is not None:
                 base, low = max(1, position.upto), max(1, position.low)
                 place |= {"log": position.log, "base": str(base), "low": str(low), "until": repr(position.until)}

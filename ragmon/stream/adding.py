@@ -15,17 +15,22 @@ import msgspec
 from ragmon.core.errors import shorten
 from ragmon.stream.chunk import Chunk, ChunkError
 
-ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
+ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
     "added",
+    "returned",
     "repeated",
     "overlapping",
     "missing",
     "unknown",
     "damaged",
 )
-"""What became of a chunk: counted; counted before; partly counted before, or after a gap, so refused; of a partition
-that nobody asked for; not readable."""
-RESULTS: Final = (ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
+"""What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
+before, or after a gap, so refused; of a partition that nobody asked for, or of a log that is forgotten; not readable."""
+RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
+LOGS: Final = 8
+"""Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
+RETIRED: Final = 1_000
+"""Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
 
 class PartitionPosition(msgspec.Struct):
@@ -36,7 +41,7 @@ class PartitionPosition(msgspec.Struct):
         low: The offset from which whoever goes on counting reads.
         until: All that comes later came at this time or later, seconds since the epoch.
         config: What its last chunk was counted by.
-        log: Which log it is; the offsets of another one begin anew.
+        log: Which log it is; the offsets of another one are its own.
         lost: Messages that were never counted, because the log had deleted them.
     """
 
@@ -52,16 +57,22 @@ class AdderState(msgspec.Struct):
     """The saved form of a `ChunkAdder`.
 
     Attributes:
-        positions: How far each partition was added.
+        positions: How far each partition was added, in the log that was added last.
         results: Chunks by what became of them.
         partitions: How many partitions each log has, as far as chunks say so.
         offsets: By partition of the topic of chunks, the offset of the chunk that comes next.
+        replaced: By partition, how far its other logs were added; the one that was added last is the last.
+        retired: By partition, its logs whose positions are forgotten.
+        returned: By partition, until when it had spoken when a log came back whose place another one had taken.
     """
 
     positions: dict[str, PartitionPosition] = {}
     results: dict[str, int] = {}
     partitions: dict[str, int] = {}
     offsets: dict[int, int] = {}
+    replaced: dict[str, list[PartitionPosition]] = {}
+    retired: dict[str, list[str]] = {}
+    returned: dict[str, float] = {}
 
 
 class ChunkAdder:
@@ -91,8 +102,25 @@ class ChunkAdder:
 
     @property
     def positions(self) -> dict[str, PartitionPosition]:
-        """How far each partition was added; one of which nothing came is missing."""
+        """How far each partition was added, in the log that was added last; one of which nothing came is missing."""
         return self._state.positions
+
+    @property
+    def returned(self) -> dict[str, float]:
+        """Partitions in which logs take turns, and when that was last, seconds since the epoch."""
+        return self._state.returned
+
+    def position(self, part: str, log: str | None = None) -> PartitionPosition | None:
+        """How far a log of a partition was added; None where nothing of it was.
+
+        Args:
+            part: The partition.
+            log: The log; None for the one that was added last.
+        """
+        last = self.positions.get(part)
+        if last is None or log is None or last.log == log:
+            return last
+        return next((found for found in self._state.replaced.get(part, ()) if found.log == log), None)
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -119,14 +147,14 @@ class ChunkAdder:
             log = chunk.part.rpartition("/")[0]
             own = int(chunk.part.rpartition("/")[2]) + 1
             self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, own)
-        position = self.positions.get(chunk.part)
-        lost = chunk.lost + (0 if position is None else position.lost)
-        if position is not None and position.log != chunk.log:
-            position = None
+        position, lost = self.position(chunk.part, chunk.log), chunk.lost
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.part not in self.parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
-        if position is not None and chunk.base < position.upto:
+        if chunk.log in self._state.retired.get(chunk.part, ()):
+            message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
+            raise self._refused(UNKNOWN, message, "give each server an address of its own")
+        if position is not None and _comes_again(chunk, position):
             if chunk.upto > position.upto:
                 message = f"{place} overlaps what was added up to {position.upto}"
                 raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
@@ -138,10 +166,29 @@ class ChunkAdder:
         elif position is not None and chunk.base > position.upto:
             message = f"{place} leaves out {position.upto}-{chunk.base}"
             raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
-        until = max(chunk.until, self._until(chunk.part))
-        self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost)
-        self._note(ADDED)
+        until = chunk.until if position is None else max(chunk.until, position.until)
+        self._put(chunk.part, PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost))
         return True
+
+    def _put(self, part: str, position: PartitionPosition) -> None:
+        """Remember how far a partition was added, and what was lost of it in all its logs."""
+        last = self.positions.get(part)
+        self.positions[part] = position
+        position.lost += 0 if last is None else last.lost
+        if last is None or last.log == position.log:
+            self._note(ADDED)
+            return
+        others = self._state.replaced.get(part, [])
+        kept = [other for other in others if other.log != position.log]
+        is_back = len(kept) < len(others)
+        last.lost = 0
+        kept.append(last)
+        if len(kept) >= LOGS:
+            self._state.retired[part] = [*self._state.retired.get(part, ()), kept.pop(0).log][-RETIRED:]
+        self._state.replaced[part] = kept
+        if is_back:
+            self._state.returned[part] = self._until(part)
+        self._note(RETURNED if is_back else ADDED)
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
@@ -168,7 +215,9 @@ class ChunkAdder:
         return min(untils, default=0.0)
 
     def _until(self, part: str) -> float:
-        return self.positions[part].until if part in self.positions else 0.0
+        if part not in self.positions:
+            return 0.0
+        return max(position.until for position in (self.positions[part], *self._state.replaced.get(part, ())))
 
     def behind(self, now: float) -> dict[str, float]:
         """By partition, how many seconds ago it spoke last.
@@ -195,3 +244,10 @@ class ChunkAdder:
     def restore(self, state: AdderState) -> None:
         """Go on from a saved form."""
         self._state = state
+
+
+def _comes_again(chunk: Chunk, position: PartitionPosition) -> bool:
+    """Whether a chunk begins before what was added ends; one without messages has only the time to tell it by."""
+    if chunk.base < position.upto:
+        return True
+    return chunk.base == chunk.upto == position.upto and chunk.until <= position.until

@@ -108,9 +108,6 @@ class EarlyLabels:
         self._memory = memory
         self._waiting: dict[str, list[tuple[Label, float]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def put(self, label: Label, now: float) -> bool:
         """Let a label wait if its answer is not known; returns whether it waits."""
         if label.answer is None:
@@ -229,12 +226,13 @@ class PartitionCounter:
         """
         for offset, arrival, entries in rows:
             self._recent.turn(offset, arrival)
-            self._early.expire(arrival)
+            self._early.expire(arrival // self._limits.period * self._limits.period)
             for entry in entries:
                 if isinstance(entry, Label):
                     self._early.put(entry, arrival)
                 elif isinstance(entry, Record):
                     self._early.take(entry)
+        self._early.expire(self.now)  # the last chunk told of them
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
         """Let the time pass until a message; gives the chunk that ends before it, if one does.
@@ -247,20 +245,20 @@ class PartitionCounter:
         edge = arrival // period * period
         is_over = self.now < edge
         is_full = self.upto > self.base and offset // self._limits.offsets > self.base // self._limits.offsets
+        if is_over:  # by the log's time alone, so that whoever goes on tells of the same labels
+            for label, came in self._early.expire(edge):
+                self._counter.label(label, came)
         if is_over or is_full:
             yield self.seal(edge if is_over else arrival)
         self.now = arrival
         self._edge = edge + period
-        for label, came in self._early.expire(arrival):
-            self._counter.label(label, came)
 
     def _is_quick(self, offset: int, arrival: float) -> bool:
-        """Whether a message is in the middle of a chunk, as nearly all are, and no label waits."""
+        """Whether a message is in the middle of a chunk, as nearly all are."""
         return (
             arrival < self._edge
             and self.upto > self.base
             and offset // self._limits.offsets == self.base // self._limits.offsets
-            and not self._early
         )
 
     def reject(self, reason: str, n: int = 1) -> None:

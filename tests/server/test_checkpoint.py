@@ -72,7 +72,7 @@ def fed(server_state, entries):
 
 
 @pytest.fixture(scope="module")
-def version_2(settings, entries):
+def version_3(settings, entries):
     """The same state, as it is written today."""
     return fed(ServerState(settings), entries[:SAVED_AFTER]).dump()
 
@@ -88,16 +88,16 @@ def test_it_goes_on_from_version_1_as_the_ragmon_that_wrote_it_went_on(settings,
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_its_own_as_if_nothing_had_happened(settings, version_2, entries):
+def test_it_goes_on_from_its_own_as_if_nothing_had_happened(settings, version_3, entries):
     uninterrupted = account(fed(ServerState(settings), entries))
-    assert account(fed(restored(settings, version_2), entries[SAVED_AFTER:])) == uninterrupted
+    assert account(fed(restored(settings, version_3), entries[SAVED_AFTER:])) == uninterrupted
 
 
 @pytest.mark.slow
-def test_version_1_that_is_written_again_is_what_is_written_today(settings, version_1, version_2):
+def test_version_1_that_is_written_again_is_what_is_written_today(settings, version_1, version_3):
     """All but the facts and what follows from them; only where sources were sorted it is spelled otherwise."""
     mine = msgspec.json.decode(restored(settings, version_1).dump())
-    today = msgspec.json.decode(version_2)
+    today = msgspec.json.decode(version_3)
     assert mine["engine"]["scorer"]["windows"].pop("captured") == []  # version 1 counted nothing of that
     assert today["engine"]["scorer"]["windows"].pop("captured")
     assert mine["engine"]["scorer"]["windows"].pop("cohorts") == {}  # nor of this
@@ -110,7 +110,7 @@ def test_version_1_that_is_written_again_is_what_is_written_today(settings, vers
         windows["series"] = sorted(key for key, _ in windows["series"])
         del windows["answers"], state["engine"]["transitions"]
     assert mine == today
-    assert mine["v"] == 2
+    assert mine["v"] == 3
 
 
 def test_counts_of_other_facts_are_made_anew_from_the_rows(tmp_path):
@@ -129,8 +129,8 @@ def test_counts_of_other_facts_are_made_anew_from_the_rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_written_does_not_depend_on_whether_it_was_read_before(settings, version_2):
-    assert restored(settings, version_2).dump() == version_2
+def test_what_is_written_does_not_depend_on_whether_it_was_read_before(settings, version_3):
+    assert restored(settings, version_3).dump() == version_3
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
@@ -150,15 +150,15 @@ DAMAGE = {
         lambda state: state["engine"]["scorer"]["windows"]["series"][0][1]["past"].update(cells={"x": 1}),
         "not enough values to unpack",
     ),
-    "a later version": (lambda state: state.update(v=3), "a checkpoint of version 3"),
+    "a later version": (lambda state: state.update(v=4), "a checkpoint of version 4"),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_noticed(settings, version_2, damage):
+def test_damage_is_noticed(settings, version_3, damage):
     change, message = DAMAGE[damage]
-    state = msgspec.json.decode(version_2)
+    state = msgspec.json.decode(version_3)
     change(state)
     with pytest.raises(ValueError, match=message.replace("$", r"\$").replace(".", r"\.")):
         restored(settings, msgspec.json.encode(state))
@@ -175,13 +175,13 @@ def test_a_server_that_cannot_read_one_says_so_and_counts_the_rows(tmp_path, cap
         hand.send(whole([asked(n, ts=hand.time.now) for n in range(2)]))
         hand.save()
         with database(tmp_path) as connection, connection:
-            connection.execute("UPDATE checkpoints SET data = ?", (zlib.compress(b'{"v":3,"engine":{}}'),))
+            connection.execute("UPDATE checkpoints SET data = ?", (zlib.compress(b'{"v":4,"engine":{}}'),))
         hand.again()
         assert (hand.books.scored, hand.agrees()) == (2, True)
     assert "a checkpoint cannot be read and is passed over" in caplog.text
 
 
-def test_a_label_is_erased_from_a_state_of_version_1_which_is_version_2_then(tmp_path, data):
+def test_a_label_is_erased_from_a_state_of_version_1_which_is_version_3_then(tmp_path, data):
     rated = f"{1:032x}"
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "journal.db").write_bytes(lzma.decompress((data / "journals" / "7884c22.db.xz").read_bytes()))
@@ -190,5 +190,5 @@ def test_a_label_is_erased_from_a_state_of_version_1_which_is_version_2_then(tmp
         (state,) = (
             msgspec.json.decode(zlib.decompress(d)) for (d,) in connection.execute("SELECT data FROM checkpoints")
         )
-    assert state["v"] == 2
+    assert state["v"] == 3
     assert list(state["engine"]["labels"]["answers"]) == [f"{2:032x}"]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 from zlib import crc32
 
 import pytest
+from msgspec.structs import replace
 
 from ragmon.config.load import load
 from ragmon.server.server import Server
@@ -48,9 +53,9 @@ def with_fixed_admin():
 
 
 @contextmanager
-def running(folder, time, *lines):
+def running(folder, time, *lines, ports=PORTS):
     """A server whose clock a test sets."""
-    settings = load(configured(folder, *lines), environ={})
+    settings = load(configured(folder, *lines, ports=ports), environ={})
     with Server(settings, assembly_limits=QUICK, clock=time.clock()) as server:
         yield Running(server)
 
@@ -248,6 +253,38 @@ def test_chunks_that_are_refused_are_told_and_not_asked_for_without_end(tmp_path
         time.now += 60
         status = wait_for(head.status, lambda found: "a chunk of version 1" in json.dumps(found["wrong"]))
         assert status["journal"]["row"] < 5
+
+
+def test_journals_that_take_turns_at_one_address_are_counted_once_and_named(tmp_path):
+    """Two servers behind a load balancer, or a folder that is exchanged and given back."""
+    time, ports, sent = Time(60.0 * NOON), with_fixed_admin(), 0
+    address = re.search(r'admin = "(.*)"', ports)[1]
+    with running(tmp_path / "head", time, f'of = ["http://{address}"]') as head:
+        for name, records in zip("ababa", traffic(3, 5), strict=True):
+            time.now += 60
+            with running(tmp_path / name, time, ports=ports) as shard:
+                send_body(shard, whole([replace(record, ts=time.now) for record in records]))
+                sent += len(records)
+                time.now += 25
+                books = head.wait_for(lambda found, sent=sent: found["received"] >= sent)
+                assert (books["received"], books["scored"], books["residual"]) == (sent, sent, 0)
+        assert head.metrics()['ragmon_stream_chunks_total{result="returned"}'] == 3
+        assert f"http://{address}: journals take turns at this address" in json.dumps(head.status()["wrong"])
+
+
+def test_without_a_token_chunks_are_for_a_port_that_no_other_machine_reaches(tmp_path):
+    """A peer on this machine may be a proxy that passes on what others ask."""
+    elsewhere = PORTS.replace('admin = "127.0.0.1:0"', 'admin = "0.0.0.0:0"')
+    with running(tmp_path / "a", Time(), ports=elsewhere) as shard:
+        port = shard.admin.rpartition(":")[2]
+        status, text = get(f"http://127.0.0.1:{port}/api/chunks?part=x")
+        assert status == 403
+        assert "chunks are for this machine alone, at a port that no other one can reach" in text
+    with running(tmp_path / "b", Time()) as shard:
+        assert get(f"{shard.admin}/api/chunks?part=x")[0] == 200
+        request = Request(f"{shard.admin}/api/chunks?part=x", headers={"Host": socket.gethostname()})
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(request)
 
 
 def test_without_the_token_nobody_gets_chunks(tmp_path):

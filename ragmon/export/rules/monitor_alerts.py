@@ -160,7 +160,7 @@ def _partition(writer: Writer) -> Rule:
         "Alarms wait for it: until it speaks again, or `[stream] patience` is over, none of any pipeline can fire. Is "
         "the server that counts it up, or a worker for every partition?",
     )
-    expr = f"{series_names.PARTITION_BEHIND} > 60"
+    expr = f"max by (partition) ({series_names.PARTITION_BEHIND}) > 60"
     return Rule("RagmonPartitionBehind", expr, {"severity": PAGE}, texts, pending="1m", alert=True)
 
 
@@ -168,10 +168,10 @@ def _stream(writer: Writer) -> Rule:
     texts = writer.of(
         "RagmonStreamIncomplete",
         "{{ $value | humanize }} messages were never counted, or chunks were refused, in an hour",
-        "A log was deleted before it was counted, or two versions of ragmon divide it in different ways: "
-        f"`{series_names.STREAM_LOST}` and `{series_names.CHUNKS}` by result say which.",
+        "A log was deleted before it was counted, two versions of ragmon divide it in different ways, or two servers "
+        f"answer at one address: `{series_names.STREAM_LOST}` and `{series_names.CHUNKS}` by result say which.",
     )
-    refused = f'increase({series_names.CHUNKS}{{result=~"overlapping|unknown|damaged"}}[1h])'
+    refused = f'increase({series_names.CHUNKS}{{result=~"overlapping|unknown|damaged|returned"}}[1h])'
     expr = f"sum by (instance) (increase({series_names.STREAM_LOST}[1h])) > 0\nor sum by (instance) ({refused}) > 0"
     return _ticket("RagmonStreamIncomplete", expr, texts, "5m")
 

@@ -252,7 +252,7 @@ def _names() -> Iterator[Case]:
 
 def _stream() -> Iterator[Case]:
     behind = scraped(series_names.PARTITION_BEHIND, partition="0")
-    fires = [{"severity": "page", "partition": "0", **TARGET}]
+    fires = [{"severity": "page", "partition": "0"}]
     yield Case("RagmonPartitionBehind", "a partition is silent", {behind: "5 5 30+60x20"}, "6m", fires)
     yield Case("RagmonPartitionBehind", "every partition speaks", {behind: "8x20"}, "10m")
     lost, refused = scraped(series_names.STREAM_LOST), scraped(series_names.CHUNKS, result="overlapping")

@@ -277,7 +277,7 @@ def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> End
     """
 
     async def endpoint(request: Request) -> Response:
-        _check_is_local(request)
+        check_is_local(request, "acknowledgements are taken from this machine alone", "`ragmon ack` there")
         if media_type(request.headers) != JSON:
             raise bad_media_type(request.headers, JSON)
         check_size(request.headers, LONGEST_ACK)
@@ -288,17 +288,21 @@ def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> End
     return endpoint
 
 
-def _check_is_local(request: Request) -> None:
+def check_is_local(request: Request, message: str, hint: str) -> None:
     """Check that a request is from this machine, and that it was meant for this machine.
+
+    Args:
+        request: The request.
+        message: What is said to whoever is on another machine.
+        hint: What to do there.
 
     Raises:
         HTTPError: It is not (403).
     """
     if not is_local(request):
-        message = "acknowledgements are taken from this machine alone"
-        raise HTTPError(403, FORBIDDEN, message, hint="`ragmon ack` there")
+        raise HTTPError(403, FORBIDDEN, message, hint=hint)
     if not is_ip_or_localhost(request.headers.get("host", "")):
-        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="`ragmon ack` from a terminal")
+        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="ask from a terminal, by an address or `localhost`")
 
 
 def is_local(request: Request) -> bool:

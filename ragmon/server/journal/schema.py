@@ -293,8 +293,9 @@ def _keys(connection: sqlite3.Connection) -> Iterator[bytes]:
         yield key
 
 
-CHECKPOINT: Final = 2
-"""The version of the checkpoints that this ragmon writes: `ragmon.server.pipeline.state.SavedServerState`."""
+CHECKPOINT: Final = 3
+"""The version of the checkpoints that this ragmon writes: `ragmon.server.pipeline.state.SavedServerState`. One of
+version 2 has the calls of producers in a form that is still read, and no chunks."""
 
 _Data = dict[str, Any]
 
@@ -324,13 +325,13 @@ def counts_alike(data: bytes, facts: int, digest: int) -> bool:
 
 
 def upgrade_checkpoint(data: bytes) -> bytes:
-    """A checkpoint in the newest version; one of version 1 is converted.
+    """A checkpoint that can be read as one of the newest version; one of version 1 is converted.
 
     Raises:
         ValueError: It is damaged, or has a later version.
     """
     version = _decode_version(data).v
-    if version == CHECKPOINT:
+    if version in (2, CHECKPOINT):
         return data
     if version != 1:
         raise ValueError(f"a checkpoint of version {version}")

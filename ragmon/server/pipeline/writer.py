@@ -79,6 +79,9 @@ EVERY: Final = 60.0
 """Seconds between two checkpoints, and between two deletions of old data."""
 CHECKPOINT_RECORDS: Final = 20_000
 """Records after which a checkpoint is written in any case: scoring them again takes about half a second."""
+CHECKPOINT_CHUNKS: Final = 8 << 20
+"""Bytes of the journal after which a server that adds up chunks writes a checkpoint in any case: adding them again takes
+some seconds, whatever number of records they stand for."""
 SLICES: Final = 8
 """Delete transactions between two rows, at most: together they delete more than one row adds."""
 PARTS: Final = 8
@@ -142,9 +145,11 @@ class Housekeeping:
     def _needs_checkpoint(self, server_state: ServerState) -> bool:
         """Whether so much arrived since the last checkpoint that another one is due."""
         written = self._journal.upto - self._saved_upto
-        return server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS or written * PARTS >= max(
-            self._journal.limits.size, LEAST
-        )
+        if written * PARTS >= max(self._journal.limits.size, LEAST):
+            return True
+        if server_state.adder is not None:
+            return written >= CHECKPOINT_CHUNKS
+        return server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS
 
     def _make_room(self) -> None:
         """Delete the oldest rows while the journal exceeds its size limit, whatever the clock says."""

@@ -6,7 +6,8 @@ A client of a write port can fill the journal and change the results of gates. T
   `tls = "upstream"` if a proxy terminates TLS;
 * with `tls = "upstream"`, write ports need a token on every address: through the proxy, other machines reach even
   loopback addresses;
-* the admin port only reads and never shows content: on an address that other machines can reach it causes a warning.
+* the admin port only reads, and shows content to whoever has the token: on an address that other machines can reach it
+  causes a warning.
 
 `--insecure` turns these errors into warnings.
 """
@@ -76,9 +77,19 @@ def read_token(serve: ServeTable) -> str | None:
     return token
 
 
+def is_private(serve: ServeTable, name: str) -> bool:
+    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on.
+
+    Args:
+        serve: The configuration.
+        name: The port: `otlp`, `grpc` or `admin`.
+    """
+    return bool(getattr(serve, name).is_loopback) and serve.tls != "upstream"
+
+
 def _missing(serve: ServeTable, name: str) -> list[str]:
     """What a write port needs and does not have."""
-    if getattr(serve, name).is_loopback and serve.tls != "upstream":
+    if is_private(serve, name):
         return []
     settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
     return [item for item, is_set in settings.items() if not is_set]

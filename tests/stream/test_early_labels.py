@@ -1,0 +1,57 @@
+"""A label whose answer does not come: it travels once, at a time that the log alone decides, in a chunk that goes anyway."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragmon.config.load import defaults
+from ragmon.core.record import Label
+from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.counting import CountingLimits, PartitionCounter
+
+LIMITS = CountingLimits(period=10.0, memory=60.0)
+LABEL = Label(trace_id=f"{1:032x}", rater="ada", correct=True)
+
+
+def counter(base=1, now=0.0):
+    """A counter of the rows of a journal."""
+    return PartitionCounter("shard", base, defaults(), (), LIMITS, now)
+
+
+def told(chunks):
+    """The time each chunk tells, and how many labels it has."""
+    return [(chunk.until, len(chunk.counts.labels)) for chunk in chunks]
+
+
+def passing(counting, times, offset):
+    """The chunks of a time in which no row comes."""
+    return [chunk for at in times for chunk in counting.until(offset, at)]
+
+
+@pytest.mark.parametrize("times", [range(1005, 1100), range(1005, 1100, 7), [1009, 1069, 1079, 1099]])
+def test_when_it_expires_does_not_depend_on_how_often_somebody_asks(times):
+    counting = counter(now=1000.0)
+    chunks = [*counting.take_row(1, 1001.0, BatchCounts(), [LABEL]), *passing(counting, times, 2)]
+    assert [until for until, labels in told(chunks) if labels] == [1070.0]
+    assert sum(labels for _, labels in told(chunks)) == 1
+
+
+def test_it_needs_no_chunk_of_its_own():
+    """A server tells the time every period anyway."""
+    with_label, without = counter(now=1000.0), counter(now=1000.0)
+    found = []
+    for counting, entries in ((with_label, [LABEL]), (without, [])):
+        chunks = [*counting.take_row(1, 1001.0, BatchCounts(), entries), *passing(counting, range(1005, 1100), 2)]
+        found.append([chunk.until for chunk in chunks])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_whoever_goes_on_after_any_chunk_tells_of_it_neither_twice_nor_never(place):
+    first = counter(now=1000.0)
+    chunks = [*first.take_row(1, 1001.0, BatchCounts(), [LABEL]), *passing(first, range(1005, 1100, 3), 2)]
+    last = chunks[place]
+    again = counter(last.upto, last.until)
+    again.warm_up_rows([(1, 1001.0, [LABEL])] if last.upto > 1 else [])
+    rest = passing(again, range(int(last.until) + 1, 1100, 5), 2)
+    assert sum(labels for _, labels in told([*chunks[: place + 1], *rest])) == 1
