@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -214,29 +214,19 @@ def score(
         jobs = 1
     spans = file_span_options(settings)
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
-    if jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
+    is_quiet = jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty()
+    with nullcontext() if is_quiet else progress_bar(size) as progress:
         run = run_files(
             traces,
             plan,
             jobs=jobs,
             duplicates=duplicates,
+            progress=progress,
             follow=follow,
             follower=follower,
             options=tables,
             span_options=spans,
         )
-    else:
-        with progress_bar(size) as progress:
-            run = run_files(
-                traces,
-                plan,
-                duplicates=duplicates,
-                progress=progress,
-                follow=follow,
-                follower=follower,
-                options=tables,
-                span_options=spans,
-            )
     if run.intake.rejections and not run.intake.readable:
         raise unreadable(traces, run.intake, tables)
     _print_rejected(run)

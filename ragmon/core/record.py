@@ -277,12 +277,14 @@ class Ack(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", ta
         pipeline, alert: The alarm.
         reason: What was found.
         by: Who acknowledged it; "" where nobody is named.
+        at: When it was given, seconds since the epoch; None where that is when it arrived.
     """
 
     pipeline: str
     alert: str
     reason: str
     by: str = ""
+    at: float | None = None
 
 
 class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):

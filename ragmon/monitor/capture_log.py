@@ -1,4 +1,7 @@
-"""The log lines on what the first records of a pipeline lack: each gap is named once, with its remedy."""
+"""The log lines on what the first records of a pipeline lack: each gap is named once, with its remedy.
+
+It is a file of its own because it outlives an engine: that of another configuration goes on with what was named before.
+"""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.shards import ShardReaders
+from ragmon.server.stream_acks import AckSender
 from ragmon.server.stream_reader import StreamReader
 from ragmon.stream.assembler import AssemblyLimits
 
@@ -84,6 +85,7 @@ class Server:
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.readers = StreamReader(self.writer) if serve.reads_stream else ShardReaders(self.writer, token)
+        self.writer.ack_sender = AckSender(settings.stream) if serve.reads_stream else None
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.readers)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)

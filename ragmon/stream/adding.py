@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ragmon.core.errors import shorten
+from ragmon.core.record import Ack
 from ragmon.stream.chunk import Chunk, ChunkError
 
 ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
@@ -29,6 +30,8 @@ before, or after a gap, so refused; of a partition that nobody asked for, or of 
 RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
 LOGS: Final = 8
 """Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
+ACKS: Final = 100
+"""Acknowledgements that are remembered, so that one that is read again is known."""
 RETIRED: Final = 1_000
 """Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
@@ -64,6 +67,8 @@ class AdderState(msgspec.Struct):
         replaced: By partition, how far its other logs were added; the one that was added last is the last.
         retired: By partition, its logs whose positions are forgotten.
         returned: By partition, until when it had spoken when a log came back whose place another one had taken.
+        acks: Acknowledgements that came in the topic of chunks, the newest ones.
+        waiting: Those of them whose time not every partition has spoken of.
     """
 
     positions: dict[str, PartitionPosition] = {}
@@ -73,6 +78,8 @@ class AdderState(msgspec.Struct):
     replaced: dict[str, list[PartitionPosition]] = {}
     retired: dict[str, list[str]] = {}
     returned: dict[str, float] = {}
+    acks: list[Ack] = []
+    waiting: list[Ack] = []
 
 
 class ChunkAdder:
@@ -115,10 +122,10 @@ class ChunkAdder:
 
         Args:
             part: The partition.
-            log: The log; None for the one that was added last.
+            log: The log; "" or None for the one that was added last.
         """
         last = self.positions.get(part)
-        if last is None or log is None or last.log == log:
+        if last is None or not log or not last.log or last.log == log:
             return last
         return next((found for found in self._state.replaced.get(part, ()) if found.log == log), None)
 
@@ -148,6 +155,7 @@ class ChunkAdder:
             own = int(chunk.part.rpartition("/")[2]) + 1
             self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, own)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
+        log = chunk.log or ("" if position is None else position.log)
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.part not in self.parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
@@ -167,7 +175,7 @@ class ChunkAdder:
             message = f"{place} leaves out {position.upto}-{chunk.base}"
             raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
         until = chunk.until if position is None else max(chunk.until, position.until)
-        self._put(chunk.part, PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost))
+        self._put(chunk.part, PartitionPosition(chunk.upto, chunk.low, until, chunk.config, log, lost))
         return True
 
     def _put(self, part: str, position: PartitionPosition) -> None:
@@ -175,7 +183,7 @@ class ChunkAdder:
         last = self.positions.get(part)
         self.positions[part] = position
         position.lost += 0 if last is None else last.lost
-        if last is None or last.log == position.log:
+        if last is None or not last.log or last.log == position.log:
             self._note(ADDED)
             return
         others = self._state.replaced.get(part, [])
@@ -189,6 +197,23 @@ class ChunkAdder:
         if is_back:
             self._state.returned[part] = self._until(part)
         self._note(RETURNED if is_back else ADDED)
+
+    def hear(self, ack: Ack) -> None:
+        """Let an acknowledgement of the topic of chunks wait for its time; one that is read again is known."""
+        if ack not in self._state.acks:
+            self._state.acks = [*self._state.acks, ack][-ACKS:]
+            self._state.waiting.append(ack)
+
+    def due_acks(self, watermark: float) -> list[Ack]:
+        """The acknowledgements whose time has come, by their times; they wait no longer.
+
+        Args:
+            watermark: Until when every partition has spoken, seconds since the epoch.
+        """
+        due = [ack for ack in self._state.waiting if (ack.at or 0.0) <= watermark]
+        if due:
+            self._state.waiting = [ack for ack in self._state.waiting if ack not in due]
+        return sorted(due, key=lambda ack: ack.at or 0.0)
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""

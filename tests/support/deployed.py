@@ -86,3 +86,35 @@ def stages():
 def final():
     """The instructions of the image's last stage."""
     return stages()[-1]
+
+
+# Services of compose files.
+
+
+def check_image(service):
+    """A service's image is pinned, or built here."""
+    assert re.fullmatch(r"[\w./-]+:(v?\d+\.\d+\.\d+|local)", service["image"]), service["image"]
+    assert ("build" in service) == service["image"].endswith(":local")
+
+
+def check_confined(service, compose):
+    """A service may do little, is open to this machine alone, and refers to what its file defines."""
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "network_mode", "pid", "devices", "cap_add"} & set(service)
+    assert set(service.get("secrets", ())) <= set(compose["secrets"])
+    assert set(service["networks"]) <= set(compose["networks"])
+    assert set(service.get("depends_on", ())) <= set(compose["services"])
+
+
+def check_mounts(compose):
+    """What services mount exists, and they can write to volumes alone."""
+    for name, service in compose["services"].items():
+        for volume in service["volumes"]:
+            source, _, *mode = volume.split(":")
+            if source.startswith("."):
+                assert (DEPLOY / source).exists(), (name, source)
+                assert mode == ["ro"]
+            else:
+                assert source in compose["volumes"]

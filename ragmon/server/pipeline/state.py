@@ -20,11 +20,21 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
 from ragmon.core.pacing import Deadline
 from ragmon.core.policy import Policy
-from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, ChunkEntry, Entry, QuarantineEntry, Record, Tombstone, Totals
+from ragmon.core.record import (
+    LABEL_ENTRY,
+    RECORD_ENTRY,
+    Ack,
+    ChunkEntry,
+    Entry,
+    QuarantineEntry,
+    Record,
+    Tombstone,
+    Totals,
+)
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
-from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState
+from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
@@ -135,6 +145,8 @@ TRAITS: Final = "traits"
 LATENCY_MS: Final = "latency_ms"
 """The key of the traits of a failing request, in the terms of a diagnosis."""
 STAGE: Final = "ingest"
+_ACK: Final = b'{"kind":"ack"'
+"""With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
 
 
 class SavedServerState(msgspec.Struct):
@@ -270,7 +282,12 @@ class ServerState:
     def advance(self, now: float) -> None:
         """Evaluate alarms for the minutes that ended; an error there loses no row that is on disk."""
         try:
-            self.engine.advance(self._time(now))
+            time = self._time(now)
+            for ack in [] if self.adder is None else self.adder.due_acks(time):
+                self.engine.apply(ack, ack.at or time)
+                if self._attempts is not None:
+                    log_acknowledged(ack)
+            self.engine.advance(time)
         except Exception as error:  # noqa: BLE001 - see above; a log handler may raise as well
             log_error("minutes could not be judged", error)
 
@@ -301,6 +318,9 @@ class ServerState:
             return
         if entry.offset >= 0:
             self.adder.offsets[entry.partition] = entry.offset + 1
+        if entry.body.startswith(_ACK):
+            self.adder.hear(msgspec.json.decode(entry.body, type=Ack))
+            return
         try:
             chunk = Chunk.load(entry.body)
         except ChunkError as error:

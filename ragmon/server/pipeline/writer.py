@@ -13,7 +13,9 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.log import log_error
@@ -54,6 +56,11 @@ def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = 
     if alert not in alerts:
         raise UnknownNameError("alarm", alert, alerts)
     return Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
+
+
+def _firing(engine: Engine) -> set[tuple[str, str]]:
+    """The alarms that fire: pipeline and alarm."""
+    return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
 
 
 def only_ack(request: QueuedRequest) -> Ack | None:
@@ -214,6 +221,13 @@ BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may retry."""
 
 
+class AckWriter(Protocol):
+    """Writes acknowledgements to a log that several servers read."""
+
+    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
+        """Write an acknowledgement; the result is `fired`, once it is written."""
+
+
 class JournalWriter:
     """The consumer that receivers hand requests to, and the owner of the server state.
 
@@ -229,6 +243,8 @@ class JournalWriter:
         trouble_since: Since when, seconds since the epoch; None where the journal can be written.
         refused: Rejected requests, by reason.
         quarantined: Requests quarantined in the journal.
+        ack_sender: Writes acknowledgements where every server that adds up the same hears them; None where they
+            concern this one alone.
     """
 
     def __init__(self, journal: Journal, server_state: ServerState, open_traces: TraceTracker, clock: Clock) -> None:
@@ -240,6 +256,7 @@ class JournalWriter:
         self.trouble = ""
         self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
+        self.ack_sender: AckWriter | None = None
         self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
         self._trimmer = MemoryTrimmer()
@@ -304,7 +321,10 @@ class JournalWriter:
         self._check_capacity()
         with self.lock:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
-        return self._submit(QueuedRequest(entries=[ack]))
+            fires = (pipeline, alert) in _firing(self.server_state.engine)
+        if self.ack_sender is None:
+            return self._submit(QueuedRequest(entries=[ack]))
+        return self.ack_sender.send(replace(ack, at=self.clock.now()), fired=fires)
 
     def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
         """Submit the reply to a probe, or announce one."""
@@ -469,7 +489,7 @@ class JournalWriter:
             self.server_state.failures.clear()
             self.server_state.advance(row.arrival)
             if acks:
-                firing = {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
+                firing = _firing(engine)
             self.open_traces.commit(row, self._unwritten_counts)
             self.server_state.apply(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
         for request, ack in acks:
