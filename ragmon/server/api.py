@@ -251,8 +251,8 @@ def _limit(params: dict[str, str]) -> int:
 def chunks(counting: JournalChunks | None, request: Request, token: str | None, *, private: bool) -> dict[str, Any]:
     """The chunks of this server's journal from a row on, for who adds up several servers.
 
-    Labels in them have the answers they rate, so they are for whoever has the token of the write ports. Without one they
-    are for this machine, as the write ports are: the port listens there alone, and no proxy passes requests on.
+    Labels in them have the answers they rate, so they are for whoever has the token of the write ports. Without one
+    they are for this machine, as the write ports are: the port listens there alone, and no proxy passes requests on.
 
     Args:
         counting: Makes them; None where this is no server that counts.

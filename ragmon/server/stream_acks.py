@@ -1,4 +1,4 @@
-"""Acknowledgements of a server that reads the topic of chunks: they go through that topic, so every such server hears them.
+"""Acknowledgements at a server that reads the topic of chunks: they go through it, so every such server hears them.
 
 An acknowledgement tells when it was given. Each server takes it when all partitions have spoken of that time, so alarms
 are silenced in the same minute everywhere, and a server that reads the topic from its beginning silences them alike.

@@ -26,7 +26,7 @@ ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
     "damaged",
 )
 """What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
-before, or after a gap, so refused; of a partition that nobody asked for, or of a log that is forgotten; not readable."""
+before, or after a gap, so refused; of a partition nobody asked for, or of a log that is forgotten; not readable."""
 RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
 LOGS: Final = 8
 """Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
@@ -242,7 +242,8 @@ class ChunkAdder:
     def _until(self, part: str) -> float:
         if part not in self.positions:
             return 0.0
-        return max(position.until for position in (self.positions[part], *self._state.replaced.get(part, ())))
+        others = self._state.replaced.get(part, [])
+        return max([self.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
         """By partition, how many seconds ago it spoke last.

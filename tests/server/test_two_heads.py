@@ -70,7 +70,7 @@ def test_a_fault_that_two_heads_find_pages_once_and_ends_when_both_are_told(watc
     wait_for(lambda: set(pages(told)) == expected)
     assert sorted(pages(told)) == sorted(expected)
 
-    pipeline, alarm = sorted(expected)[0]
+    pipeline, alarm = min(expected)
     ack = {"pipeline": pipeline, "gate": alarm, "reason": "seen", "by": "ada"}
     silenced = f'count(ragmon_gate_alarm{{pipeline="{pipeline}",gate="{alarm}"}} == 0)'
     assert post(f"{heads[0].otlp}/v1/ack", ack) == (200, '{"fired": true}')
@@ -81,5 +81,7 @@ def test_a_fault_that_two_heads_find_pages_once_and_ends_when_both_are_told(watc
 
     heads[1].server.admin.stop(0.0)
     watching.wait_for('count(up{job="ragmon"} == 0)', 1.0)
-    watching.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing",severity="page"})', len(expected) - 1)
+    watching.wait_for(
+        'count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing",severity="page"})', len(expected) - 1
+    )
     assert sorted(pages(told)) == sorted(expected)

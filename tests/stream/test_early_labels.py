@@ -1,4 +1,4 @@
-"""A label whose answer does not come: it travels once, at a time that the log alone decides, in a chunk that goes anyway."""
+"""A label whose answer does not come travels once, at a time that the log decides, in a chunk that goes anyway."""
 
 from __future__ import annotations
 

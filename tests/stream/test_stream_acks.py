@@ -40,7 +40,7 @@ def topic(settings):
 
 
 def entries(settings, topic, seed, ack=None):
-    """What a head may read: the partitions in any order among each other, the acknowledgement where it is in its own."""
+    """What a head may read: partitions in any order among each other, the acknowledgement in its place in the first."""
     logs = {}
     for number, bodies in topic.items():
         chunks = [Chunk.load(body) for body in bodies]

@@ -87,8 +87,8 @@ EVERY: Final = 60.0
 CHECKPOINT_RECORDS: Final = 20_000
 """Records after which a checkpoint is written in any case: scoring them again takes about half a second."""
 CHECKPOINT_CHUNKS: Final = 8 << 20
-"""Bytes of the journal after which a server that adds up chunks writes a checkpoint in any case: adding them again takes
-some seconds, whatever number of records they stand for."""
+"""Bytes of the journal after which a server that adds up chunks writes a checkpoint in any case: adding them again
+takes some seconds, whatever number of records they stand for."""
 SLICES: Final = 8
 """Delete transactions between two rows, at most: together they delete more than one row adds."""
 PARTS: Final = 8
