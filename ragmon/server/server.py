@@ -17,6 +17,7 @@ from ragmon.core.net import own_names
 from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
+from ragmon.server.erasing import DueErasures
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.clock import Clock
@@ -32,6 +33,7 @@ from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.shards import ShardReaders
+from ragmon.server.stream_labels import LabelProducer
 from ragmon.server.stream_reader import StreamReader
 from ragmon.stream.assembler import AssemblyLimits
 
@@ -58,6 +60,8 @@ class Server:
         reloading: Reloads the configuration when its file changes.
         probing: Runs the configured probes.
         readers: Reads what other processes count, where this one adds it up.
+        erasing: Erases what somebody erased where it was counted.
+        labels: Sends labels to where answers are counted; None where they are taken here.
         otlp, grpc, admin: The three listeners.
 
     Raises:
@@ -84,6 +88,10 @@ class Server:
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.readers = StreamReader(self.writer) if serve.reads_stream else ShardReaders(self.writer, token)
+        self.erasing = DueErasures(self.writer, Path(serve.state_dir))
+        self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
+        if self.labels is not None:
+            self.writer.send_labels = self.labels.send
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.readers)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
@@ -111,6 +119,10 @@ class Server:
             for listener in (self.admin, self.otlp, self.grpc):
                 listener.start()
             self.probing.start()
+            if self.labels is not None:
+                self.labels.start()
+            if self.writer.server_state.adder is not None:
+                self.erasing.start()
             self.readers.start()
         except BaseException:
             self.stop()
@@ -130,11 +142,14 @@ class Server:
         self.views.stopping = True
         self.probing.stop()
         self.readers.stop()
+        self.erasing.stop()
         threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if self.labels is not None:
+            self.labels.stop()
         self.writer.stop()
         self.admin.stop(0.0)
         self.writer.journal.close()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ragmon.core.errors import shorten
-from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.chunk import Chunk, ChunkError, ChunkStretch
 
 ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
     "added",
@@ -142,6 +142,20 @@ class ChunkAdder:
         self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost)
         self._note(ADDED)
         return True
+
+    def expects(self, stretch: ChunkStretch, upto: int | None, *, is_ordered: bool) -> bool:
+        """Whether `take` will add a chunk.
+
+        Args:
+            stretch: What the chunk is of.
+            upto: How far its partition will have been added by then; None: as far as it is now.
+            is_ordered: It comes from a log that was read without a gap.
+        """
+        position = self.positions.get(stretch.part)
+        if upto is None:
+            upto = position.upto if position is not None and position.log == stretch.log else None
+        is_known = self._parts is None or stretch.part in self._parts
+        return is_known and (upto is None or stretch.base == upto or (is_ordered and stretch.base > upto))
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""

@@ -6,10 +6,11 @@ import random
 from zlib import crc32
 
 from ragmon.alarms import as_alert_line
-from ragmon.core.record import encode
+from ragmon.core.record import Label, encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.engine import Engine
+from ragmon.server.pipeline.recovery import entries
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
@@ -77,6 +78,7 @@ class Head:
         self.engine = Engine(settings, max_transitions=None)
         self.adder = ChunkAdder(parts, patience)
         self.books = BatchCounts()
+        self.samples = []
 
     def take(self, data):
         """Add a chunk in the form in which it is sent; returns whether it was new."""
@@ -84,6 +86,11 @@ class Head:
         is_new = self.adder.take(chunk)
         if is_new:
             self.engine.add(chunk.counts, chunk.now)
+            for line in entries(chunk.lines):
+                if isinstance(line, Label):
+                    self.engine.add_label(line, waits=False)
+                else:
+                    self.samples.append(line)
             self.engine.advance(self.adder.watermark(0.0))
         return is_new
 
