@@ -46,16 +46,18 @@ class Worker:
 
     def __init__(self, settings, part, log, last=None, limits=None):
         self.log = log
-        self.offset, now = (0, 0.0) if last is None else (last.upto, last.until)
-        gold = load_gold(settings.gold)
-        self.counter = PartitionCounter(part, self.offset, settings, gold, limits or CountingLimits(), now)
+        self.offset, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
+        gold, limits = load_gold(settings.gold), limits or CountingLimits()
+        self.counter = PartitionCounter(
+            part, self.offset, settings, gold, limits, now, labels=labels, read=lambda found: [log[n][1] for n in found]
+        )
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
 
     def step(self):
         """Count the next message; returns the chunks that ended."""
         arrival, message = self.log[self.offset]
-        lines = [decode(message)] if message else []
+        lines = [decode(line) for line in message.splitlines()]
         chunks = list(self.counter.take(self.offset, arrival, message, lines))
         self.offset += 1
         return chunks
