@@ -1,4 +1,4 @@
-"""What comes with chunks beside counts: samples of whole records, labels with their answers, traces that were erased."""
+"""What comes with chunks beside counts: samples of whole records, labels with their answers, erased traces."""
 
 from __future__ import annotations
 
@@ -123,10 +123,11 @@ def test_without_samples_no_text_travels(traffic):
 def test_what_was_counted_is_the_same_with_samples_and_without(traffic):
     settings, records = traffic
     (log,) = partitions_of(records, 1)
-    found = []
-    for limits in (CountingLimits(), CountingLimits(samples=K)):
-        found.append([split(data).counts for data in chunks_of(settings, log, limits)])
-    assert found[0] == found[1]
+    without, sampled_ones = (
+        [split(data).counts for data in chunks_of(settings, log, limits)]
+        for limits in (CountingLimits(), CountingLimits(samples=K))
+    )
+    assert without == sampled_ones
 
 
 def test_large_records_are_in_no_sample_and_a_chunk_is_not_filled_with_them(monkeypatch):
@@ -149,7 +150,7 @@ LIMITS = CountingLimits(memory=MEMORY, samples=K)
 
 def rated(number, at, rater="ada", **says):
     """A message with a label on the answer of a number."""
-    label = Label(trace_id=trace_of(number), rater=rater, **({"correct": True} if not says else says))
+    label = Label(trace_id=trace_of(number), rater=rater, **(says or {"correct": True}))
     return at, encode(label).rstrip()
 
 
