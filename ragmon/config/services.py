@@ -21,6 +21,7 @@ from ragmon.config.types import (
     Bytes,
     Count,
     Duration,
+    Few,
     File,
     Listen,
     Many,
@@ -351,7 +352,7 @@ class StreamTable(Table):
     partitioner: Literal["fnv1a", "murmur2_random", "consistent_random"] = "fnv1a"
     period: Annotated[Duration, AfterValidator(_chunk_period)] = Seconds(10)
     memory: Duration = Seconds(600)
-    samples: Annotated[int, Field(ge=0, le=1000)] = 8
+    samples: Few = 8
     patience: Duration | None = None
     kafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
 

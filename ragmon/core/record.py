@@ -121,8 +121,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
 
     Attributes:
         v: Contract version; None on lines of other programs.
-        kind: None for a record; "totals" and "label" mark the other kinds of lines. In a journal, why a record that was
-            counted elsewhere is there (`SAMPLES`).
+        kind: None for a record; "totals" and "label" mark the other kinds of lines.
         trace_id: 32 hex digits.
         ts: Event time, the end of the call, in seconds since the epoch.
         pipeline: The pipeline that answered.

@@ -39,6 +39,10 @@ from ragmon.stream.assembler import AssemblyLimits
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight get to finish when the server stops; writing them takes a little longer."""
+PROBES_APART: Final = (
+    "probes run here, and what a traced application records of them comes over the stream: the two are not joined, so "
+    "each probe of a traced application counts twice"
+)
 _log = logging.getLogger("ragmon.server")
 
 
@@ -54,7 +58,7 @@ class Server:
         on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
 
     Attributes:
-        warnings: Risks of the addresses it listens on.
+        warnings: Risks of the addresses it listens on, and what its configuration does not do.
         writer: The consumer that receivers hand requests to.
         views: Status and metrics for the admin port.
         reloading: Reloads the configuration when its file changes.
@@ -82,6 +86,8 @@ class Server:
     ) -> None:
         serve = settings.serve
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
+        if serve.reads_stream and settings.probes:
+            self.warnings = [*self.warnings, PROBES_APART]
         token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)

@@ -59,13 +59,20 @@ class Heading(Running):
         return dict(self.server.writer.server_state.engine.labels.book.results)
 
 
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch):
+    """Nobody waits for a broker that is not there."""
+    monkeypatch.setattr("ragmon.stream.kafka.METADATA_TIMEOUT", 0.5)
+    monkeypatch.setattr("ragmon.server.stream_reader.JOIN", 0.5)
+
+
 @contextmanager
-def heading(folder):
+def heading(folder, more=""):
     """A server that adds up chunks."""
     folder.mkdir(exist_ok=True)
     path = write_config(folder, SEVERAL)
     stream = f'from = "stream"\n[stream]\nbrokers = "127.0.0.1:{free_port()}"\n[stream.kafka]\nlog_level = 0\n'
-    path.write_text(SEVERAL + PORTS + stream, encoding="utf-8")
+    path.write_text(SEVERAL + more + PORTS + stream, encoding="utf-8")
     with Server(load(path, environ={}), clock=Time(START).clock()) as server:
         yield Heading(server)
 
@@ -118,7 +125,7 @@ def test_failing_requests_are_listed_explained_and_shown_from_the_sample(head):
     assert len(why["traces"]) == 5
     assert found[0] in head.get("/p/support/citation_scope")[1]
     place = ("--state-dir", head.folder / "state", "--config", head.folder / "ragmon.toml")
-    assert SECRET in ragmon("show", found[0], *place[1:]).out
+    assert SECRET in ragmon("show", found[0], *place).out
     queue = ragmon("label", "queue", *place)
     assert found[0] in queue.out, queue.err
 
@@ -155,6 +162,37 @@ def test_a_label_that_came_too_late_for_a_worker_joins_the_sample_and_others_are
     assert head.labels == {"joined": 1, "orphan": 1}
     assert head.metrics()['ragmon_labels_total{result="orphan"}'] == 1
     assert replayed(head.folder) == digest(head)
+
+
+def test_requests_that_are_there_for_their_failure_are_no_random_sample(head):
+    """The queue of labels offers those that were drawn first, and releases are compared on them alone."""
+    builds = [failing(number, build=f"b{number % 2}", citations=["d1"]) for number in range(200)]
+    bad = [failing(number, build="b1", ts=START + number - 200) for number in range(200, 260)]
+    head.take(chunks_of(head.folder, sorted([*builds, *bad], key=lambda record: record.ts)))
+    found = samples(head.folder)
+    assert len([record for record in found if record.kind == "failing"]) > 10
+    drawn = {record.trace_id for record in found if record.kind == "sampled"}
+    queue = ragmon("label", "queue", "--state-dir", head.folder / "state", "--format", "jsonl", "--limit", "1000")
+    rows = [json.loads(line) for line in queue.out.splitlines()]
+    assert {row["trace_id"] for row in rows if row["sample"] == "audit"} == drawn
+    compared = json.loads(head.get("/api/compare?pipeline=support&baseline=b0&candidate=b1")[1])
+    scope = next(gate for gate in compared["gates"] if gate["gate"] == "citation_scope")
+    assert scope["baseline"]["n"] + scope["candidate"]["n"] == len(drawn)
+
+
+PROBE = """
+[pipeline]
+name = "support"
+[probe.support]
+gold = "gold"
+target = "http://127.0.0.1:9/"
+every = "1h"
+"""
+
+
+def test_a_head_that_probes_says_that_its_probes_are_not_joined(tmp_path):
+    with heading(tmp_path, PROBE) as head:
+        assert "counts twice" in " ".join(head.server.warnings)
 
 
 # --- erasure ----------------------------------------------------------------------------------------------------------
