@@ -241,10 +241,10 @@ def test_what_is_forgotten_on_a_server_is_forgotten_at_the_head(tmp_path):
         assert [label.trace_id for label in journalled(tmp_path / "head", Label)] == [answer.trace_id]
         assert b'"q":' not in b"".join(path.read_bytes() for path in (tmp_path / "head" / "state").iterdir())
         assert erase(tmp_path / "a" / "state", trace=answer.trace_id).records == 1
-        send(time, minutes[1:2], [shard])
+        send_body(shard, whole(minutes[1]))
         caught_up(time, head)
         wait_for(lambda: journalled(tmp_path / "head", Label) == [])
-        send(time, minutes[2:], [shard])
+        send_body(shard, whole(minutes[2]))
         caught_up(time, head)
         with head.server.writer.lock:
             assert answer.trace_id not in head.server.writer.server_state.engine.labels.book.dump().answers
