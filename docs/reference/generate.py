@@ -41,6 +41,7 @@ TYPES: Final[Mapping[Any, str]] = {
     types.Duration: "duration, `30s`, `2h`",
     types.Size: "size, `5GiB`",
     types.Count: "whole number from 1",
+    types.Few: "whole number from 0 to 1000",
     types.Text: "text",
     types.Name: "name",
     types.File: "path of a file",

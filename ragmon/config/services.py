@@ -21,6 +21,7 @@ from ragmon.config.types import (
     Bytes,
     Count,
     Duration,
+    Few,
     File,
     Listen,
     Many,
@@ -336,6 +337,8 @@ class StreamTable(Table):
         partitioner: How whoever else writes to the topic of requests places a key: librdkafka's `partitioner`.
         period: How much time of arrival a chunk holds.
         memory: How long a message is remembered at least, so that one that comes again is a duplicate.
+        samples: How many whole records a chunk of Kafka holds beside its counts; besides, 8 that fail, for each gate.
+            With 0 it holds none.
         patience: How long alarms wait for a part that is silent; None: until it speaks again.
         kafka: Settings that are passed to librdkafka as they are; of `NAME_file`, what is in the file.
     """
@@ -349,6 +352,7 @@ class StreamTable(Table):
     partitioner: Literal["fnv1a", "murmur2_random", "consistent_random"] = "fnv1a"
     period: Annotated[Duration, AfterValidator(_chunk_period)] = Seconds(10)
     memory: Duration = Seconds(600)
+    samples: Few = 8
     patience: Duration | None = None
     kafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
 

@@ -238,6 +238,7 @@ class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", 
         ts: When it was given, seconds since the epoch.
         comment: Free text.
         answer: The record of the answer, where a journal had it when the label arrived.
+        arrived: When another process took it, seconds since the epoch, where a chunk brought it.
     """
 
     trace_id: str
@@ -248,6 +249,7 @@ class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", 
     ts: EventTime | None = None
     comment: str | None = None
     answer: Record | None = None
+    arrived: float | None = None
 
 
 Line = Record | Totals | Label
@@ -267,7 +269,11 @@ def encode(line: Line) -> bytes:
 
 RECORD_ENTRY: Final = "record"
 LABEL_ENTRY: Final = "label"
-"""The kinds of entries that can be erased."""
+SAMPLED_ENTRY: Final = "sampled"
+FAILING_ENTRY: Final = "failing"
+"""The kinds of entries that can be erased; the last two are those of a record that was counted elsewhere."""
+SAMPLES: Final = (SAMPLED_ENTRY, FAILING_ENTRY)
+"""Why a record that was counted elsewhere is in a journal: a draw, or that it fails a gate."""
 
 
 class Ack(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="ack"):
@@ -291,7 +297,7 @@ class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):
     """Replaces an entry that was erased on request.
 
     Attributes:
-        was: The kind of the erased entry, `record` or `label`.
+        was: The kind of the erased entry: `record`, `label`, or why a record was there that was counted elsewhere.
     """
 
     was: str = RECORD_ENTRY
@@ -320,13 +326,24 @@ class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
     offset: int = -1
 
 
-Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry | ChunkEntry
+class ErasedTraces(msgspec.Struct, tag_field="kind", tag="erased"):
+    """Traces that were erased on request since the entry before; whoever has something of them erases it.
+
+    Attributes:
+        trace_ids: The traces, in lower case.
+    """
+
+    trace_ids: list[str]
+
+
+Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry | ChunkEntry | ErasedTraces
 
 _record: Final = msgspec.json.Decoder(Record)
 _totals: Final = msgspec.json.Decoder(Totals)
-_other: Final = msgspec.json.Decoder(Label | Ack | Tombstone | QuarantineEntry | ChunkEntry)
+_other: Final = msgspec.json.Decoder(Label | Ack | Tombstone | QuarantineEntry | ChunkEntry | ErasedTraces)
 _KIND: Final = b'{"kind":"'
 _TOTALS: Final = b'{"kind":"totals"'
+_SAMPLES: Final = tuple(b'{"kind":"%b"' % kind.encode() for kind in SAMPLES)
 _FORGOTTEN: Final = b'{"kind":"forgotten"'
 _QUARANTINED: Final = b'{"kind":"quarantined"'
 
@@ -376,7 +393,7 @@ def decode_entry(line: bytes) -> Entry:
     >>> decode_entry(encode_entry(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
     'precision'
     """
-    if not line.startswith(_KIND):
+    if not line.startswith(_KIND) or line.startswith(_SAMPLES):
         return _record.decode(line)
     return _totals.decode(line) if line.startswith(_TOTALS) else _other.decode(line)
 
@@ -404,8 +421,9 @@ def parse_label(data: Any) -> Label:
     >>> parse_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
     '5a1c'
     """
-    # Only a journal may add the answer: one sent with the label is not trusted.
-    label = msgspec.convert({**data, "kind": "label", "answer": None} if isinstance(data, dict) else data, Label)
+    # Only a journal or a chunk may add the answer: one sent with the label is not trusted.
+    own = {"kind": "label", "answer": None, "arrived": None}
+    label = msgspec.convert({**data, **own} if isinstance(data, dict) else data, Label)
     label.trace_id = label.trace_id.lower()
     correct = label.correct
     if not label.trace_id or not label.rater:

@@ -168,6 +168,7 @@ def _label(schema: Schema) -> Schema:
     ids = {"type": "array", "items": {"type": "string", "maxLength": MAX_ID_CHARS}, "maxItems": MAX_IDS - 2}
     properties["relevant_ids"] |= {"anyOf": [ids, _NULL]}
     properties["comment"] |= {"anyOf": [{"type": "string", "maxLength": LONGEST_COMMENT}, _NULL]}
-    del properties["answer"]  # what a journal adds; in a line that is sent it is passed over
+    for added in ("answer", "arrived"):  # what a journal or a chunk adds; in a line that is sent it is passed over
+        del properties[added]
     said = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
     return schema | {"anyOf": said}

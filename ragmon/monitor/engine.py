@@ -29,7 +29,7 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
-from ragmon.gold.labels.ratings import LabelState
+from ragmon.gold.labels.ratings import ORPHAN, LabelState
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts, retention_of
@@ -222,13 +222,20 @@ class Engine:
             self.alarms.steps.put(rename(pipeline, source, "", "")[0], step)
         self.scorer.forget_streams()
         self._add_rest(counts, rename)
-        for arrival, label in counts.labels:
-            self._arrival = arrival
-            try:
-                self.labels.take(label, arrival)
-            except Exception as error:  # noqa: BLE001 - a metric is third-party code; the other labels are counted
-                warn_once(f"a label could not be scored: {error_location(error)}")
         return [line for line in counts.totals if self._count_totals(line, now)]
+
+    def add_label(self, label: Label, *, waits: bool = True) -> None:
+        """Add a label that another process took, at the time at which it arrived there.
+
+        Args:
+            label: The label.
+            waits: Whether it waits if it has no answer; otherwise no answer will ever come.
+        """
+        self._arrival = arrival = label.arrived or 0.0
+        if label.answer is None and not waits:
+            self.labels.book.results[ORPHAN] += 1
+        else:
+            self.labels.take(label, arrival)
 
     def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
         """Add what another process counted beside scores."""

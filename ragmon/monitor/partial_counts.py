@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -18,11 +20,14 @@ from ragmon.core.constants import HOUR
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
+from ragmon.monitor.failing import FailureDetector
+from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.exemplars import Exemplar, Exemplars
 from ragmon.scoring.packed_steps import PackedStep, pack
 from ragmon.scoring.windows import State, WindowsState
+from ragmon.scoring.without_text import without_text
 
 MAX_BUILDS: Final = 32
 """Builds with their indexes of which it is told that they answered last."""
@@ -41,7 +46,6 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
         overflow: How often a name was counted as `__other__`, by kind.
         exemplars: The newest traces that can be opened, by pipeline and source.
         totals: The last totals of each producer and step.
-        labels: Labels with the times at which they arrived, in this order.
         last_scored: When a record was scored last, seconds since the epoch.
     """
 
@@ -55,7 +59,6 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     overflow: dict[str, int] = {}
     exemplars: list[tuple[tuple[str, str], Exemplar]] = []
     totals: list[Totals] = []
-    labels: list[tuple[float, Label]] = []
     last_scored: float | None = None
 
 
@@ -70,21 +73,25 @@ class PartialCounter:
     Args:
         settings: The configuration.
         gold: Its gold sets.
+        samples: How many whole records are drawn; with 0 those that fail a gate are not kept either.
     """
 
-    def __init__(self, settings: Settings, gold: Sequence[GoldSet]) -> None:
+    def __init__(self, settings: Settings, gold: Sequence[GoldSet], samples: int = 0) -> None:
         self._settings, self._budget = settings, budget(settings)
         self._now = 0.0
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
         self._minutes = build_alarms(settings, table).steps
+        self._failing = FailureDetector(table, partial(settings.policy, live=True)) if samples else None
+        self._sample = RecordSample(samples)
         self._scorer = plan(
             state=self._empty_state(),
             clock=lambda: self._now,
             table=table,
-            observers=[self._minutes],
+            observers=[self._minutes] if self._failing is None else [self._minutes, self._failing],
             ages_by_clock=True,
         )
+        self._labels: list[Label] = []
         self._begin()
 
     def _empty_state(self) -> State:
@@ -97,7 +104,6 @@ class PartialCounter:
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._totals: dict[tuple[object, ...], Totals] = {}
-        self._labels: list[tuple[float, Label]] = []
         self._last_scored: float | None = None
 
     def observe(self, record: Record, now: float) -> bool:
@@ -111,6 +117,7 @@ class PartialCounter:
             Whether it was scored; if not, the reason is counted.
         """
         self._now = now
+        whole = record
         try:
             record = self._limiter.record(record, now)
             for retired in self._limiter.retired:
@@ -122,6 +129,8 @@ class PartialCounter:
             return self._scorer.drop_failed(error)
         if scored:
             self._note(record, now)
+            if self._failing is not None:
+                self._sample.see(whole, self._failing.take())
         return scored
 
     def _note(self, record: Record, now: float) -> None:
@@ -159,10 +168,16 @@ class PartialCounter:
         """Pass a label on, with its answer where that is known: who adds counts up joins labels.
 
         Args:
-            label: The label.
+            label: The label; its answer travels without its texts.
             now: When it arrived, seconds since the epoch.
         """
-        self._labels.append((now, label))
+        answer = None if label.answer is None else without_text(label.answer, self._scorer)
+        self._labels.append(replace(label, answer=answer, arrived=now))
+
+    def take_lines(self) -> list[Label | Record]:
+        """Hand out the labels since the last time, in the order in which they arrived, and a sample of the records."""
+        labels, self._labels = self._labels, []
+        return [*labels, *self._sample.take()]
 
     def take(self) -> PartialCounts:
         """Hand out everything counted since the last time; parts of it are not copied."""
@@ -178,7 +193,6 @@ class PartialCounter:
             overflow=dict(self._limiter.overflow),
             exemplars=list(self._exemplars.newest().items()),
             totals=list(self._totals.values()),
-            labels=self._labels,
             last_scored=self._last_scored,
         )
         scorer.replace_state(self._empty_state())

@@ -81,8 +81,11 @@ def _session(record: Record, by: Collection[str]) -> str:
 
 
 def _question(record: Record, by: Collection[str]) -> str:
-    if "question" not in by:
-        return ""
+    return question_of(record) if "question" in by else ""
+
+
+def question_of(record: Record) -> str:
+    """The hash of a record's question; "" where the question is not known."""
     if record.q is not None and not is_redacted(record, "q"):
         return _digest("q", normalise_question(record.q))
     if record.facts is not None and record.facts.question_hash is not None:

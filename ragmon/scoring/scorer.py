@@ -355,6 +355,15 @@ class Scorer:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         return False
 
+    def rules_of(self, pipeline: str) -> ReductionRules:
+        """How records of a pipeline are reduced to facts."""
+        return self._by_pipeline.get(pipeline, self._rules)
+
+    def measured(self, record: Record) -> tuple[Mapping[str, int], bool | None]:
+        """The measured scores of a record in micro-units, and whether its answer is grounded; nothing is counted."""
+        rules = self.rules_of(record.pipeline or constants.DEFAULT_PIPELINE)
+        return self._measure(record, None, rules.grounded_threshold)
+
     def _measure(
         self, record: Record, item: GoldItem | None, threshold: float
     ) -> tuple[Mapping[str, int], bool | None]:

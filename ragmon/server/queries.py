@@ -18,7 +18,7 @@ from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.core.policy import Outcome
-from ragmon.core.record import Record
+from ragmon.core.record import FAILING_ENTRY, Record
 from ragmon.core.series_names import label
 from ragmon.export import releases as compared
 from ragmon.export.diagnosis import render
@@ -500,7 +500,8 @@ class QueryService:
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive(self._comparing, "comparison"):
             for record in self._records_since(pipeline, self.now() - COMPARED):
-                releases.scorer.observe(record)
+                if record.kind != FAILING_ENTRY:  # kept for its score, where others are drawn
+                    releases.scorer.observe(record)
         scorer = releases.scorer
         both_releases, golds = (releases.release(baseline), releases.release(candidate)), scorer.gold.infos()
         comparison = canary.compare(

@@ -17,6 +17,7 @@ from ragmon.core.net import own_names
 from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
+from ragmon.server.erasing import DueErasures
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.clock import Clock
@@ -33,11 +34,16 @@ from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.shards import ShardReaders
 from ragmon.server.stream_acks import AckSender
+from ragmon.server.stream_labels import LabelProducer
 from ragmon.server.stream_reader import StreamReader
 from ragmon.stream.assembler import AssemblyLimits
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight get to finish when the server stops; writing them takes a little longer."""
+PROBES_APART: Final = (
+    "probes run here, and what a traced application records of them comes over the stream: the two are not joined, so "
+    "each probe of a traced application counts twice"
+)
 _log = logging.getLogger("ragmon.server")
 
 
@@ -53,12 +59,14 @@ class Server:
         on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
 
     Attributes:
-        warnings: Risks of the addresses it listens on.
+        warnings: Risks of the addresses it listens on, and what its configuration does not do.
         writer: The consumer that receivers hand requests to.
         views: Status and metrics for the admin port.
         reloading: Reloads the configuration when its file changes.
         probing: Runs the configured probes.
         readers: Reads what other processes count, where this one adds it up.
+        erasing: Erases what somebody erased where it was counted.
+        labels: Sends labels to where answers are counted; None where they are taken here.
         otlp, grpc, admin: The three listeners.
 
     Raises:
@@ -79,6 +87,8 @@ class Server:
     ) -> None:
         serve = settings.serve
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
+        if serve.reads_stream and settings.probes:
+            self.warnings = [*self.warnings, PROBES_APART]
         token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
@@ -86,6 +96,10 @@ class Server:
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.readers = StreamReader(self.writer) if serve.reads_stream else ShardReaders(self.writer, token)
         self.writer.ack_sender = AckSender(settings.stream) if serve.reads_stream else None
+        self.erasing = DueErasures(self.writer, Path(serve.state_dir))
+        self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
+        if self.labels is not None:
+            self.writer.send_labels = self.labels.send
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.readers)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
@@ -113,6 +127,10 @@ class Server:
             for listener in (self.admin, self.otlp, self.grpc):
                 listener.start()
             self.probing.start()
+            if self.labels is not None:
+                self.labels.start()
+            if self.writer.server_state.adder is not None:
+                self.erasing.start()
             self.readers.start()
         except BaseException:
             self.stop()
@@ -132,11 +150,14 @@ class Server:
         self.views.stopping = True
         self.probing.stop()
         self.readers.stop()
+        self.erasing.stop()
         threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if self.labels is not None:
+            self.labels.stop()
         self.writer.stop()
         self.admin.stop(0.0)
         self.writer.journal.close()

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmon.core.errors import shorten
 from ragmon.core.record import Ack
-from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.chunk import Chunk, ChunkError, ChunkStretch
 
 ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
     "added",
@@ -214,6 +214,21 @@ class ChunkAdder:
         if due:
             self._state.waiting = [ack for ack in self._state.waiting if ack not in due]
         return sorted(due, key=lambda ack: ack.at or 0.0)
+
+    def expects(self, stretch: ChunkStretch, upto: int | None, *, is_ordered: bool) -> bool:
+        """Whether `take` will add a chunk.
+
+        Args:
+            stretch: What the chunk is of.
+            upto: How far its partition will have been added by then; None: as far as it is now.
+            is_ordered: It comes from a log that was read without a gap.
+        """
+        position = self.position(stretch.part, stretch.log)
+        if upto is None:
+            upto = None if position is None else position.upto
+        is_known = self._parts is None or stretch.part in self._parts
+        is_known = is_known and stretch.log not in self._state.retired.get(stretch.part, ())
+        return is_known and (upto is None or stretch.base == upto or (is_ordered and stretch.base > upto))
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""

@@ -1,5 +1,9 @@
 """A chunk: a stretch of a log, counted. It holds what came of the stretch, and its place.
 
+It has two parts, one after the other. The first one is what was counted, and holds no text. The second one, where there
+is one, is lines for the journal of whoever adds up, in which they stand by themselves: so they can be found there, and
+erased there.
+
 A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0035). So who
 counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
 once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
@@ -11,9 +15,10 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
@@ -57,6 +62,8 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
         log: What tells the offsets of this log from those of another one in its place; "" where that cannot be.
         lost: Messages of the stretch that nobody counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
+        labels: Where labels stand that wait for their answers: the offset, and the place among the labels there.
+        lines: Lines for the journal of whoever adds up: labels, samples of records, traces that were erased.
         v: The version of the format.
     """
 
@@ -73,11 +80,15 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
     log: str = ""
     lost: int = 0
     partitions: int = 0
+    labels: list[tuple[int, int]] = []
+    lines: bytes = b""
     v: int = CHUNK_VERSION
 
     def dump(self) -> bytes:
-        """The chunk as it is sent: MessagePack, compressed."""
-        return zlib.compress(_encode(self), _LEVEL)
+        """The chunk as it is sent: MessagePack, compressed, and after it the lines, compressed."""
+        if not self.lines:
+            return zlib.compress(_encode(self), _LEVEL)
+        return zlib.compress(_encode(replace(self, lines=b"")), _LEVEL) + zlib.compress(self.lines, _LEVEL)
 
     @classmethod
     def load(cls, data: bytes) -> Chunk:
@@ -87,17 +98,65 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
             ChunkError: The bytes are no chunk, or a newer ragmon wrote it.
         """
         try:
-            decompressor = zlib.decompressobj()
-            text = decompressor.decompress(data, LARGEST)
-            if decompressor.unconsumed_tail or not decompressor.eof:
-                raise ChunkError(f"a chunk of {len(data)} bytes is cut off, or larger than {LARGEST} bytes")
-            version = _version(text).v
+            text, rest = _inflate(data)
+            version = _decode_version(text).v
             if version > CHUNK_VERSION:
                 message = f"a chunk of version {version}, and this ragmon knows versions up to {CHUNK_VERSION}"
                 raise ChunkError(message, hint="upgrade who adds chunks up before who counts them")
-            return _decode(text)
+            chunk = _decode(text)
+            chunk.lines = _inflate(rest)[0] if rest else b""
         except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
+        return chunk
+
+
+def _inflate(data: bytes) -> tuple[bytes, bytes]:
+    """What the first compressed part is, and the bytes after it.
+
+    Raises:
+        ChunkError: It is cut off, or too large.
+    """
+    decompressor = zlib.decompressobj()
+    text = decompressor.decompress(data, LARGEST)
+    if decompressor.unconsumed_tail or not decompressor.eof:
+        raise ChunkError(f"a chunk of {len(data)} bytes is cut off, or larger than {LARGEST} bytes")
+    return text, decompressor.unused_data
+
+
+class ChunkStretch(msgspec.Struct, frozen=True):
+    """Which stretch of which log a chunk is of; the names are those of `Chunk`."""
+
+    part: str
+    base: int
+    upto: int
+    log: str = ""
+
+
+class ChunkParts(NamedTuple):
+    """A chunk as it is sent, taken apart.
+
+    Attributes:
+        stretch: What it is of.
+        counts: The part that holds what was counted; it is a chunk without lines.
+        lines: The lines for the journal.
+    """
+
+    stretch: ChunkStretch
+    counts: bytes
+    lines: bytes
+
+
+def split(data: bytes) -> ChunkParts:
+    """Take a chunk apart that `Chunk.dump` wrote.
+
+    Raises:
+        ChunkError: The bytes are no chunk.
+    """
+    try:
+        text, rest = _inflate(data)
+        return ChunkParts(_decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b"")
+    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
 
 
 def _decides(name: str) -> bool:
@@ -111,7 +170,8 @@ class _Version(msgspec.Struct):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Chunk).decode
-_version: Final = msgspec.msgpack.Decoder(_Version).decode
+_decode_version: Final = msgspec.msgpack.Decoder(_Version).decode
+_decode_stretch: Final = msgspec.msgpack.Decoder(ChunkStretch).decode
 
 
 def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:

@@ -15,10 +15,23 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core.constants import QUARANTINED
-from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Label, Line, QuarantineEntry, Record, Tombstone, Totals
+from ragmon.core.record import (
+    LABEL_ENTRY,
+    RECORD_ENTRY,
+    Entry,
+    ErasedTraces,
+    Label,
+    Line,
+    QuarantineEntry,
+    Record,
+    Tombstone,
+    Totals,
+    encode_entry,
+)
 from ragmon.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.stream.accounts import ERASED, BatchCounts, count
+from ragmon.stream.answers import ReadMessages, TraceOffsets, answer_in, labels_in, traces_in
 from ragmon.stream.chunk import PERIOD, Chunk, config_version
 
 MAX_OFFSETS: Final = 1 << 16
@@ -37,11 +50,13 @@ class CountingLimits:
         period: Seconds of arrival of a chunk.
         offsets: Offsets of a chunk at most.
         memory: Seconds for which a message is remembered at least.
+        samples: How many whole records are drawn for a chunk; with 0 it holds none.
     """
 
     period: float = PERIOD
     offsets: int = MAX_OFFSETS
     memory: float = MEMORY
+    samples: int = 0
 
 
 class Recent:
@@ -97,6 +112,10 @@ class Recent:
         return min(self._begins.values(), default=None)
 
 
+Place = tuple[int, int]
+"""Where a label stands: the offset of its message, and its place among the labels there."""
+
+
 class EarlyLabels:
     """Labels that came before their answers: they wait, so that who adds counts up gets both together.
 
@@ -106,25 +125,29 @@ class EarlyLabels:
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
-        self._waiting: dict[str, list[tuple[Label, float]]] = {}
+        self._waiting: dict[str, list[tuple[Label, float, Place]]] = {}
 
-    def put(self, label: Label, now: float) -> bool:
+    def put(self, label: Label, now: float, place: Place = (0, 0)) -> bool:
         """Let a label wait if its answer is not known; returns whether it waits."""
         if label.answer is None:
-            self._waiting.setdefault(label.trace_id, []).append((label, now))
+            self._waiting.setdefault(label.trace_id, []).append((label, now, place))
         return label.answer is None
 
     def take(self, answer: Record) -> list[Label]:
         """The labels that waited for an answer, with it."""
         if not self._waiting or answer.trace_id is None:
             return []
-        return [replace(label, answer=answer) for label, _ in self._waiting.pop(answer.trace_id, ())]
+        return [replace(label, answer=answer) for label, *_ in self._waiting.pop(answer.trace_id, ())]
 
     def expire(self, now: float) -> list[tuple[Label, float]]:
         """The labels that wait no longer, with the times at which they came."""
         # They stand in the order in which they came, so the first that is not due ends the search.
         due = list(takewhile(lambda trace_id: self._waiting[trace_id][0][1] < now - self._memory, self._waiting))
-        return [entry for trace_id in due for entry in self._waiting.pop(trace_id)]
+        return [(label, came) for trace_id in due for label, came, _ in self._waiting.pop(trace_id)]
+
+    def places(self) -> list[Place]:
+        """Where those that wait stand, in order."""
+        return sorted(place for waiting in self._waiting.values() for *_, place in waiting)
 
 
 class PartitionCounter:
@@ -138,6 +161,8 @@ class PartitionCounter:
         limits: How the partition is divided.
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
         log: What tells the offsets of this log from those of another one in its place.
+        labels: The labels that waited at the end of the last chunk.
+        read: Reads messages of the partition again; without it labels join only answers that come after them.
     """
 
     def __init__(
@@ -149,15 +174,20 @@ class PartitionCounter:
         limits: CountingLimits | None = None,
         now: float = 0.0,
         log: str = "",
+        *,
+        labels: Sequence[Place] = (),
+        read: ReadMessages | None = None,
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
         self._warmed = self._edge = 0.0
         self._limits, self._log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
-        self._counter = PartialCounter(settings, gold)
+        self._counter = PartialCounter(settings, gold, self._limits.samples)
         self._recent = Recent(self._limits.memory)
         self._early = EarlyLabels(self._limits.memory)
-        self._arrived = BatchCounts()
+        self._traces = TraceOffsets(self._limits.memory / (GENERATIONS - 1), GENERATIONS)
+        self._waited, self._read, self._labels = frozenset(labels), read, 0
+        self._arrived, self._erased = BatchCounts(), dict[str, None]()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted; they were counted in earlier chunks.
@@ -170,6 +200,20 @@ class PartitionCounter:
             self._recent.turn(offset, self._warmed)
             if message:
                 self._recent.see(message, offset, self._warmed)
+                self._see_traces(message, offset, self._warmed)
+                self._wait_again(message, offset, self._warmed)
+
+    def _see_traces(self, message: bytes, offset: int, now: float) -> None:
+        """Remember where the traces of a message stand."""
+        if self._read is not None:
+            self._traces.see(traces_in(message), offset, now)
+
+    def _wait_again(self, message: bytes, offset: int, now: float) -> None:
+        """Let labels of a message before the first one that is counted wait as they did."""
+        if any(waited == offset for waited, _ in self._waited):
+            for number, label in enumerate(labels_in(message)):
+                if (offset, number) in self._waited:
+                    self._early.put(label, now, (offset, number))
 
     def take(self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = ()) -> Iterator[Chunk]:
         """Count a message; gives the chunks that end before it.
@@ -192,6 +236,8 @@ class PartitionCounter:
             self._arrived.received += n
             self._arrived.duplicate += n
             return
+        self._see_traces(message, offset, self.now)
+        self._labels = 0
         for line in lines:
             self._arrived.received += isinstance(line, Record)
             self._count(line)
@@ -215,6 +261,8 @@ class PartitionCounter:
             elif isinstance(entry, QuarantineEntry):
                 count(self._arrived.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
                 count(self._arrived.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
+            elif isinstance(entry, ErasedTraces):
+                self._erased.update(dict.fromkeys(entry.trace_ids))
             elif isinstance(entry, Record | Totals | Label):
                 self._count(entry)
 
@@ -275,12 +323,23 @@ class PartitionCounter:
         if isinstance(line, Totals):
             self._counter.report(line, self.now)
         elif isinstance(line, Label):
-            if not self._early.put(line, self.now):
-                self._counter.label(line, self.now)
-        else:
-            self._counter.observe(line, self.now)
-            for label in self._early.take(line):
+            place, self._labels = (self.upto - 1, self._labels), self._labels + 1
+            label = line if line.answer is not None else replace(line, answer=self._answer(line.trace_id))
+            if not self._early.put(label, self.now, place):
                 self._counter.label(label, self.now)
+        else:
+            self._observe(line)
+
+    def _observe(self, record: Record) -> None:
+        """Count a record, and join the labels that waited for it."""
+        self._counter.observe(record, self.now)
+        for label in self._early.take(record):
+            self._counter.label(label, self.now)
+
+    def _answer(self, trace_id: str) -> Record | None:
+        """The answer of a trace that came shortly before; None where none did."""
+        offsets = [] if self._read is None else self._traces.of(trace_id.encode(), self.now)
+        return answer_in(self._read(offsets), trace_id) if self._read is not None and offsets else None
 
     def seal(self, until: float) -> Chunk:
         """End the chunk, and hand it out.
@@ -289,6 +348,8 @@ class PartitionCounter:
             until: All that comes later in the partition came at this time or later, seconds since the epoch.
         """
         low = self._recent.low
+        lines: list[Entry] = [ErasedTraces(list(self._erased))] if self._erased else []
+        lines += self._counter.take_lines()
         chunk = Chunk(
             part=self.part,
             base=self.base,
@@ -300,8 +361,10 @@ class PartitionCounter:
             log=self._log,
             counts=self._counter.take(),
             arrived=self._arrived,
+            labels=self._early.places(),
+            lines=b"".join(map(encode_entry, lines)),
         )
-        self._arrived = BatchCounts()
+        self._arrived, self._erased = BatchCounts(), {}
         self.base = self.upto
         return chunk
 

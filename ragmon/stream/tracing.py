@@ -14,29 +14,35 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.record import Record
+from ragmon.core.record import Label, Record
 from ragmon.gold import GoldSet
+from ragmon.gold.labels.ratings import REJECTED
+from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
 from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.accounts import count
+from ragmon.stream.answers import ReadMessages
 from ragmon.stream.assembler import (
     UNSAMPLED,
     AssembledTrace,
     Assembler,
     AssemblyLimits,
     JournalledTraceBuffer,
+    OpenTrace,
     is_sampled,
 )
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.stream.counting import CountingLimits, PartitionCounter, Place
 from ragmon.stream.native import NativeRecord, native_record
 
 TRACE_ID: Final = 16
 """Bytes of a trace id."""
 LONGEST_ASSEMBLY: Final = 60.0
 """Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
+LINES: Final = b"{"
+"""How a message of labels begins, a JSON object a line; a request in protobuf begins with a field of its own."""
 _DECORATED: Final = b"decorated"
 
 
@@ -52,6 +58,8 @@ class TracePartitionCounter(PartitionCounter):
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
         waiting: The traces that waited at the end of the last chunk, 16 bytes each.
         assembly: How long traces wait for their spans.
+        labels: The labels that waited at the end of the last chunk.
+        read: Reads messages of the partition again; without it labels join only answers that come after them.
     """
 
     def __init__(
@@ -65,8 +73,10 @@ class TracePartitionCounter(PartitionCounter):
         *,
         waiting: bytes = b"",
         assembly: AssemblyLimits | None = None,
+        labels: Sequence[Place] = (),
+        read: ReadMessages | None = None,
     ) -> None:
-        super().__init__(part, base, settings, gold, limits, now)
+        super().__init__(part, base, settings, gold, limits, now, labels=labels, read=read)
         self._buffer = JournalledTraceBuffer(assembly)
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
         self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
@@ -76,10 +86,15 @@ class TracePartitionCounter(PartitionCounter):
         for offset, arrival, message in messages:
             now = self._warmed = max(self._warmed, arrival)
             self._recent.turn(offset, now)
+            if message.startswith(LINES):
+                self._recent.see(message, offset, now)
+                self._wait_again(message, offset, now)
+                continue
             batch = _batch(message)
             for native in batch.native if batch else ():
                 self._see_native(native, offset, now)
             spans = [span_bytes(span) for span in batch.external] if batch else []
+            self._see_spans([*(batch.native if batch else ()), *spans], offset, now)
             for span in spans:
                 trace_id = span.trace_id
                 if trace_id in self._held or trace_id in self._recent or is_sampled(trace_id, self._assembler.lowest):
@@ -99,17 +114,60 @@ class TracePartitionCounter(PartitionCounter):
         self._complete(self.now)
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
+        if message.startswith(LINES):
+            self._take_labels(message, offset)
+            return
         try:
             batch = read(message, json=False) if message else None
         except Rejected as rejected:
             self.reject(rejected.reason, rejected.lost_spans)
             return
         if batch is not None:
+            spans = [span_bytes(span) for span in batch.external]
+            self._see_spans([*batch.native, *spans], offset, self.now)
             for reason, n in batch.rejected.items():
                 self.reject(reason, n)
             for native in batch.native:
                 self._count_native(native, offset)
-            self._keep([span_bytes(span) for span in batch.external], offset, len(message))
+            self._keep(spans, offset, len(message))
+
+    def _take_labels(self, message: bytes, offset: int) -> None:
+        """Count a message of labels, unless it came before."""
+        if self._recent.see(message, offset, self.now):
+            return
+        self._labels = 0
+        for line in message.splitlines():
+            try:
+                label = decode(line)
+            except Rejected:
+                label = None
+            if isinstance(label, Label):
+                self._count(label)
+            else:
+                count(self._arrived.labels, REJECTED)
+
+    def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
+        """Remember where the traces of a request stand."""
+        if self._read is not None:
+            self._traces.see({span.trace_id for span in spans}, offset, now)
+
+    def _answer(self, trace_id: str) -> Record | None:
+        """The answer of a trace that came shortly before; None where none did, or where it waits for more spans."""
+        key = trace_bytes(trace_id)
+        if self._read is None or key in self._held or key in self._buffer.traces:
+            return None
+        trace, native = OpenTrace(self.now, self.now, lowest=self._assembler.lowest), None
+        for batch in map(_batch, self._read(self._traces.of(key, self.now))):
+            for span in batch.native if batch is not None else ():
+                found = native_record(span, {}) if span.trace_id == key else None
+                native = found.record if isinstance(found, NativeRecord) else native
+            for piece in map(span_bytes, batch.external if batch is not None else ()):
+                if piece.trace_id == key:
+                    trace.spans.setdefault(piece.span_id, piece)
+        if native is not None or not trace.spans or not is_sampled(key, self._assembler.lowest):
+            return native
+        records = [made.record for made in self._assembler.assemble(key, trace).made]
+        return next((record for record in reversed(records) if record.trace_id == trace_id), None)
 
     def _see_native(self, native: NativeSpan, offset: int, now: float) -> bool:
         """Remember a native record, and that its trace has one; returns whether it came before."""
@@ -170,7 +228,7 @@ class TracePartitionCounter(PartitionCounter):
         for made in assembled.made:
             record = made.record
             record.source = record.source or constants.LIVE
-            self._counter.observe(record, self.now)
+            self._observe(record)
             if record.trace_id is not None:
                 answers[record.trace_id] = record
         for label in assembled.labels:
@@ -184,6 +242,14 @@ class TracePartitionCounter(PartitionCounter):
         chunk.waiting = b"".join(sorted(traces))
         chunk.low = min([chunk.low, *(min(trace.requests) for trace in traces.values())])
         return chunk
+
+
+def trace_bytes(trace_id: str) -> bytes:
+    """The 16 bytes of a trace id; none where it is no such id."""
+    try:
+        return bytes.fromhex(trace_id)
+    except ValueError:
+        return b""
 
 
 def _batch(message: bytes) -> SpanBatch | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event
 from time import monotonic, time
 from typing import Any, Final
@@ -26,6 +27,7 @@ from ragmon.stream import kafka
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 from ragmon.stream.kafka import ChunkTail, chunk_partition, client, client_settings, find_topics
+from ragmon.stream.log_reader import LogReader
 from ragmon.stream.tracing import TracePartitionCounter
 
 TOGETHER: Final = 2000
@@ -86,7 +88,8 @@ class StreamWorker:
         self.trouble = ""
         self._settings, self._gold, self._clock = settings, gold, clock
         self._stream = settings.stream
-        self._limits = CountingLimits(float(self._stream.period), memory=float(self._stream.memory))
+        memory, samples = float(self._stream.memory), self._stream.samples
+        self._limits = CountingLimits(float(self._stream.period), memory=memory, samples=samples)
         self._kafka = kafka.confluent()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._pending: dict[tuple[str, int], int] = {}
@@ -98,6 +101,7 @@ class StreamWorker:
         self._producer = client(self._kafka.Producer, producer_settings)
         self._topics = find_topics(self._consumer, self._stream)
         self._tail = ChunkTail(self._stream, self._topics.chunks)
+        self._reader = LogReader(self._stream)
 
     def _consumer_settings(self) -> dict[str, Any]:
         return client_settings(
@@ -132,6 +136,7 @@ class StreamWorker:
                 self._tell_time()
         finally:
             self._consumer.close()
+            self._reader.close()
 
     def _assigned(self, consumer: Any, assigned: Sequence[Any]) -> None:
         """Go on with partitions where their last chunks ended; what came shortly before is read again."""
@@ -152,10 +157,12 @@ class StreamWorker:
         _log.info("counts %s", ", ".join(map(printable, kafka.offsets_of(assigned))) or "nothing")
 
     def _counter(self, part: str, topic: str, base: int, last: Chunk | None) -> PartitionCounter:
-        now, waiting = (0.0, b"") if last is None else (last.until, last.waiting)
+        now, waiting, labels = (0.0, b"", []) if last is None else (last.until, last.waiting, last.labels)
+        place = (part, base, self._settings, self._gold, self._limits, now)
+        read = partial(self._reader.read, topic, int(part.rpartition("/")[2])) if topic == self._stream.spans else None
         if topic == self._stream.spans and self._stream.encoding == "otlp_proto":
-            return TracePartitionCounter(part, base, self._settings, self._gold, self._limits, now, waiting=waiting)
-        return PartitionCounter(part, base, self._settings, self._gold, self._limits, now)
+            return TracePartitionCounter(*place, waiting=waiting, labels=labels, read=read)
+        return PartitionCounter(*place, labels=labels, read=read)
 
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
         """Forget everything: who owns a partition next counts the open chunk again."""

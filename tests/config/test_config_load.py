@@ -128,6 +128,7 @@ group = "counting"
 partitioner = "murmur2_random"
 period = "30s"
 memory = "5m"
+samples = 4
 patience = "2m"
 kafka = { "sasl.password" = "hush" }
 [export]

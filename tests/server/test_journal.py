@@ -189,7 +189,7 @@ def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch
         newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
         Journal(folder).close()
     for _ in range(2):
-        with pytest.raises(RagmonError, match="version 5"):
+        with pytest.raises(RagmonError, match="version 6"):
             Journal(folder)
 
 
@@ -208,7 +208,7 @@ def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(
         journal.close()
         Journal(folder).close()
     for opens in (Journal, open_readonly):
-        with pytest.raises(RagmonError, match="version 5, and this ragmon knows versions up to 4") as refused:
+        with pytest.raises(RagmonError, match="version 6, and this ragmon knows versions up to 5") as refused:
             opens(folder)
         assert "newer ragmon" in refused.value.hint
     assert [path for path in folder.iterdir() if "corrupt" in path.name] == []

@@ -15,6 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from ragmon.config.load import load
+from ragmon.core.record import Label
+from ragmon.server.journal import erase
 from ragmon.server.server import Server
 from tests.support.alarming import NOON, SEVERAL, mixed, shown, write_config
 from tests.support.serving import (
@@ -26,6 +28,7 @@ from tests.support.serving import (
     digest,
     free_port,
     get,
+    journalled,
     look,
     post,
     process,
@@ -228,6 +231,29 @@ def test_a_shard_that_is_away_is_named_and_holds_up_alarms_alone(tmp_path):
         status = wait_for(head.status, lambda found: "gives no chunks" in json.dumps(found["wrong"]))
         assert f"{shard.admin} gives no chunks" in json.dumps(status["wrong"])
         assert get(f"{head.admin}/readyz")[0] == 200
+
+
+def test_what_is_forgotten_on_a_server_is_forgotten_at_the_head(tmp_path):
+    """The head has no text, and the label that it has goes when the server has written its next row."""
+    time = Time(60.0 * NOON)
+    with running(tmp_path / "a", time) as shard, running(tmp_path / "head", time, of(shard)) as head:
+        minutes = traffic(3, 3)
+        answer = next(record for record in minutes[0] if record.source == "live")
+        send(time, minutes[:1], [shard])
+        label = {"trace_id": answer.trace_id, "rater": "ada", "correct": True}
+        assert post(f"{shard.otlp}/v1/labels", [label])[0] == 200
+        caught_up(time, head)
+        assert [label.trace_id for label in journalled(tmp_path / "head", Label)] == [answer.trace_id]
+        assert b'"q":' not in b"".join(path.read_bytes() for path in (tmp_path / "head" / "state").iterdir())
+        assert erase(tmp_path / "a" / "state", trace=answer.trace_id).records == 1
+        send_body(shard, whole(minutes[1]))
+        caught_up(time, head)
+        wait_for(lambda: journalled(tmp_path / "head", Label) == [])
+        send_body(shard, whole(minutes[2]))
+        caught_up(time, head)
+        with head.server.writer.lock:
+            assert answer.trace_id not in head.server.writer.server_state.engine.labels.book.dump().answers
+        assert digest(head) == digest(shard)
 
 
 def test_another_configuration_keeps_what_the_head_adds_up(tmp_path):

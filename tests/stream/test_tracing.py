@@ -7,6 +7,8 @@ import random
 import pytest
 
 from ragmon.config.load import load
+from ragmon.core.record import Label, encode
+from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.tracing import TracePartitionCounter
@@ -52,7 +54,16 @@ def messages(number=600, seed=5):
             log.append((at + chance.uniform(30, 400), found))
         if chance.random() < 0.02:
             log.append((at + 1, b"no request at all"))
+    for n in chance.sample(range(number), number // 3):
+        at = START + n * 1.5 + chance.choice((-20, 0, 1, 3, 20, 100, 400, 1000, 2000)) + chance.random()
+        log.append((max(START, at), rated(n, is_own=n % 3 == 0)))
     return sorted(log)
+
+
+def rated(number, *, is_own=False):
+    """A label in a topic of requests, on a whole record or a foreign trace: a line, told by its first byte."""
+    trace_id = f"{number + (1 if is_own else 1 << 64):032x}"
+    return encode(Label(trace_id=trace_id, rater="ada", correct=True)).rstrip()
 
 
 class TraceWorker:
@@ -60,8 +71,13 @@ class TraceWorker:
 
     def __init__(self, settings, log, last=None):
         self.log = log
-        self.offset, now, waiting = (0, 0.0, b"") if last is None else (last.upto, last.until, last.waiting)
-        self.counter = TracePartitionCounter("0", self.offset, settings, (), now=now, waiting=waiting)
+        self.offset, now, waiting, labels = 0, 0.0, b"", []
+        if last is not None:
+            self.offset, now, waiting, labels = last.upto, last.until, last.waiting, last.labels
+        read = lambda found: [log[number][1] for number in found]  # noqa: E731 - as a worker reads its topic again
+        self.counter = TracePartitionCounter(
+            "0", self.offset, settings, (), now=now, waiting=waiting, labels=labels, read=read
+        )
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
 
@@ -128,8 +144,30 @@ def test_a_worker_that_is_killed_25_times_changes_nothing(settings, log, once, s
     kills = random.Random(seed).sample(range(len(log)), 25)
     head, again = counted(settings, log, kills)
     assert result(head.engine) == result(once.engine)
+    assert head.engine.labels.book.results == once.engine.labels.book.results
     assert head.books == once.books
     assert again > 0
+
+
+def test_labels_join_records_of_our_own_and_foreign_traces_that_came_shortly_before_or_come_shortly_after(once):
+    """However many spans a trace has: they are read again. The others are for the head's sample."""
+    results = once.engine.labels.book.results
+    assert results["joined"] > 100
+    assert results["orphan"] > 20
+    assert set(results) <= {"joined", "orphan"}
+
+
+@pytest.mark.parametrize("after", [-30, 0.5, 3, 60, 500])
+def test_a_label_joins_a_foreign_trace_before_while_and_after_it_waits(settings, after):
+    found, call = pieces(1, START + 100)
+    log = sorted([(START + 100, found), (START + 101, call), (START + 100 + after, rated(1))])
+    head, _ = counted(settings, with_ticks(log))
+    assert head.engine.labels.book.results == {"joined": 1}
+
+
+def test_a_line_that_is_no_label_is_counted(settings):
+    head, _ = counted(settings, with_ticks([(START, b'{"kind":"label","trace_id":"1"}'), (START, b"{}")], 60))
+    assert head.books.labels == {REJECTED: 2}
 
 
 def test_a_trace_whose_spans_come_in_several_chunks_is_one_request(settings):

@@ -6,10 +6,11 @@ import random
 from zlib import crc32
 
 from ragmon.alarms import as_alert_line
-from ragmon.core.record import encode
+from ragmon.core.record import Label, encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.engine import Engine
+from ragmon.server.pipeline.recovery import entries
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
@@ -45,16 +46,18 @@ class Worker:
 
     def __init__(self, settings, part, log, last=None, limits=None):
         self.log = log
-        self.offset, now = (0, 0.0) if last is None else (last.upto, last.until)
-        gold = load_gold(settings.gold)
-        self.counter = PartitionCounter(part, self.offset, settings, gold, limits or CountingLimits(), now)
+        self.offset, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
+        gold, limits = load_gold(settings.gold), limits or CountingLimits()
+        self.counter = PartitionCounter(
+            part, self.offset, settings, gold, limits, now, labels=labels, read=lambda found: [log[n][1] for n in found]
+        )
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
 
     def step(self):
         """Count the next message; returns the chunks that ended."""
         arrival, message = self.log[self.offset]
-        lines = [decode(message)] if message else []
+        lines = [decode(line) for line in message.splitlines()]
         chunks = list(self.counter.take(self.offset, arrival, message, lines))
         self.offset += 1
         return chunks
@@ -77,6 +80,7 @@ class Head:
         self.engine = Engine(settings, max_transitions=None)
         self.adder = ChunkAdder(parts, patience)
         self.books = BatchCounts()
+        self.samples = []
 
     def take(self, data):
         """Add a chunk in the form in which it is sent; returns whether it was new."""
@@ -84,6 +88,11 @@ class Head:
         is_new = self.adder.take(chunk)
         if is_new:
             self.engine.add(chunk.counts, chunk.now)
+            for line in entries(chunk.lines):
+                if isinstance(line, Label):
+                    self.engine.add_label(line, waits=False)
+                else:
+                    self.samples.append(line)
             self.engine.advance(self.adder.watermark(0.0))
         return is_new
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.escaping import printable
-from ragmon.core.record import Label, Line, Record, accepts_labels
+from ragmon.core.record import FAILING_ENTRY, Label, Line, Record, accepts_labels
 
 CELL: Final = 32_000
 """Characters of a spreadsheet cell; a little below the usual limit."""
@@ -55,7 +55,7 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
 
 def priority(trace_id: str, record: Record) -> LabelPriority:
     """The priority of an answer in the queue."""
-    audit = record.sampling is None or record.sampling.drawn
+    audit = (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
     order = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
     return LabelPriority(0, 0.0, order) if audit else LabelPriority(1, _certainty(record.measures or {}), order)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -222,16 +222,34 @@ def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> 
 
     The server still holds their labels in memory, and removes them before it saves the next checkpoint.
     """
-    rows = ((trace_id,) for trace_id in trace_ids)
+    rows = [(trace_id,) for trace_id in trace_ids]
     connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
+    connection.executemany("INSERT OR REPLACE INTO erased VALUES (?, 0)", rows)
 
 
-def read_erasures(connection: sqlite3.Connection) -> list[str]:
-    """Return and clear, inside a transaction, the traces erased since the last call."""
+def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list[str]:
+    """The traces erased since they were cleared last, which is done inside a transaction.
+
+    Args:
+        connection: The journal.
+        clear: Clear them.
+    """
     trace_ids = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
-    if trace_ids:
+    if trace_ids and clear:
         connection.execute("DELETE FROM forgotten")
     return trace_ids
+
+
+def demand_erasure(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
+    """Note, inside a transaction, that traces are to be erased here: somebody erased them elsewhere."""
+    rows = ((trace_id,) for trace_id in trace_ids)
+    connection.executemany("INSERT OR IGNORE INTO erased VALUES (?, 1)", rows)
+
+
+def refused(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> set[str]:
+    """Those of some traces that were erased, or are to be: nothing of them is taken again from chunks."""
+    find = "SELECT trace_id FROM erased WHERE trace_id = ?"
+    return {trace_id for trace_id in set(trace_ids) if connection.execute(find, (trace_id,)).fetchone()}
 
 
 _WIPED_WITHIN: Final = 15.0
@@ -240,7 +258,7 @@ _LOCK_TIMEOUT_MS: Final = 500
 """Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
 _TOMBSTONES: Final = {
     kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
-    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY)
+    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
 }
 
 
@@ -302,7 +320,7 @@ class _Selection:
 
     def record(self, line: _Line) -> bool:
         """Whether a line is a record to be erased."""
-        if line.kind is not None:
+        if line.kind is not None and line.kind not in entries.SAMPLES:
             return False
         if self.tag is not None:
             return (line.tags or {}).get(self.tag[0]) == self.tag[1]
@@ -334,10 +352,30 @@ def erase(
     """
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
+    return _erase(folder, lambda _: _Selection(set() if trace is None else {trace.lower()}, tag, user))
+
+
+def erase_due(folder: Path) -> Erasure:
+    """Erase the traces that somebody erased elsewhere from a journal; they are not due any more then.
+
+    Args:
+        folder: The folder of the journal; a server may be writing to it.
+
+    Raises:
+        JournalError: The journal cannot be read or written.
+    """
+    return _erase(folder, lambda connection: _Selection(set(_due(connection))))
+
+
+def _due(connection: sqlite3.Connection) -> list[str]:
+    return [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM erased WHERE due")]
+
+
+def _erase(folder: Path, select: Callable[[sqlite3.Connection], _Selection]) -> Erasure:
     path = files.journal_file(folder)
     with translate_read_errors(path), closing(store.open_writer(path)) as connection:
         files.check_version(connection, path)
-        eraser = _Eraser(path, connection, _Selection(set() if trace is None else {trace.lower()}, tag, user))
+        eraser = _Eraser(path, connection, select(connection))
         eraser.run()
         eraser.done.wiped = _wipe(connection)
     eraser.done.unread = files.files_set_aside(path)
@@ -421,7 +459,7 @@ class _Eraser(JournalReaderBase):
                 continue
             if self._selection.record(line):
                 places.append(place)
-                kept[place] = _TOMBSTONES[entries.RECORD_ENTRY]
+                kept[place] = _TOMBSTONES[line.kind or entries.RECORD_ENTRY]
             elif self._selection.label(line):
                 labels += 1
                 kept[place] = _TOMBSTONES[entries.LABEL_ENTRY]

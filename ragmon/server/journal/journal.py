@@ -185,9 +185,17 @@ class JournalBatch:
         """Write requests that failed a gate; a failure that is there already is replaced."""
         self._index.add(failures)
 
-    def forgotten(self) -> list[str]:
-        """Return and clear the traces erased since the last call, in lower case."""
-        return erasure.read_erasures(self._connection)
+    def forgotten(self, *, clear: bool = True) -> list[str]:
+        """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
+        return erasure.read_erasures(self._connection, clear=clear)
+
+    def demand_erasure(self, trace_ids: Iterable[str]) -> None:
+        """Note that traces are to be erased, in lower case: somebody erased them elsewhere."""
+        erasure.demand_erasure(self._connection, trace_ids)
+
+    def refused(self, trace_ids: Iterable[str]) -> set[str]:
+        """Those of some traces that were erased, or are to be: nothing of them is taken again from chunks."""
+        return erasure.refused(self._connection, trace_ids)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
         """Save a checkpoint.

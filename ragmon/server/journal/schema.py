@@ -106,7 +106,18 @@ def _migrate_to_4(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migrate_to_1, _migrate_to_2, _migrate_to_3, _migrate_to_4]
+def _migrate_to_5(connection: sqlite3.Connection) -> None:
+    """Add the traces that are not taken again from chunks, in lower case; those that are due are still to be erased."""
+    connection.execute("CREATE TABLE erased (trace_id TEXT PRIMARY KEY, due INTEGER NOT NULL) WITHOUT ROWID")
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _migrate_to_1,
+    _migrate_to_2,
+    _migrate_to_3,
+    _migrate_to_4,
+    _migrate_to_5,
+]
 """The function at index n migrates a journal from version n to version n + 1. Existing entries are never changed."""
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.record import Entry, Label, Record, encode_entry
+from ragmon.core.record import Entry, ErasedTraces, Label, Record, encode_entry
 from ragmon.ingest.trace_buffer import LATE
 from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
@@ -186,6 +186,8 @@ def write_batch(
     row = WriteBatch(now)
     row.counts.add(loose)
     row.forgotten = batch.forgotten()
+    if row.forgotten:
+        row.put(erased := ErasedTraces(sorted(row.forgotten)), encode_entry(erased))
     _put_native(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _put_assembled(batch, traces, row)
     put_overdue(batch, traces, row)
@@ -195,6 +197,8 @@ def write_batch(
     for request in requests:
         row.counts.add(request.counts)
         _put_entries(row, request.entries, answers)
+        if request.chunk is not None:
+            _put_chunk_lines(batch, request.chunk.entries, row)
         pieces = traces.sort(request.external, row, batch.finished_traces(traces.new(request.external)))
         if pieces:
             trace_ids = sorted({span.trace_id for span in pieces})
@@ -238,6 +242,29 @@ def _put_entries(row: WriteBatch, entries: Iterable[Entry], answers: Mapping[str
     """Add entries to the row, labels with the answers they rate."""
     entries_with_answers = [with_answer(entry, answers) for entry in entries]
     for entry, line in zip(entries_with_answers, lines_of(entries_with_answers, row.labelled), strict=True):
+        row.put(entry, line)
+
+
+def _put_chunk_lines(batch: JournalBatch, lines: Sequence[Entry], row: WriteBatch) -> None:
+    """Add the lines of a chunk to the row, but nothing of traces that were erased.
+
+    A label that found no answer where it was counted may find one among the samples here.
+    """
+    erased = [trace_id for entry in lines if isinstance(entry, ErasedTraces) for trace_id in entry.trace_ids]
+    batch.demand_erasure(erased)
+    row.demanded = row.demanded or bool(erased)
+    refused = batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
+    kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
+    alone = [entry for entry in kept if isinstance(entry, Label) and entry.answer is None]
+    answers = {trace_id: msgspec.structs.replace(r, kind=None) for trace_id, r in answers_to(batch, alone, row).items()}
+    for place, entry in enumerate(kept):
+        if isinstance(entry, Label):
+            # The first one of a row holds the answer for all of them.
+            answer = row.brought.get(entry.trace_id) or entry.answer or answers.get(entry.trace_id)
+            if answer is not None:
+                row.brought[entry.trace_id] = answer
+            kept[place] = msgspec.structs.replace(entry, answer=answer)
+    for entry, line in zip(kept, lines_of(kept, row.labelled), strict=True):
         row.put(entry, line)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ragmon.core.log import log_error
-from ragmon.core.record import Entry, check_trace_id, encode_entry, parse_label
+from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import batch as extent
@@ -22,6 +22,7 @@ from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read, span_bytes
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal.reader import PendingRequest
+from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.stream.accounts import BatchCounts, count
@@ -45,6 +46,7 @@ class QueuedRequest:
         result: The response to its sender.
         body: Its body as it arrived, kept while spans of it wait.
         encoding: The encoding of the body.
+        chunk: The lines that come with the chunk among the entries.
     """
 
     future: Future[Any] = field(default_factory=Future)
@@ -56,6 +58,7 @@ class QueuedRequest:
     result: ExportResult = field(default_factory=ExportResult)
     body: bytes = b""
     encoding: Encoding = Encoding.PROTOBUF
+    chunk: ChunkLines | None = None
 
 
 class UnreadableError(RejectedError):
@@ -152,6 +155,12 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
     return request
 
 
+def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
+    """A chunk, with its lines apart."""
+    apart = take_apart(entry)
+    return QueuedRequest(size=len(entry.body), entries=[apart.entry], chunk=apart.lines)
+
+
 @dataclass
 class WriteBatch:
     """A batch under construction: one row of the journal.
@@ -173,6 +182,8 @@ class WriteBatch:
         replies: Probe replies that wait, by trace, with their numbers in the journal.
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
+        brought: The answers of labels that came with chunks, by trace.
+        demanded: Whether traces are to be erased that somebody erased elsewhere.
     """
 
     arrival: float
@@ -191,6 +202,8 @@ class WriteBatch:
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    brought: dict[str, Record] = field(default_factory=dict)
+    demanded: bool = False
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""

@@ -6,26 +6,27 @@ opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace as replaced
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final, TypeGuard
 
 import msgspec
+from msgspec.structs import replace
 
-from ragmon import stats
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
-from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import log_error
 from ragmon.core.pacing import Deadline
-from ragmon.core.policy import Policy
 from ragmon.core.record import (
     LABEL_ENTRY,
     RECORD_ENTRY,
+    SAMPLES,
     Ack,
     ChunkEntry,
     Entry,
+    ErasedTraces,
+    Label,
     QuarantineEntry,
     Record,
     Tombstone,
@@ -34,10 +35,14 @@ from ragmon.core.record import (
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
+from ragmon.monitor.failing import Failed, FailureDetector
 from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.windows import State
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
@@ -47,99 +52,6 @@ from ragmon.server.pipeline.producers import LastTotals, ProducerSeries, Produce
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.adding import AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
-
-MEMORY: Final = 16_384
-"""Facts whose results are cached."""
-
-
-class Failed(NamedTuple):
-    """A request that fails a gate.
-
-    Attributes:
-        pipeline, source: The series it was counted in.
-        record: The request.
-        key: Its facts.
-        scores: The failing scores, by metric.
-    """
-
-    pipeline: str
-    source: str
-    record: Record
-    key: Key
-    scores: dict[str, float]
-    slices: Sequence[str]
-
-
-class FailureDetector:
-    """Finds the single requests that do not reach a gate's threshold.
-
-    Args:
-        table: The metrics.
-        policy: The gates of a pipeline.
-
-    Attributes:
-        failures: Failures found since the list was last taken.
-    """
-
-    def __init__(self, table: ScoreTable, policy: Callable[[str], Policy]) -> None:
-        self.failures: list[Failed] = []
-        self._table = table
-        self._policy = policy
-        self._places = {name: place for place, name in enumerate(table.metrics)}
-        self._cache: dict[tuple[str, str, Key], dict[str, float]] = {}
-        self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
-
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
-        """Check a counted request; one that is counted as live traffic and as a gold match is reported once."""
-        failing_scores = self._cache.get((pipeline, source, key))
-        if failing_scores is None or measured:
-            failing_scores = self._judge(pipeline, source, key, measured)
-        if failing_scores and self.failures and self.failures[-1].record is record:
-            self.failures[-1] = Failed(
-                pipeline, source, record, key, {**self.failures[-1].scores, **failing_scores}, slices
-            )
-        elif failing_scores:
-            self.failures.append(Failed(pipeline, source, record, key, failing_scores, slices))
-
-    def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
-        """The failing scores of a request; cached where they depend on facts alone, which many requests share."""
-        gates = self._gates.get((pipeline, source))
-        if gates is None:
-            gates = self._gates[pipeline, source] = self._thresholds(pipeline, source)
-        scores = self._table.scores(key)
-        failing_scores: dict[str, float] = {}
-        for metric, place, at_least, threshold in gates:
-            score = scores[place]
-            if isinstance(score, int) and self._table.metrics[metric].measured:
-                score = measured.get(metric)
-            if isinstance(score, int) and (score < threshold if at_least else score > threshold):
-                failing_scores[metric] = score / stats.MICRO
-        if not measured:
-            if len(self._cache) >= MEMORY:
-                self._cache.clear()
-            self._cache[pipeline, source, key] = failing_scores
-        return failing_scores
-
-    def _thresholds(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
-        """The thresholds that apply to a request, once per metric and direction, in micro-units."""
-        thresholds = [
-            (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * stats.MICRO)
-            for gate in self._policy(pipeline).gates
-            if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
-        ]
-        return sorted(set(thresholds))
-
 
 TRAITS: Final = "traits"
 LATENCY_MS: Final = "latency_ms"
@@ -222,6 +134,8 @@ class ServerState:
         self._added_before: AdderState | None = None  # kept where a server counts for itself for a while
         self._unscored = 0
         self._attempts = attempts
+        self._adds_lines = False
+        self._sampled: Scorer | None = None
 
     @property
     def keeps_text(self) -> bool:
@@ -303,33 +217,61 @@ class ServerState:
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif isinstance(entry, ChunkEntry):
-            self._add_chunk(entry)
+            self._adds_lines = False
+            self._adds_lines = self._add_chunk(entry)
+        elif isinstance(entry, ErasedTraces):
+            self.erase(entry.trace_ids)
+        elif is_chunk_line(entry):
+            self._add_line(entry)
         elif not isinstance(entry, Totals):
             self.engine.apply(entry, self._time(arrival))
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
-        if failed_requests := self._failing.failures:
-            self._failing.failures = []
-            self.failures += (_failure(seq, place, failed) for failed in failed_requests)
+        self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
 
-    def _add_chunk(self, entry: ChunkEntry) -> None:
-        """Add what another process counted, if it is new; what is refused is counted, and comes again."""
+    def _add_chunk(self, entry: ChunkEntry) -> bool:
+        """Add what another process counted, if it is new; what is refused is counted, and comes again.
+
+        Returns:
+            Whether it was added.
+        """
         if self.adder is None:
-            return
+            return False
         if entry.offset >= 0:
             self.adder.offsets[entry.partition] = entry.offset + 1
         if entry.body.startswith(_ACK):
             self.adder.hear(msgspec.json.decode(entry.body, type=Ack))
-            return
+            return False
         try:
             chunk = Chunk.load(entry.body)
         except ChunkError as error:
             self.adder.damaged(str(error))
             raise
-        if self.adder.take(chunk, is_ordered=entry.offset >= 0):
+        is_new = self.adder.take(chunk, is_ordered=entry.offset >= 0)
+        if is_new:
             self.counts.add(chunk.arrived)
             for line in self.engine.add(chunk.counts, chunk.now):
                 self.producers.see(line, chunk.now)
+        return is_new
+
+    def _add_line(self, line: Label | Record) -> None:
+        """Add a line that came with the last chunk, if that was added."""
+        if not self._adds_lines:
+            return
+        if isinstance(line, Label):
+            self.engine.add_label(line, waits=not self.engine.settings.serve.reads_stream)
+        else:
+            self._look_at(line)
+
+    def _look_at(self, sample: Record) -> None:
+        """Find the gates that a record fails that was counted elsewhere; it is not counted again."""
+        scorer = self._sampled
+        if scorer is None:
+            gold = self.engine.scorer.gold.sets
+            plan = ScorerFactory(self.engine.settings, tuple(gold))
+            scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
+        scorer.observe(self.engine.with_label_names(replace(sample, kind=None)))
+        scorer.replace_state(State())
 
     def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage.
@@ -350,7 +292,7 @@ class ServerState:
             pending=pending + self._unscored,
         )
         # What others received and have not counted waits there; whether their books close is for them to say.
-        return counters if self.adder is None else replace(counters, pending=max(0, counters.residual))
+        return counters if self.adder is None else replaced(counters, pending=max(0, counters.residual))
 
     def monitor_snapshot(self, now: float, pending: int) -> MonitorSnapshot:
         """A snapshot for exporters.
@@ -401,6 +343,13 @@ class ServerState:
         self._added_before = checkpoint.chunks
         if self.adder is not None and checkpoint.chunks is not None:
             self.adder.restore(checkpoint.chunks)
+
+
+def is_chunk_line(entry: Entry) -> TypeGuard[Label | Record]:
+    """Whether an entry came with a chunk, where what it says was counted or joined."""
+    if isinstance(entry, Record):
+        return entry.kind in SAMPLES
+    return isinstance(entry, Label) and entry.arrived is not None
 
 
 def chunk_adder(settings: Settings) -> ChunkAdder | None:

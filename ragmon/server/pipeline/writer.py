@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from threading import Condition, RLock, Thread
+from threading import Condition, Event, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Final, Protocol
 
@@ -19,11 +19,12 @@ from msgspec.structs import replace
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.log import log_error
-from ragmon.core.record import Ack, ChunkEntry, Record
+from ragmon.core.record import Ack, ChunkEntry, Label, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.pipeline import decode
+from ragmon.server.pipeline.chunk_lines import drop_repeated
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.commit import write_batch, write_without_row
 from ragmon.server.pipeline.decode import QueuedRequest, UnreadableError, WriteBatch
@@ -169,7 +170,8 @@ class Housekeeping:
         if server_state.seq == self._saved[0]:
             return
         with self._journal.begin() as batch:
-            erased = batch.forgotten()  # read in the transaction, so that no erasure comes between
+            # Read in the transaction, so that no erasure comes between; the next row clears them, and tells others.
+            erased = batch.forgotten(clear=False)
             with self._lock:
                 server_state.erase(erased)
                 data = server_state.dump()
@@ -245,6 +247,8 @@ class JournalWriter:
         quarantined: Requests quarantined in the journal.
         ack_sender: Writes acknowledgements where every server that adds up the same hears them; None where they
             concern this one alone.
+        send_labels: Sends labels to where answers are counted, if that is not here; None where labels are taken here.
+        demanded: Set when traces are to be erased that somebody erased elsewhere.
     """
 
     def __init__(self, journal: Journal, server_state: ServerState, open_traces: TraceTracker, clock: Clock) -> None:
@@ -258,6 +262,8 @@ class JournalWriter:
         self.refused: dict[str, int] = {}
         self.ack_sender: AckWriter | None = None
         self.quarantined = journal.quarantine_size()
+        self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
+        self.demanded = Event()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
         self._trimmer = MemoryTrimmer()
         self._queue: deque[QueuedRequest] = deque()
@@ -304,13 +310,28 @@ class JournalWriter:
 
     def chunk(self, entry: ChunkEntry) -> Future[ExportResult]:
         """Submit what another process counted (`ragmon.stream.chunk`)."""
-        return self._submit(QueuedRequest(size=len(entry.body), entries=[entry]))
+        return self._submit(decode.decode_chunk(entry))
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Submit labels."""
+        if self.send_labels is not None:
+            return self._send(decode.decode_labels(labels, comments=self.server_state.keeps_text), self.send_labels)
         self._check_counts()
         self._check_capacity()
         return self._submit(decode.decode_labels(labels, comments=self.server_state.keeps_text))
+
+    def _send(self, request: QueuedRequest, send: Callable[[Sequence[Label]], Future[None]]) -> Future[ExportResult]:
+        """Send labels to where answers are counted; the result is theirs once they are there."""
+        with self._changed:
+            self._unwritten_counts.add(request.counts)
+        sent = send([entry for entry in request.entries if isinstance(entry, Label)])
+
+        def resolve(done: Future[None]) -> None:
+            error = done.exception()
+            request.future.set_result(request.result) if error is None else request.future.set_exception(error)
+
+        sent.add_done_callback(resolve)
+        return request.future
 
     def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
         """Silence an alarm; the result is whether it was firing.
@@ -464,6 +485,7 @@ class JournalWriter:
                 self.server_state.advance(now)
             write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
             return
+        drop_repeated([request.chunk for request in requests if request.chunk is not None], self.server_state.adder)
         try:
             with self.journal.begin() as batch:
                 row = write_batch(batch, requests, self.open_traces, unwritten_counts, now, self.clock.now())
@@ -473,6 +495,8 @@ class JournalWriter:
                 self._unwritten_counts.add(unwritten_counts)
             raise
         self.trouble, self.trouble_since = "", None
+        if row.demanded:
+            self.demanded.set()
         if any(trace.aside for trace in self.open_traces.ready):
             self.journal.attempts.commit()
             self.quarantined = self.journal.quarantine_size()
