@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmon.core.errors import shorten
 from ragmon.stream.chunk import Chunk, ChunkError
@@ -25,6 +26,8 @@ ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
 )
 """What became of a chunk: counted; counted before; partly counted before, or after a gap, so refused; of a partition
 that nobody asked for; not readable."""
+FORMER: Final = 8
+"""Logs in the place of another one that are remembered: chunks of them may still come from an old owner."""
 RESULTS: Final = (ADDED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
 
 
@@ -38,6 +41,7 @@ class PartitionPosition(msgspec.Struct):
         config: What its last chunk was counted by.
         log: Which log it is; the offsets of another one begin anew.
         lost: Messages that were never counted, because the log had deleted them.
+        former: How far other logs in its place were added, by what tells them apart.
     """
 
     upto: int
@@ -46,6 +50,7 @@ class PartitionPosition(msgspec.Struct):
     config: str = ""
     log: str = ""
     lost: int = 0
+    former: dict[str, int] = {}
 
 
 class AdderState(msgspec.Struct):
@@ -55,13 +60,17 @@ class AdderState(msgspec.Struct):
         positions: How far each partition was added.
         results: Chunks by what became of them.
         partitions: How many partitions each log has, as far as chunks say so.
+        logs: Which log each of them was, when its partitions were told last.
         offsets: By partition of the topic of chunks, the offset of the chunk that comes next.
+        log: Which topic of chunks these offsets are of; "" where that is not known.
     """
 
     positions: dict[str, PartitionPosition] = {}
     results: dict[str, int] = {}
     partitions: dict[str, int] = {}
+    logs: dict[str, str] = {}
     offsets: dict[int, int] = {}
+    log: str = ""
 
 
 class ChunkAdder:
@@ -71,23 +80,30 @@ class ChunkAdder:
         parts: The partitions; None where the chunks say how many there are; they are called LOG/NUMBER then.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
+        logs: Where the chunks say how many partitions there are: the logs that are waited for. Chunks of others, as of
+            a topic that was renamed, are added, and nobody waits for more of them.
 
     Attributes:
         refusal: Why a chunk was refused last; "" where none was.
     """
 
-    def __init__(self, parts: Iterable[str] | None, patience: float | None = None) -> None:
+    def __init__(
+        self, parts: Iterable[str] | None, patience: float | None = None, logs: Iterable[str] | None = None
+    ) -> None:
         self._state = AdderState()
         self.refusal = ""
         self._patience = patience
         self._parts = None if parts is None else tuple(parts)
+        self._logs = None if logs is None else frozenset(logs)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The partitions, as far as they are known."""
+        """The partitions that are waited for, as far as they are known."""
         if self._parts is not None:
             return self._parts
-        return tuple(f"{log}/{n}" for log, number in sorted(self._state.partitions.items()) for n in range(number))
+        known = sorted(self._state.partitions.items())
+        awaited = [(log, number) for log, number in known if self._logs is None or log in self._logs]
+        return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
 
     @property
     def positions(self) -> dict[str, PartitionPosition]:
@@ -115,16 +131,11 @@ class ChunkAdder:
         Raises:
             ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
         """
-        if chunk.partitions:
-            log = chunk.part.rpartition("/")[0]
-            own = int(chunk.part.rpartition("/")[2]) + 1
-            self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, own)
-        position = self.positions.get(chunk.part)
-        lost = chunk.lost + (0 if position is None else position.lost)
-        if position is not None and position.log != chunk.log:
-            position = None
+        self._see_partitions(chunk)
+        position, former = self._position(chunk)
+        lost = chunk.lost + (self.positions[chunk.part].lost if chunk.part in self.positions else 0)
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
-        if chunk.part not in self.parts:
+        if self._parts is not None and chunk.part not in self._parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
         if position is not None and chunk.base < position.upto:
             if chunk.upto > position.upto:
@@ -139,9 +150,55 @@ class ChunkAdder:
             message = f"{place} leaves out {position.upto}-{chunk.base}"
             raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
         until = max(chunk.until, self._until(chunk.part))
-        self.positions[chunk.part] = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, chunk.log, lost)
+        log = chunk.log or ("" if position is None else position.log)
+        added = PartitionPosition(chunk.upto, chunk.low, until, chunk.config, log, lost, former)
+        self.positions[chunk.part] = added
         self._note(ADDED)
         return True
+
+    def _see_partitions(self, chunk: Chunk) -> None:
+        """Remember how many partitions a log has: they may become more, and another log in its place may have fewer."""
+        if not chunk.partitions:
+            return
+        log, _, number = chunk.part.rpartition("/")
+        if self._state.logs.get(log, "") != chunk.log:
+            self._state.logs[log], self._state.partitions[log] = chunk.log, 0
+        self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
+
+    def _position(self, chunk: Chunk) -> tuple[PartitionPosition | None, dict[str, int]]:
+        """How far the log of a chunk was added, and how far other logs in its place; a new log begins anew."""
+        position = self.positions.get(chunk.part)
+        if position is None:
+            return None, {}
+        if not position.log or not chunk.log or position.log == chunk.log:
+            return position, position.former
+        former = {**position.former, position.log: position.upto}
+        upto = former.pop(chunk.log, None)
+        while len(former) > FORMER:
+            del former[next(iter(former))]
+        if upto is None:
+            return None, former
+        position = replace(position, upto=upto, low=0, log=chunk.log, former=former)
+        self.positions[chunk.part] = position
+        return position, former
+
+    def read(self, log: str, partition: int, offset: int) -> None:
+        """Note that a chunk was read.
+
+        Args:
+            log: Which topic of chunks it is of; "" where that is not known.
+            partition: The partition of that topic.
+            offset: The offset of the message that comes next.
+        """
+        if log and self._state.log and log != self._state.log:
+            self._state.offsets.clear()
+        self._state.log = log or self._state.log
+        self._state.offsets[partition] = offset
+
+    @property
+    def chunks_log(self) -> str:
+        """Which topic of chunks the offsets are of; "" where that is not known."""
+        return self._state.log
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
@@ -186,7 +243,8 @@ class ChunkAdder:
     @property
     def configs(self) -> frozenset[str]:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
-        return frozenset(position.config for position in self.positions.values())
+        awaited = set(self.parts)
+        return frozenset(position.config for part, position in self.positions.items() if part in awaited)
 
     def dump(self) -> AdderState:
         """The saved form; it is not copied."""

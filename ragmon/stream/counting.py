@@ -141,6 +141,12 @@ class PartitionCounter:
         limits: How the partition is divided.
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
         log: What tells the offsets of this log from those of another one in its place.
+
+    Attributes:
+        part, log: As above.
+        base: The offset of the first message of the open chunk.
+        upto: The offset after the last message.
+        now: The time of the log, seconds since the epoch.
     """
 
     def __init__(
@@ -155,7 +161,7 @@ class PartitionCounter:
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
         self._warmed = self._edge = 0.0
-        self._limits, self._log = limits or CountingLimits(), log
+        self._limits, self.log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
         self._counter = PartialCounter(settings, gold)
         self._recent = Recent(self._limits.memory)
@@ -299,13 +305,17 @@ class PartitionCounter:
             now=self.now,
             low=self.upto if low is None else min(low, self.upto),
             config=self._config,
-            log=self._log,
+            log=self.log,
             counts=self._counter.take(),
             arrived=self._arrived,
         )
         self._arrived = BatchCounts()
         self.base = self.upto
         return chunk
+
+    def end(self) -> Chunk:
+        """The last chunk of a log that was deleted: of it nothing more comes."""
+        return self.seal(self.now)
 
     def gap(self, first: int) -> Chunk:
         """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.

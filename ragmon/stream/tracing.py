@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
+from ragmon.core.constants import LOG_DELETED
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.fields import Rejected
@@ -50,6 +51,7 @@ class TracePartitionCounter(PartitionCounter):
         gold: Its gold sets.
         limits: How the partition is divided.
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
+        log: What tells the offsets of this log from those of another one in its place.
         waiting: The traces that waited at the end of the last chunk, 16 bytes each.
         assembly: How long traces wait for their spans.
     """
@@ -62,14 +64,16 @@ class TracePartitionCounter(PartitionCounter):
         gold: Sequence[GoldSet],
         limits: CountingLimits | None = None,
         now: float = 0.0,
+        log: str = "",
         *,
         waiting: bytes = b"",
         assembly: AssemblyLimits | None = None,
     ) -> None:
-        super().__init__(part, base, settings, gold, limits, now)
+        super().__init__(part, base, settings, gold, limits, now, log)
         self._buffer = JournalledTraceBuffer(assembly)
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
         self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
+        self._is_warm = not waiting
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted, and let the traces that waited wait again."""
@@ -95,6 +99,7 @@ class TracePartitionCounter(PartitionCounter):
             arrival: When it was put into the log, seconds since the epoch.
             message: The request in protobuf; an empty one only tells the time.
         """
+        self._drop_unfound()
         yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
@@ -155,9 +160,9 @@ class TracePartitionCounter(PartitionCounter):
         for reason, n in counts.items():
             count(arrived.spans, reason, n)
 
-    def _complete(self, now: float) -> None:
-        """Count the traces that nothing more is waited for."""
-        for trace_id, waiting in self._buffer.due(now):
+    def _complete(self, now: float, *, everything: bool = False) -> None:
+        """Count the traces that nothing more is waited for, or all of them."""
+        for trace_id, waiting in self._buffer.due(now, everything=everything):
             self._held.discard(trace_id)
             is_decorated = _DECORATED + trace_id in self._recent
             assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
@@ -175,6 +180,26 @@ class TracePartitionCounter(PartitionCounter):
                 answers[record.trace_id] = record
         for label in assembled.labels:
             self._counter.label(replace(label, answer=answers.get(label.trace_id)), self.now)
+
+    def _drop_unfound(self) -> None:
+        """Account for traces that waited at the end of the last chunk, and whose spans the log no longer has."""
+        if self._is_warm:
+            return
+        self._is_warm = True
+        unfound = self._held - self._buffer.traces.keys()
+        self._held -= unfound
+        count(self._arrived.dropped, LOG_DELETED, len(unfound))
+
+    def end(self) -> Chunk:
+        """The last chunk of a log that was deleted: the traces that wait get no more spans."""
+        self._drop_unfound()
+        self._complete(self.now, everything=True)
+        return super().end()
+
+    def gap(self, first: int) -> Chunk:
+        """As of every partition; the traces that waited in what was deleted are dropped."""
+        self._drop_unfound()
+        return super().gap(first)
 
     def seal(self, until: float) -> Chunk:
         """End the chunk with the traces that are whole by then, and hand it out."""

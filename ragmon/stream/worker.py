@@ -7,25 +7,37 @@ graphs of lag alone. A partition in which nothing comes is told the time, so tha
 
 from __future__ import annotations
 
+import io
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Event
 from time import monotonic, time
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
-from ragmon.core.errors import UnavailableError
+from ragmon.core.errors import UnavailableError, UnknownNameError
 from ragmon.core.escaping import printable
 from ragmon.core.record import Line
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
+from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.stream import kafka
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter
-from ragmon.stream.kafka import ChunkTail, chunk_partition, client, client_settings, find_topics
+from ragmon.stream.kafka import (
+    LOOK,
+    METADATA_AGE,
+    ChunkTail,
+    PartitionEnds,
+    chunk_partition,
+    client,
+    client_settings,
+    find_topics,
+)
+from ragmon.stream.pieces import piece_size, pieces
 from ragmon.stream.tracing import TracePartitionCounter
 
 TOGETHER: Final = 2000
@@ -41,8 +53,6 @@ EARLIER: Final = 5_000
 begin at the next one. What is older than what is remembered is forgotten again."""
 TRIES: Final = 20
 """How often messages that a fetch left out are asked for again; after that they are not there."""
-LARGEST: Final = 64 << 20
-"""Bytes of a chunk that may be sent; the broker has a limit of its own (`max.message.bytes`)."""
 _log = logging.getLogger("ragmon.worker")
 
 
@@ -56,11 +66,15 @@ class _Partition:
         tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
+        cut: Where the log ended when it was found to end before what was counted; None as long as it does not.
+        overwritten: Messages at offsets that were counted before, since the last chunk.
     """
 
     def __init__(self, counter: PartitionCounter, resume: int, following: int) -> None:
         self.counter, self.resume, self.following = counter, resume, following
         self.tries, self.asked, self.seen = 0, -1, monotonic()
+        self.cut: int | None = None
+        self.overwritten = 0
 
 
 class StreamWorker:
@@ -89,22 +103,24 @@ class StreamWorker:
         self._limits = CountingLimits(float(self._stream.period), memory=float(self._stream.memory))
         self._kafka = kafka.confluent()
         self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._outgoing: list[tuple[tuple[str, int], Chunk]] = []
         self._pending: dict[tuple[str, int], int] = {}
         self._failed: list[str] = []
         self._too_large = False
-        self._batch = 0
+        self._batch, self._next_look = 0, monotonic() + LOOK
         self._consumer = client(self._kafka.Consumer, self._consumer_settings())
-        producer_settings = {**kafka.ORDER, **client_settings(self._stream, message__max__bytes=LARGEST, linger__ms=5)}
-        self._producer = client(self._kafka.Producer, producer_settings)
+        self._producer = client(self._kafka.Producer, {**kafka.ORDER, **client_settings(self._stream, linger__ms=5)})
+        self._piece = piece_size(self._stream.kafka)
         self._topics = find_topics(self._consumer, self._stream)
-        self._tail = ChunkTail(self._stream, self._topics.chunks)
+        self._ends = PartitionEnds(self._stream)
 
     def _consumer_settings(self) -> dict[str, Any]:
         return client_settings(
             self._stream,
             group__id=self._stream.group,
             enable__auto__commit=False,
-            auto__offset__reset="earliest",
+            auto__offset__reset="error",
+            topic__metadata__refresh__interval__ms=METADATA_AGE,
             partition__assignment__strategy="range",
             session__timeout__ms=10_000,
             max__poll__interval__ms=120_000,
@@ -134,32 +150,63 @@ class StreamWorker:
             self._consumer.close()
 
     def _assigned(self, consumer: Any, assigned: Sequence[Any]) -> None:
-        """Go on with partitions where their last chunks ended; what came shortly before is read again."""
-        self._revoked(consumer, assigned)
-        for place in assigned:
-            part = f"{place.topic}/{place.partition}"
-            last = self._tail.last(part)
-            first, _ = consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
-            base = first if last is None else last.upto
-            counter = self._counter(part, place.topic, base, last)
-            if base < first:
-                self._put((place.topic, place.partition), counter.gap(first))
-            low = first if last is None else max(first, last.low)
-            place.offset = max(first, low - EARLIER)
-            self._partitions[place.topic, place.partition] = _Partition(counter, max(base, first), low)
-            self.counts["assignments"] += 1
-        consumer.assign(list(assigned))
-        _log.info("counts %s", ", ".join(map(printable, kafka.offsets_of(assigned))) or "nothing")
+        """Go on with partitions where their last chunks ended; what came shortly before is read again.
 
-    def _counter(self, part: str, topic: str, base: int, last: Chunk | None) -> PartitionCounter:
-        now, waiting = (0.0, b"") if last is None else (last.until, last.waiting)
+        Raises:
+            UnavailableError: The broker does not answer, or a topic is not there any more.
+        """
+        self._revoked(consumer, assigned)
+        if assigned:
+            self._find_topics()
+            tail = ChunkTail(self._stream, self._topics.chunks).last(kafka.names_of(assigned))
+            first, ids = self._ends.first(assigned), self._ends.log_ids(list(self._topics.inputs))
+            for place in assigned:
+                part = f"{place.topic}/{place.partition}"
+                self._begin(place, first[place.topic, place.partition], tail.get(part), ids.get(place.topic, ""))
+                self.counts["assignments"] += 1
+        consumer.assign(list(assigned))
+        _log.info("counts %s", ", ".join(map(printable, kafka.names_of(assigned))) or "nothing")
+
+    def _find_topics(self) -> None:
+        """Find the topics again: they may have more partitions by now."""
+        try:
+            self._topics = find_topics(self._consumer, self._stream)
+        except UnknownNameError as error:
+            raise UnavailableError(str(error), hint="it is begun again when the topic is there") from error
+
+    def _begin(self, place: Any, first: int, last: Chunk | None, log: str) -> None:
+        """Begin with a partition, or go on; one of a topic that was made anew begins at its own beginning.
+
+        Args:
+            place: The partition; its offset is set to the message that is read first.
+            first: The first offset that is there.
+            last: Its last chunk.
+            log: The id of its topic; "" where the broker has none, and then it is taken for the one there was.
+        """
+        key, part = (place.topic, place.partition), f"{place.topic}/{place.partition}"
+        log, waiting = log or (last.log if last else ""), last.waiting if last else b""
+        if last is not None and last.log and last.log != log:
+            _log.warning("%s was deleted and made anew: it is counted from its beginning", printable(part))
+            self.counts["made_anew"] += 1
+            last = None
+        now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
+        counter = self._counter(part, place.topic, base, now, log, waiting)
+        if base < first:
+            self._put(key, counter.gap(first))
+        place.offset = max(first, low - EARLIER)
+        self._partitions[key] = _Partition(counter, max(base, first), low)
+
+    def _counter(self, part: str, topic: str, base: int, now: float, log: str, waiting: bytes) -> PartitionCounter:
         if topic == self._stream.spans and self._stream.encoding == "otlp_proto":
-            return TracePartitionCounter(part, base, self._settings, self._gold, self._limits, now, waiting=waiting)
-        return PartitionCounter(part, base, self._settings, self._gold, self._limits, now)
+            return TracePartitionCounter(
+                part, base, self._settings, self._gold, self._limits, now, log, waiting=waiting
+            )
+        return PartitionCounter(part, base, self._settings, self._gold, self._limits, now, log)
 
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
         """Forget everything: who owns a partition next counts the open chunk again."""
         self._partitions.clear()
+        self._outgoing.clear()
         self._pending.clear()
 
     def _take(self, message: Any) -> None:
@@ -167,10 +214,14 @@ class StreamWorker:
         key = (message.topic(), message.partition())
         partition = self._partitions.get(key)
         if error is not None or partition is None:
-            self.trouble = str(error) if error is not None else self.trouble
+            if error is not None:
+                self._note_error(error, partition, message)
             return
         self.trouble, partition.seen = "", monotonic()
-        if message.offset() < partition.following or self._left_out(partition, message):
+        if message.offset() < partition.following:
+            self._pass_over(partition, message)
+            return
+        if self._left_out(partition, message):
             return
         if message.offset() > partition.following >= partition.resume:
             self._count_lost(partition, message)
@@ -184,6 +235,43 @@ class StreamWorker:
         for chunk in self._count(partition.counter, message.topic(), offset, arrival, value):
             self._put(key, chunk)
         self.counts["counted"] += 1
+
+    def _note_error(self, error: Any, partition: _Partition | None, message: Any) -> None:
+        """Note why nothing is read; a partition whose offset is not there goes on where its log begins or ends."""
+        self.trouble = str(error)
+        if partition is None or error.code() != self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
+            return
+        place = self._kafka.TopicPartition(message.topic(), message.partition())
+        first, end = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
+        place.offset = first
+        if first <= partition.following and end < partition.following:
+            place.offset = end
+            self._cut_off(partition, end)
+        self._consumer.seek(place)
+
+    def _cut_off(self, partition: _Partition, end: int) -> None:
+        """Say that a log ends before what was counted. What comes up to there has offsets that were counted before."""
+        partition.cut = end
+        counted = (
+            f"{printable(partition.counter.part)} ends at offset {end}, and was counted up to {partition.following}"
+        )
+        self.trouble = f"{counted}: messages between are not counted"
+        self.counts["cut_off"] += 1
+        self._next_look = 0.0  # before anything more is read: it may be another log
+        _log.error(
+            "%s (a leader was elected that had not all of it, or the broker's disk is an older one)", self.trouble
+        )
+
+    def _pass_over(self, partition: _Partition, message: Any) -> None:
+        """Account for a message at an offset that was counted before the log was cut off."""
+        if partition.cut is not None and message.offset() >= partition.cut:
+            partition.cut = message.offset() + 1
+            self.trouble = (
+                f"{printable(partition.counter.part)} was cut off: nothing counts before offset {partition.following}"
+            )
+            if message.value():
+                partition.overwritten += 1
+                self.counts["overwritten"] += 1
 
     def _count_lost(self, partition: _Partition, message: Any) -> None:
         """Account for messages that the log has deleted before they were counted."""
@@ -216,29 +304,35 @@ class StreamWorker:
         if isinstance(counter, TracePartitionCounter):
             return list(counter.take_request(offset, arrival, value))
         lines: list[Line] = []
-        rejected: Rejected | None = None
-        try:
-            if value and topic == self._stream.metrics:
+        rejected: list[str] = []
+        if value and topic == self._stream.metrics:
+            try:
                 lines = list(totals(value, json=False)[0])
-            elif value:
-                lines = [decode(line) for line in value.splitlines() if line]
-        except Rejected as found:
-            rejected = found
+            except Rejected as found:
+                rejected.append(found.reason)
+        elif value:
+            lines = list(_lines(value, rejected))
         chunks = list(counter.take(offset, arrival, value, lines))
-        if rejected is not None:
-            counter.reject(rejected.reason)
+        for reason in rejected:
+            counter.reject(reason)
         return chunks
 
     def _put(self, key: tuple[str, int], chunk: Chunk) -> None:
+        """Let a chunk wait until what is there is written."""
+        self._outgoing.append((key, chunk))
+
+    def _send(self, key: tuple[str, int], chunk: Chunk) -> None:
         """Hand a chunk to the producer."""
         chunk.partitions = self._topics.inputs[key[0]]
+        if key in self._partitions:
+            chunk.lost += self._partitions[key].overwritten
+            self._partitions[key].overwritten = 0
         body = chunk.dump()
         self.counts["chunks"] += 1
         self.counts["chunk_bytes"] += len(body)
-        partition = chunk_partition(chunk.part, self._topics.chunks)
-        self._producer.produce(
-            self._stream.chunks, body, key=chunk.part.encode(), partition=partition, on_delivery=self._delivered
-        )
+        place = {"key": chunk.part.encode(), "partition": chunk_partition(chunk.part, self._topics.chunks)}
+        for headers, piece in pieces(body, self._piece):
+            self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
         self._pending[key] = chunk.upto
 
     def _delivered(self, error: Any, _: Any) -> None:
@@ -247,6 +341,49 @@ class StreamWorker:
             self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
 
     def _write(self) -> None:
+        """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one.
+
+        Raises:
+            UnavailableError: They cannot be written.
+        """
+        if not self._outgoing and monotonic() < self._next_look:
+            return
+        # What was read before this question is of the log that the answer names, unless it is another one by now.
+        anew = self._made_anew()
+        if anew:
+            self._find_topics()
+            self._finish(anew)
+        for outgoing in self._outgoing:
+            self._send(*outgoing)
+        self._outgoing.clear()
+        self._flush()
+        if anew:
+            inputs = self._topics.inputs
+            places = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
+            self._assigned(self._consumer, places)
+
+    def _made_anew(self) -> list[tuple[str, int]]:
+        """The partitions whose topic was deleted and made anew since they were begun."""
+        self._next_look = monotonic() + LOOK
+        logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
+        ids = self._ends.log_ids(list(logs)) if logs else {}
+        return [key for key in self._partitions if key[0] in ids and ids[key[0]] != logs[key[0]]]
+
+    def _finish(self, anew: Sequence[tuple[str, int]]) -> None:
+        """End the partitions of a topic that was deleted; what may have come from the new one is not counted here."""
+        inputs = self._topics.inputs
+        there = [self._kafka.TopicPartition(*key) for key in anew if key[1] < inputs.get(key[0], 0)]
+        end = self._ends.end(there)
+        for key in anew:
+            partition = self._partitions[key]
+            if end.get(key, 0) <= partition.following:
+                self._put(key, partition.counter.end())
+                continue
+            self._outgoing = [outgoing for outgoing in self._outgoing if outgoing[0] != key]
+            what = f"from offset {partition.counter.base} on is not counted"
+            _log.warning("%s was made anew while it was read: what came %s", printable(partition.counter.part), what)
+
+    def _flush(self) -> None:
         """Wait until chunks are written; then tell the group how far this is, for whoever looks at the lag.
 
         Raises:
@@ -259,7 +396,10 @@ class StreamWorker:
             why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
             hint = "another worker goes on from the last one"
             if self._too_large:
-                hint = f"raise max.message.bytes of {self._stream.chunks}, or lower `[serve] max_series`"
+                hint = (
+                    f"{self._stream.chunks} takes no message of {self._piece} bytes: raise its max.message.bytes, "
+                    "or set message.max.bytes of `[stream.kafka]` to it"
+                )
             raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
         upto = [self._kafka.TopicPartition(*key, offset) for key, offset in self._pending.items()]
         try:
@@ -278,3 +418,16 @@ class StreamWorker:
                 partition.seen = monotonic()
                 self.counts["ticks"] += 1
         self._producer.poll(0)
+
+
+def _lines(value: bytes, rejected: list[str]) -> Iterator[Line]:
+    """The lines of a message that can be read; for each that cannot, the reason, as for a line of a file."""
+    if b"\n" not in value and len(value) <= MAX_LINE:
+        lines: Iterable[bytes] = (value,)
+    else:
+        lines = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
+    for line in lines:
+        try:
+            yield decode(line)
+        except Rejected as found:
+            rejected.append(found.reason)

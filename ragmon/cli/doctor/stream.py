@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from time import monotonic
 from typing import Any, Final
 
 from ragmon.cli.doctor.local import Check
 from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.stream.kafka import (
     METADATA_TIMEOUT,
+    ChunkTail,
+    PartitionEnds,
     StreamTopics,
     client,
     client_settings,
@@ -19,12 +22,14 @@ from ragmon.stream.kafka import (
     find_topics,
     fnv1a_partition,
 )
+from ragmon.stream.pieces import BESIDE, piece_size
 
 DAY_MS: Final = 86_400_000
 """Milliseconds for which messages and chunks must be kept at least: a night without a worker must lose nothing."""
 LOOKED_AT: Final = 50
 """Keyed messages of a partition that are looked at."""
 _POLL: Final = 2.0
+_WAIT: Final = 0.1
 
 
 def stream_checks(settings: Settings) -> Iterator[Check]:
@@ -48,7 +53,11 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         configs = _topic_configs(kafka, stream)
         yield _clock(stream, configs.get(stream.spans, {}))
         yield _retention(configs)
+        yield _room(stream, configs.get(stream.chunks, {}))
         yield _keys(kafka, consumer, stream, topics)
+        yield _counted(kafka, stream, topics)
+    except UnavailableError as error:
+        yield Check("topics", ok=False, finding=str(error), hint=error.hint)
     finally:
         consumer.close()
 
@@ -96,6 +105,57 @@ def _retention(configs: Mapping[str, Mapping[str, str]]) -> Check:
     )
     is_enough = all(ms < 0 or ms >= DAY_MS for ms in kept.values())
     return Check("kept", ok=is_enough, finding=finding, hint="" if is_enough else "retention.ms of a day at least")
+
+
+def _room(stream: StreamTable, config: Mapping[str, str]) -> Check:
+    needed, largest = piece_size(stream.kafka) + BESIDE, config.get("max.message.bytes")
+    if largest is None:
+        return Check("room", ok=True, finding=f"the broker does not say how large a message of {stream.chunks} may be")
+    finding = f"{stream.chunks} takes messages of {int(largest):,} bytes, workers write up to {needed:,}"
+    hint = f'raise its max.message.bytes, or "message.max.bytes" = {largest} in `[stream.kafka]` of workers'
+    is_enough = int(largest) >= needed
+    return Check("room", ok=is_enough, finding=finding, hint="" if is_enough else hint)
+
+
+def _counted(kafka: Any, stream: StreamTable, topics: StreamTopics) -> Check:
+    """Look whether each partition still is the log of which chunks were made, and has all that they counted."""
+    parts = [f"{topic}/{n}" for topic, number in topics.inputs.items() for n in range(number)]
+    last, ids = ChunkTail(stream, topics.chunks).last(parts), PartitionEnds(stream).log_ids(list(topics.inputs))
+    anew, same = [], {}
+    for part, chunk in last.items():
+        topic, _, number = part.rpartition("/")
+        if chunk.log and ids.get(topic, chunk.log) != chunk.log:
+            anew.append(part)
+        else:
+            same[topic, int(number)] = chunk.upto
+    cut = [f"{topic}/{n}" for topic, n in _out_of_range(kafka, stream, same)]
+    if cut:
+        finding = f"shorter than what was counted of them: {', '.join(cut)}"
+        return Check(
+            "counted", ok=False, finding=finding, hint="docs/runbook.md, RagmonStreamIncomplete: a log cut off"
+        )
+    if anew:
+        finding = f"made anew since they were counted last: {', '.join(anew)}"
+        return Check("counted", ok=True, finding=finding, hint="workers count them from their beginning")
+    return Check("counted", ok=True, finding=f"{len(last)} of {len(parts)} partitions have been counted")
+
+
+def _out_of_range(kafka: Any, stream: StreamTable, offsets: Mapping[tuple[str, int], int]) -> list[tuple[str, int]]:
+    """The partitions that end before an offset: asked for what lies there, the broker says that there is no such."""
+    own = {"group__id": f"{stream.group}-doctor", "auto__offset__reset": "error", "enable__partition__eof": True}
+    consumer = client(kafka.Consumer, client_settings(stream, **own))
+    places = [kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
+    first, known, deadline = PartitionEnds(stream).first(places), dict[tuple[str, int], bool](), monotonic() + _POLL
+    try:
+        consumer.assign(places)
+        while len(known) < len(offsets) and monotonic() < deadline:
+            for message in consumer.consume(LOOKED_AT, _WAIT):
+                key, error = (message.topic(), message.partition()), message.error()
+                is_absent = error is not None and error.code() == kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its name
+                known.setdefault(key, is_absent and first[key] <= offsets[key])
+    finally:
+        consumer.close()
+    return sorted(key for key, is_cut in known.items() if is_cut)
 
 
 def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) -> Check:

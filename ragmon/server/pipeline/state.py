@@ -299,14 +299,14 @@ class ServerState:
         """Add what another process counted, if it is new; what is refused is counted, and comes again."""
         if self.adder is None:
             return
-        if entry.offset >= 0:
-            self.adder.offsets[entry.partition] = entry.offset + 1
+        if entry.partition >= 0:
+            self.adder.read(entry.log, entry.partition, entry.offset + 1)
         try:
             chunk = Chunk.load(entry.body)
         except ChunkError as error:
             self.adder.damaged(str(error))
             raise
-        if self.adder.take(chunk, is_ordered=entry.offset >= 0):
+        if self.adder.take(chunk, is_ordered=entry.partition >= 0):
             self.counts.add(chunk.arrived)
             for line in self.engine.add(chunk.counts, chunk.now):
                 self.producers.see(line, chunk.now)
@@ -388,7 +388,8 @@ def chunk_adder(settings: Settings) -> ChunkAdder | None:
     serve, patience = settings.serve, settings.stream.patience
     if not (serve.of or serve.reads_stream):
         return None
-    return ChunkAdder(serve.of or None, None if patience is None else float(patience))
+    awaited = (settings.stream.spans, settings.stream.metrics)
+    return ChunkAdder(serve.of or None, None if patience is None else float(patience), awaited)
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:
