@@ -33,6 +33,8 @@ among them begins anew: its chunks are counted again, and whoever adds up drops 
 KEPT: Final = 3
 """Chunks of a part that are kept while a partition is read: the last one may be damaged."""
 _EMPTY_POLL: Final = 0.2
+_ANSWER: Final = 10.0
+"""Seconds to wait for what a broker says of an offset."""
 _FROM_FILE: Final = "_file"
 ORDER: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -139,6 +141,11 @@ def chunk_partition(part: str, partitions: int) -> int:
     return int(part.rpartition("/")[2]) % partitions
 
 
+def is_out_of_range(error: Any) -> bool:
+    """Whether an error says that a partition has no such offset."""
+    return error is not None and bool(error.code() == confluent().KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - its name
+
+
 class PartitionEnds:
     """Where partitions begin and end, and which log a topic is; each question is one request for all of them.
 
@@ -183,6 +190,35 @@ class PartitionEnds:
             UnavailableError: No broker answers.
         """
         return self._offsets(places, self._admin.OffsetSpec.latest())
+
+    def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """The partitions that end before an offset.
+
+        What a broker gives as the end is not trusted alone: who reads there is told that there is no such offset.
+
+        Args:
+            offsets: By partition, an offset.
+
+        Raises:
+            UnavailableError: No broker answers.
+        """
+        places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        end = self.end(places)
+        suspect = [place for place in places if place.offset > end[place.topic, place.partition]]
+        if not suspect:
+            return set()
+        own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
+        settings = client_settings(self._stream, **own, auto__offset__reset="error")
+        consumer, told = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
+        deadline = monotonic() + _ANSWER
+        try:
+            consumer.assign(suspect)
+            while len(told) < len(suspect) and monotonic() < deadline:
+                for message in consumer.consume(len(suspect), _EMPTY_POLL):
+                    told.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
+        finally:
+            consumer.close()
+        return {key for key, is_beyond in told.items() if is_beyond}
 
     def _offsets(self, places: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
         asked = {self._kafka.TopicPartition(place.topic, place.partition): which for place in places}

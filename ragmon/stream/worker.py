@@ -26,26 +26,23 @@ from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.stream import kafka
 from ragmon.stream.chunk import Chunk
+from ragmon.stream.chunk_writer import ChunkWriter
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 from ragmon.stream.kafka import (
     LOOK,
     METADATA_AGE,
     ChunkTail,
     PartitionEnds,
-    chunk_partition,
     client,
     client_settings,
     find_topics,
 )
-from ragmon.stream.pieces import piece_size, pieces
 from ragmon.stream.tracing import TracePartitionCounter
 
 TOGETHER: Final = 2000
 """Messages that are taken at once."""
 POLL: Final = 0.25
 """Seconds to wait for messages."""
-FLUSH: Final = 60.0
-"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
 QUIET: Final = 1.0
 """Seconds without a message after which a partition is told the time, once a period of its own is over."""
 EARLIER: Final = 5_000
@@ -66,7 +63,8 @@ class _Partition:
         tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
-        cut: Where the log ended when it was found to end before what was counted; None as long as it does not.
+        cut: Where the log ended, when it was found to end before what was counted. The messages that come there up to
+            `resume` have offsets that were counted before, and are not counted. None where it did not.
         overwritten: Messages at offsets that were counted before, since the last chunk.
     """
 
@@ -87,7 +85,6 @@ class StreamWorker:
 
     Attributes:
         counts: Messages read, counted and remembered, chunks and their bytes, ticks and assignments.
-        trouble: Why it does not count at the moment; "" where it does.
 
     Raises:
         RagmonError: The Kafka client is not installed, or a setting of it is wrong.
@@ -97,20 +94,16 @@ class StreamWorker:
 
     def __init__(self, settings: Settings, gold: Sequence[GoldSet], clock: Callable[[], float] = time) -> None:
         self.counts: Counter[str] = Counter()
-        self.trouble = ""
+        self._error = ""
         self._settings, self._gold, self._clock = settings, gold, clock
         self._stream = settings.stream
         self._limits = CountingLimits(float(self._stream.period), memory=float(self._stream.memory))
         self._kafka = kafka.confluent()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._outgoing: list[tuple[tuple[str, int], Chunk]] = []
-        self._pending: dict[tuple[str, int], int] = {}
-        self._failed: list[str] = []
-        self._too_large = False
         self._batch, self._next_look = 0, monotonic() + LOOK
         self._consumer = client(self._kafka.Consumer, self._consumer_settings())
-        self._producer = client(self._kafka.Producer, {**kafka.ORDER, **client_settings(self._stream, linger__ms=5)})
-        self._piece = piece_size(self._stream.kafka)
+        self._writer = ChunkWriter(self._stream, self.counts)
         self._topics = find_topics(self._consumer, self._stream)
         self._ends = PartitionEnds(self._stream)
 
@@ -131,6 +124,12 @@ class StreamWorker:
     def partitions(self) -> list[str]:
         """The partitions that it owns."""
         return sorted(f"{topic}/{number}" for topic, number in list(self._partitions))
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not count, or not all, at the moment; "" where it does."""
+        cut = (found for found in list(self._partitions.values()) if found.cut is not None)
+        return self._error or next((_cut_off(found) for found in cut), "")
 
     def run(self, stopping: Event) -> None:
         """Count until it is told to stop.
@@ -158,12 +157,13 @@ class StreamWorker:
         self._revoked(consumer, assigned)
         if assigned:
             self._find_topics()
-            tail = ChunkTail(self._stream, self._topics.chunks).last(kafka.names_of(assigned))
             first, ids = self._ends.first(assigned), self._ends.log_ids(list(self._topics.inputs))
+            tail = ChunkTail(self._stream, self._topics.chunks).last(kafka.names_of(assigned))
             for place in assigned:
-                part = f"{place.topic}/{place.partition}"
-                self._begin(place, first[place.topic, place.partition], tail.get(part), ids.get(place.topic, ""))
-                self.counts["assignments"] += 1
+                last = tail.get(f"{place.topic}/{place.partition}")
+                self._begin(place, first[place.topic, place.partition], last, ids.get(place.topic, ""))
+            self.counts["assignments"] += len(assigned)
+            self._find_cut()
         consumer.assign(list(assigned))
         _log.info("counts %s", ", ".join(map(printable, kafka.names_of(assigned))) or "nothing")
 
@@ -207,26 +207,28 @@ class StreamWorker:
         """Forget everything: who owns a partition next counts the open chunk again."""
         self._partitions.clear()
         self._outgoing.clear()
-        self._pending.clear()
 
     def _take(self, message: Any) -> None:
-        error = message.error()
         key = (message.topic(), message.partition())
         partition = self._partitions.get(key)
-        if error is not None or partition is None:
-            if error is not None:
-                self._note_error(error, partition, message)
+        if message.error() is not None:
+            self._note_error(message.error(), key)
             return
-        self.trouble, partition.seen = "", monotonic()
-        if message.offset() < partition.following:
-            self._pass_over(partition, message)
+        if partition is None:
             return
-        if self._left_out(partition, message):
+        self._error, partition.seen = "", monotonic()
+        if message.offset() < partition.following or self._left_out(partition, message):
             return
         if message.offset() > partition.following >= partition.resume:
             self._count_lost(partition, message)
         partition.following, partition.tries = message.offset() + 1, 0
         offset, arrival, value = message.offset(), message.timestamp()[1] / 1000, message.value() or b""
+        if partition.cut is not None and offset >= partition.cut:
+            if offset < partition.resume:
+                partition.overwritten += bool(value)
+                self.counts["overwritten"] += bool(value)
+                return
+            partition.cut = None
         self.counts["read"] += 1
         if offset < partition.resume:
             partition.counter.warm_up([(offset, arrival, value)])
@@ -236,42 +238,35 @@ class StreamWorker:
             self._put(key, chunk)
         self.counts["counted"] += 1
 
-    def _note_error(self, error: Any, partition: _Partition | None, message: Any) -> None:
-        """Note why nothing is read; a partition whose offset is not there goes on where its log begins or ends."""
-        self.trouble = str(error)
-        if partition is None or error.code() != self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
+    def _note_error(self, error: Any, key: tuple[str, int]) -> None:
+        """Note why nothing is read; a partition that has no such offset is read from where it begins or ends."""
+        self._error, partition = str(error), self._partitions.get(key)
+        if partition is None or not kafka.is_out_of_range(error):
             return
-        place = self._kafka.TopicPartition(message.topic(), message.partition())
+        place = self._kafka.TopicPartition(*key)
         first, end = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
-        place.offset = first
+        place.offset, self._error = first, ""
         if first <= partition.following and end < partition.following:
+            self._note_cut(partition, end)
             place.offset = end
-            self._cut_off(partition, end)
         self._consumer.seek(place)
 
-    def _cut_off(self, partition: _Partition, end: int) -> None:
-        """Say that a log ends before what was counted. What comes up to there has offsets that were counted before."""
-        partition.cut = end
-        counted = (
-            f"{printable(partition.counter.part)} ends at offset {end}, and was counted up to {partition.following}"
-        )
-        self.trouble = f"{counted}: messages between are not counted"
+    def _find_cut(self) -> None:
+        """Find logs that end before what was counted of them."""
+        resume = {key: partition.resume for key, partition in self._partitions.items()}
+        cut = self._ends.beyond(resume)
+        end = self._ends.end([self._kafka.TopicPartition(*key) for key in cut])
+        for key in cut:
+            self._note_cut(self._partitions[key], end[key])
+
+    def _note_cut(self, partition: _Partition, end: int) -> None:
+        """Say that a log ends before what was counted of it."""
+        partition.cut, partition.resume = end, max(partition.resume, partition.following)
+        partition.following = min(partition.following, end)
         self.counts["cut_off"] += 1
         self._next_look = 0.0  # before anything more is read: it may be another log
-        _log.error(
-            "%s (a leader was elected that had not all of it, or the broker's disk is an older one)", self.trouble
-        )
-
-    def _pass_over(self, partition: _Partition, message: Any) -> None:
-        """Account for a message at an offset that was counted before the log was cut off."""
-        if partition.cut is not None and message.offset() >= partition.cut:
-            partition.cut = message.offset() + 1
-            self.trouble = (
-                f"{printable(partition.counter.part)} was cut off: nothing counts before offset {partition.following}"
-            )
-            if message.value():
-                partition.overwritten += 1
-                self.counts["overwritten"] += 1
+        what = "a leader was elected that had not all of it, or the disk of the broker is an older one"
+        _log.error("%s: %s", _cut_off(partition), what)
 
     def _count_lost(self, partition: _Partition, message: Any) -> None:
         """Account for messages that the log has deleted before they were counted."""
@@ -319,26 +314,11 @@ class StreamWorker:
 
     def _put(self, key: tuple[str, int], chunk: Chunk) -> None:
         """Let a chunk wait until what is there is written."""
+        partition = self._partitions.get(key)
+        if partition is not None:
+            chunk.lost += partition.overwritten
+            partition.overwritten = 0
         self._outgoing.append((key, chunk))
-
-    def _send(self, key: tuple[str, int], chunk: Chunk) -> None:
-        """Hand a chunk to the producer."""
-        chunk.partitions = self._topics.inputs[key[0]]
-        if key in self._partitions:
-            chunk.lost += self._partitions[key].overwritten
-            self._partitions[key].overwritten = 0
-        body = chunk.dump()
-        self.counts["chunks"] += 1
-        self.counts["chunk_bytes"] += len(body)
-        place = {"key": chunk.part.encode(), "partition": chunk_partition(chunk.part, self._topics.chunks)}
-        for headers, piece in pieces(body, self._piece):
-            self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
-        self._pending[key] = chunk.upto
-
-    def _delivered(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._failed.append(str(error))
-            self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
 
     def _write(self) -> None:
         """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one.
@@ -353,10 +333,13 @@ class StreamWorker:
         if anew:
             self._find_topics()
             self._finish(anew)
-        for outgoing in self._outgoing:
-            self._send(*outgoing)
-        self._outgoing.clear()
-        self._flush()
+        if self._outgoing:
+            for (topic, _), chunk in self._outgoing:
+                chunk.partitions = self._topics.inputs.get(topic, 0)
+                self._writer.put(chunk, self._topics.chunks)
+            self._writer.flush()
+            self._commit()
+            self._outgoing.clear()
         if anew:
             inputs = self._topics.inputs
             places = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
@@ -383,30 +366,13 @@ class StreamWorker:
             what = f"from offset {partition.counter.base} on is not counted"
             _log.warning("%s was made anew while it was read: what came %s", printable(partition.counter.part), what)
 
-    def _flush(self) -> None:
-        """Wait until chunks are written; then tell the group how far this is, for whoever looks at the lag.
-
-        Raises:
-            UnavailableError: They cannot be written.
-        """
-        if not self._pending:
-            return
-        left = self._producer.flush(FLUSH)
-        if left or self._failed:
-            why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
-            hint = "another worker goes on from the last one"
-            if self._too_large:
-                hint = (
-                    f"{self._stream.chunks} takes no message of {self._piece} bytes: raise its max.message.bytes, "
-                    "or set message.max.bytes of `[stream.kafka]` to it"
-                )
-            raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
-        upto = [self._kafka.TopicPartition(*key, offset) for key, offset in self._pending.items()]
+    def _commit(self) -> None:
+        """Tell the group how far this is, for whoever looks at the lag."""
+        upto = [self._kafka.TopicPartition(*key, chunk.upto) for key, chunk in self._outgoing]
         try:
             self._consumer.commit(offsets=upto, asynchronous=True)
         except self._kafka.KafkaException as error:
             _log.debug("offsets are not committed: %s", error)
-        self._pending.clear()
 
     def _tell_time(self) -> None:
         """Put an empty message into partitions in which nothing came since a period ended: it only tells the time."""
@@ -414,10 +380,16 @@ class StreamWorker:
         edge = now // self._limits.period * self._limits.period
         for (topic, number), partition in self._partitions.items():
             if partition.seen < quiet and partition.counter.now < edge:
-                self._producer.produce(topic, b"", partition=number, timestamp=int(now * 1000))
+                self._writer.tick(topic, number, now)
                 partition.seen = monotonic()
                 self.counts["ticks"] += 1
-        self._producer.poll(0)
+
+
+def _cut_off(partition: _Partition) -> str:
+    """What is wrong with a log that ends before what was counted of it."""
+    part = printable(partition.counter.part)
+    counted = f"{part} ends at offset {partition.cut}, and was counted up to {partition.resume}"
+    return f"{counted}: what comes at the offsets between is not counted"
 
 
 def _lines(value: bytes, rejected: list[str]) -> Iterator[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from time import monotonic
 from typing import Any, Final
 
 from ragmon.cli.doctor.local import Check
@@ -29,7 +28,6 @@ DAY_MS: Final = 86_400_000
 LOOKED_AT: Final = 50
 """Keyed messages of a partition that are looked at."""
 _POLL: Final = 2.0
-_WAIT: Final = 0.1
 
 
 def stream_checks(settings: Settings) -> Iterator[Check]:
@@ -55,7 +53,7 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         yield _retention(configs)
         yield _room(stream, configs.get(stream.chunks, {}))
         yield _keys(kafka, consumer, stream, topics)
-        yield _counted(kafka, stream, topics)
+        yield _counted(stream, topics)
     except UnavailableError as error:
         yield Check("topics", ok=False, finding=str(error), hint=error.hint)
     finally:
@@ -117,7 +115,7 @@ def _room(stream: StreamTable, config: Mapping[str, str]) -> Check:
     return Check("room", ok=is_enough, finding=finding, hint="" if is_enough else hint)
 
 
-def _counted(kafka: Any, stream: StreamTable, topics: StreamTopics) -> Check:
+def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
     """Look whether each partition still is the log of which chunks were made, and has all that they counted."""
     parts = [f"{topic}/{n}" for topic, number in topics.inputs.items() for n in range(number)]
     last, ids = ChunkTail(stream, topics.chunks).last(parts), PartitionEnds(stream).log_ids(list(topics.inputs))
@@ -128,7 +126,7 @@ def _counted(kafka: Any, stream: StreamTable, topics: StreamTopics) -> Check:
             anew.append(part)
         else:
             same[topic, int(number)] = chunk.upto
-    cut = [f"{topic}/{n}" for topic, n in _out_of_range(kafka, stream, same)]
+    cut = [f"{topic}/{n}" for topic, n in sorted(PartitionEnds(stream).beyond(same))]
     if cut:
         finding = f"shorter than what was counted of them: {', '.join(cut)}"
         return Check(
@@ -138,24 +136,6 @@ def _counted(kafka: Any, stream: StreamTable, topics: StreamTopics) -> Check:
         finding = f"made anew since they were counted last: {', '.join(anew)}"
         return Check("counted", ok=True, finding=finding, hint="workers count them from their beginning")
     return Check("counted", ok=True, finding=f"{len(last)} of {len(parts)} partitions have been counted")
-
-
-def _out_of_range(kafka: Any, stream: StreamTable, offsets: Mapping[tuple[str, int], int]) -> list[tuple[str, int]]:
-    """The partitions that end before an offset: asked for what lies there, the broker says that there is no such."""
-    own = {"group__id": f"{stream.group}-doctor", "auto__offset__reset": "error", "enable__partition__eof": True}
-    consumer = client(kafka.Consumer, client_settings(stream, **own))
-    places = [kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
-    first, known, deadline = PartitionEnds(stream).first(places), dict[tuple[str, int], bool](), monotonic() + _POLL
-    try:
-        consumer.assign(places)
-        while len(known) < len(offsets) and monotonic() < deadline:
-            for message in consumer.consume(LOOKED_AT, _WAIT):
-                key, error = (message.topic(), message.partition()), message.error()
-                is_absent = error is not None and error.code() == kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its name
-                known.setdefault(key, is_absent and first[key] <= offsets[key])
-    finally:
-        consumer.close()
-    return sorted(key for key, is_cut in known.items() if is_cut)
 
 
 def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) -> Check:
