@@ -19,7 +19,7 @@ from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
-from ragmon.ingest.otlp.protobuf import read, span_bytes
+from ragmon.ingest.otlp.protobuf import native_ids, read, span_bytes
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.accounts import count
 from ragmon.stream.assembler import (
@@ -80,9 +80,14 @@ class TracePartitionCounter(PartitionCounter):
         for offset, arrival, message in messages:
             now = self._warmed = max(self._warmed, arrival)
             self._recent.turn(offset, now)
+            own = native_ids(message)
+            if own is not None:
+                for ids in own:
+                    self._see_native(*ids, offset, now)
+                continue
             batch = _batch(message)
             for native in batch.native if batch else ():
-                self._see_native(native, offset, now)
+                self._see_native(native.trace_id, native.span_id, offset, now)
             spans = [span_bytes(span) for span in batch.external] if batch else []
             for span in spans:
                 trace_id = span.trace_id
@@ -116,16 +121,16 @@ class TracePartitionCounter(PartitionCounter):
                 self._count_native(native, offset)
             self._keep([span_bytes(span) for span in batch.external], offset, len(message))
 
-    def _see_native(self, native: NativeSpan, offset: int, now: float) -> bool:
+    def _see_native(self, trace_id: bytes, span_id: bytes, offset: int, now: float) -> bool:
         """Remember a native record, and that its trace has one; returns whether it came before."""
-        self._recent.see(_DECORATED + native.trace_id, offset, now)
-        return self._recent.see(native.trace_id + native.span_id, offset, now)
+        self._recent.see(_DECORATED + trace_id, offset, now)
+        return self._recent.see(trace_id + span_id, offset, now)
 
     def _count_native(self, native: NativeSpan, offset: int) -> None:
         """Count a native record."""
         self._arrived.received += 1
         self._arrived.native += 1
-        if self._see_native(native, offset, self.now):
+        if self._see_native(native.trace_id, native.span_id, offset, self.now):
             self._arrived.duplicate += 1
             self._arrived.native -= 1
             return
