@@ -179,6 +179,8 @@ QUARANTINED: Final = "quarantined"
 """In quarantine: the process crashed or hung twice while it worked on this record."""
 DEADLINE_EXCEEDED: Final = "deadline_exceeded"
 """The trace took longer to assemble than the deadline allows."""
+LOG_DELETED: Final = "log_deleted"
+"""The log was deleted before all spans of the trace were there."""
 
 JUDGE_PREFIX: Final = "judge_"
 """Prefix of a judge's metric; the name of the judge follows."""

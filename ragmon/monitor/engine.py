@@ -243,10 +243,10 @@ class Engine:
         scorer.scored += counts.scored
         scorer.unmatched += counts.unmatched
         add_counts(scorer.dropped, counts.dropped)
-        for (pipeline, code), n in counts.errors:
-            self._count_error(rename(pipeline, constants.LIVE, "", "")[0], code, n)
-        for pipeline, build, index_hash in counts.builds:
-            self._keep_build(rename(pipeline, constants.LIVE, build, index_hash))
+        for (pipeline, source, code), n in counts.errors:
+            self._count_error(rename(pipeline, source, "", "")[0], code, n)
+        for names in counts.builds:
+            self._keep_build(rename(*names))
         for (pipeline, source), exemplar in counts.exemplars:
             self._exemplars.add((rename(pipeline, source, "", "")[0], source), exemplar)
         self._limiter.overflow.update(counts.overflow)

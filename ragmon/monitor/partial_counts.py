@@ -41,8 +41,8 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
         steps: Their minutes by pipeline, for alarms.
         scored, unmatched: Records that were scored, and those among them without a gold item.
         dropped: Records that were not, by reason.
-        errors: Requests of users that ended in an error, by pipeline and type.
-        builds: Pipeline, build and index of those that answered, the latest last.
+        errors: Requests of users that ended in an error, by pipeline, source and type.
+        builds: Pipeline, source, build and index of those that answered, the latest last.
         overflow: How often a name was counted as `__other__`, by kind.
         exemplars: The newest traces that can be opened, by pipeline and source.
         totals: The last totals of each producer and step.
@@ -54,8 +54,8 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     scored: int = 0
     unmatched: int = 0
     dropped: dict[str, int] = {}
-    errors: list[tuple[tuple[str, str], int]] = []
-    builds: list[tuple[str, str, str]] = []
+    errors: list[tuple[tuple[str, str, str], int]] = []
+    builds: list[tuple[str, str, str, str]] = []
     overflow: dict[str, int] = {}
     exemplars: list[tuple[tuple[str, str], Exemplar]] = []
     totals: list[Totals] = []
@@ -100,8 +100,8 @@ class PartialCounter:
     def _begin(self) -> None:
         """Forget everything: the next counts depend on nothing before them."""
         self._limiter = CardinalityLimiter(self._settings.expected_pipelines, self._budget)
-        self._errors: Counter[tuple[str, str]] = Counter()
-        self._builds: dict[tuple[str, str, str], None] = {}
+        self._errors: Counter[tuple[str, str, str]] = Counter()
+        self._builds: dict[tuple[str, str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._totals: dict[tuple[object, ...], Totals] = {}
         self._last_scored: float | None = None
@@ -137,17 +137,17 @@ class PartialCounter:
         """Note what a scored record says beside its scores."""
         self._last_scored = now
         self._exemplars.see(record, now)
-        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+        pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
         if record.build or record.index_hash:
-            key = (pipeline, record.build or "", record.index_hash or "")
+            key = (pipeline, source, record.build or "", record.index_hash or "")
             self._builds.pop(key, None)
             self._builds[key] = None
             if len(self._builds) > MAX_BUILDS:
                 del self._builds[next(iter(self._builds))]
-        if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
-            known = (pipeline, record.error) in self._errors
+        if record.error is not None and source not in (constants.PROBE, constants.LABEL):
+            known = (pipeline, source, record.error) in self._errors
             code = record.error if known or len(self._errors) < CODES else constants.OTHER
-            self._errors[pipeline, code] += 1
+            self._errors[pipeline, source, code] += 1
 
     def report(self, line: Totals, now: float) -> None:
         """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow.

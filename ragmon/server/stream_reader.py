@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 from threading import Event, Thread
+from time import monotonic
 from typing import Any, Final
 
+from ragmon.core.escaping import printable
 from ragmon.core.log import error_location
 from ragmon.core.record import ChunkEntry
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.stream import kafka
-from ragmon.stream.kafka import client, client_settings, find_topics
+from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, client_settings, find_topics
+from ragmon.stream.pieces import PieceJoiner
 
 TOGETHER: Final = 200
 """Chunks that are taken at once."""
@@ -41,14 +44,17 @@ class StreamReader:
         self._stream = writer.server_state.engine.settings.stream
         self._kafka = kafka.confluent()
         self._trouble = ""
+        self._log_id = ""
         self._next: dict[int, int] = {}
         self._tries: dict[int, int] = {}
+        self._joiners: dict[int, PieceJoiner] = {}
         self._stopping = Event()
         self._settings = client_settings(
             self._stream,
             group__id=f"{self._stream.group}-head",
             enable__auto__commit=False,
-            auto__offset__reset="earliest",
+            auto__offset__reset="error",
+            topic__metadata__refresh__interval__ms=METADATA_AGE,
             fetch__wait__max__ms=50,
         )
         self._thread = Thread(target=self._work, name="ragmon-stream", daemon=True)
@@ -81,30 +87,52 @@ class StreamReader:
         self._trouble = trouble
 
     def _read(self) -> None:
-        """Read until the server stops."""
+        """Read until the server stops, or the topic of chunks gets more partitions or is made anew."""
         consumer = client(self._kafka.Consumer, self._settings)
         try:
-            partitions = find_topics(consumer, self._stream).chunks
-            with self._writer.lock:
-                adder = self._writer.server_state.adder
-                offsets = {} if adder is None else dict(adder.offsets)
-            first = self._kafka.OFFSET_BEGINNING
-            self._next, self._tries = dict(offsets), {}
-            places = [(number, offsets.get(number, first)) for number in range(partitions)]
-            consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *place) for place in places])
+            ends = PartitionEnds(self._stream)
+            found = self._find(consumer, ends)
+            consumer.assign(self._places(*found))
+            next_look = monotonic() + LOOK
             while not self._stopping.is_set():
                 self._take(consumer, consumer.consume(TOGETHER, POLL))
+                if monotonic() > next_look:
+                    next_look = monotonic() + LOOK
+                    if self._find(consumer, ends) != found:
+                        return
         finally:
             consumer.close()
+
+    def _find(self, consumer: Any, ends: PartitionEnds) -> tuple[int, str]:
+        """How many partitions the topic of chunks has, and its id; "" where the broker has none."""
+        chunks = self._stream.chunks
+        return find_topics(consumer, self._stream).chunks, ends.log_ids([chunks]).get(chunks, "")
+
+    def _places(self, partitions: int, log: str) -> list[Any]:
+        """Where to go on in each partition; a topic that was made anew is read from its beginning."""
+        with self._writer.lock:
+            adder = self._writer.server_state.adder
+            offsets, known = ({}, "") if adder is None else (dict(adder.offsets), adder.chunks_log)
+        if log and known and log != known:
+            _log.warning("%s was deleted and made anew: it is read from its beginning", printable(self._stream.chunks))
+            offsets = {}
+        self._log_id = log
+        self._next, self._tries = offsets, {}
+        self._joiners = {number: PieceJoiner() for number in range(partitions)}
+        first = self._kafka.OFFSET_BEGINNING
+        places = [(number, offsets.get(number, first)) for number in range(partitions)]
+        return [self._kafka.TopicPartition(self._stream.chunks, *place) for place in places]
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
         """Put chunks into the journal, those of a partition in order."""
         futures, asked = [], set[int]()
         for message in messages:
+            partition, offset = message.partition(), message.offset()
             if message.error() is not None:
                 self._note(str(message.error()))
+                if message.error().code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
+                    self._begin_anew(consumer, partition)
                 continue
-            partition, offset = message.partition(), message.offset()
             expected = self._next.get(partition)
             if partition in asked or (expected is not None and offset < expected):
                 continue
@@ -112,10 +140,19 @@ class StreamReader:
                 asked.add(partition)
                 continue
             self._next[partition], self._tries[partition] = offset + 1, 0
-            futures.append(self._writer.chunk(ChunkEntry(message.value() or b"", partition, offset)))
+            joiner = self._joiners[partition]
+            body = joiner.take(message.key() or b"", message.headers(), message.value() or b"", offset)
+            if body is not None:
+                entry = ChunkEntry(body, partition, joiner.resume(offset + 1) - 1, self._log_id)
+                futures.append(self._writer.chunk(entry))
             self._note("")
         for future in futures:
             future.result()
+
+    def _begin_anew(self, consumer: Any, partition: int) -> None:
+        """Read a partition from its beginning, where what comes next is not there; what was added is dropped."""
+        self._next.pop(partition, None)
+        consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, self._kafka.OFFSET_BEGINNING))
 
     def _asks_again(self, consumer: Any, partition: int, expected: int) -> bool:
         """Ask again for what a fetch left out; returns False where it is not there any more."""

@@ -63,23 +63,27 @@ class AdderState(msgspec.Struct):
         positions: How far each partition was added, in the log that was added last.
         results: Chunks by what became of them.
         partitions: How many partitions each log has, as far as chunks say so.
+        logs: Which log each of them was, when its partitions were told last.
         offsets: By partition of the topic of chunks, the offset of the chunk that comes next.
         replaced: By partition, how far its other logs were added; the one that was added last is the last.
         retired: By partition, its logs whose positions are forgotten.
         returned: By partition, until when it had spoken when a log came back whose place another one had taken.
         acks: Acknowledgements that came in the topic of chunks, the newest ones.
         waiting: Those of them whose time not every partition has spoken of.
+        log: Which topic of chunks these offsets are of; "" where that is not known.
     """
 
     positions: dict[str, PartitionPosition] = {}
     results: dict[str, int] = {}
     partitions: dict[str, int] = {}
+    logs: dict[str, str] = {}
     offsets: dict[int, int] = {}
     replaced: dict[str, list[PartitionPosition]] = {}
     retired: dict[str, list[str]] = {}
     returned: dict[str, float] = {}
     acks: list[Ack] = []
     waiting: list[Ack] = []
+    log: str = ""
 
 
 class ChunkAdder:
@@ -89,23 +93,30 @@ class ChunkAdder:
         parts: The partitions; None where the chunks say how many there are; they are called LOG/NUMBER then.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
+        logs: Where the chunks say how many partitions there are: the logs that are waited for. Chunks of others, as of
+            a topic that was renamed, are added, and nobody waits for more of them.
 
     Attributes:
         refusal: Why a chunk was refused last; "" where none was.
     """
 
-    def __init__(self, parts: Iterable[str] | None, patience: float | None = None) -> None:
+    def __init__(
+        self, parts: Iterable[str] | None, patience: float | None = None, logs: Iterable[str] | None = None
+    ) -> None:
         self._state = AdderState()
         self.refusal = ""
         self._patience = patience
         self._parts = None if parts is None else tuple(parts)
+        self._logs = None if logs is None else frozenset(logs)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The partitions, as far as they are known."""
+        """The partitions that are waited for, as far as they are known."""
         if self._parts is not None:
             return self._parts
-        return tuple(f"{log}/{n}" for log, number in sorted(self._state.partitions.items()) for n in range(number))
+        known = sorted(self._state.partitions.items())
+        awaited = [(log, number) for log, number in known if self._logs is None or log in self._logs]
+        return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
 
     @property
     def positions(self) -> dict[str, PartitionPosition]:
@@ -150,14 +161,11 @@ class ChunkAdder:
         Raises:
             ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
         """
-        if chunk.partitions:
-            log = chunk.part.rpartition("/")[0]
-            own = int(chunk.part.rpartition("/")[2]) + 1
-            self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, own)
+        self._see_partitions(chunk)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
         log = chunk.log or ("" if position is None else position.log)
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
-        if chunk.part not in self.parts:
+        if self._parts is not None and chunk.part not in self._parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
         if chunk.log in self._state.retired.get(chunk.part, ()):
             message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
@@ -230,6 +238,33 @@ class ChunkAdder:
         is_known = is_known and stretch.log not in self._state.retired.get(stretch.part, ())
         return is_known and (upto is None or stretch.base == upto or (is_ordered and stretch.base > upto))
 
+    def _see_partitions(self, chunk: Chunk) -> None:
+        """Remember how many partitions a log has: they may become more, and another log in its place may have fewer."""
+        if not chunk.partitions:
+            return
+        log, _, number = chunk.part.rpartition("/")
+        if self._state.logs.get(log, "") != chunk.log:
+            self._state.logs[log], self._state.partitions[log] = chunk.log, 0
+        self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
+
+    def read(self, log: str, partition: int, offset: int) -> None:
+        """Note that a chunk was read.
+
+        Args:
+            log: Which topic of chunks it is of; "" where that is not known.
+            partition: The partition of that topic.
+            offset: The offset of the message that comes next.
+        """
+        if log and self._state.log and log != self._state.log:
+            self._state.offsets.clear()
+        self._state.log = log or self._state.log
+        self._state.offsets[partition] = offset
+
+    @property
+    def chunks_log(self) -> str:
+        """Which topic of chunks the offsets are of; "" where that is not known."""
+        return self._state.log
+
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
         self.refusal = why
@@ -276,7 +311,8 @@ class ChunkAdder:
     @property
     def configs(self) -> frozenset[str]:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
-        return frozenset(position.config for position in self.positions.values())
+        awaited = set(self.parts)
+        return frozenset(position.config for part, position in self.positions.items() if part in awaited)
 
     def dump(self) -> AdderState:
         """The saved form; it is not copied."""

@@ -163,6 +163,12 @@ class PartitionCounter:
         log: What tells the offsets of this log from those of another one in its place.
         labels: The labels that waited at the end of the last chunk.
         read: Reads messages of the partition again; without it labels join only answers that come after them.
+
+    Attributes:
+        part, log: As above.
+        base: The offset of the first message of the open chunk.
+        upto: The offset after the last message.
+        now: The time of the log, seconds since the epoch.
     """
 
     def __init__(
@@ -180,7 +186,7 @@ class PartitionCounter:
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
         self._warmed = self._edge = 0.0
-        self._limits, self._log = limits or CountingLimits(), log
+        self._limits, self.log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
         self._counter = PartialCounter(settings, gold, self._limits.samples)
         self._recent = Recent(self._limits.memory)
@@ -358,7 +364,7 @@ class PartitionCounter:
             now=self.now,
             low=self.upto if low is None else min(low, self.upto),
             config=self._config,
-            log=self._log,
+            log=self.log,
             counts=self._counter.take(),
             arrived=self._arrived,
             labels=self._early.places(),
@@ -367,6 +373,10 @@ class PartitionCounter:
         self._arrived, self._erased = BatchCounts(), {}
         self.base = self.upto
         return chunk
+
+    def end(self) -> Chunk:
+        """The last chunk of a log that was deleted: of it nothing more comes."""
+        return self.seal(self.now)
 
     def gap(self, first: int) -> Chunk:
         """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -10,15 +12,29 @@ from typing import Any, Final, NamedTuple
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.pieces import PieceJoiner
 
 EXTRA: Final = "pip install 'ragmon[kafka]'"
 METADATA_TIMEOUT: Final = 20.0
 """Seconds for a question about topics."""
-TAIL: Final = 64
-"""Chunks at the end of a partition that are read first, to find the last one of a part."""
-_FARTHER: Final = 8
+LOOK: Final = 10.0
+"""Seconds between two looks whether a topic was made anew."""
+METADATA_AGE: Final = 30_000
+"""Milliseconds after which partitions that were added are found."""
+ID_TIMEOUT: Final = 5.0
+"""Seconds for the question which log a topic is. Brokers that have no ids may leave it without an answer."""
+TAIL: Final = 8
+"""Messages at the end of a partition of chunks that are read first, to find the last one of each part."""
+FARTHER: Final = 8
 """How many times as far is looked back if it is not among them."""
+FARTHEST: Final = 512
+"""Messages that are looked back at most. Every part that has an owner writes a chunk in a period, so one that is not
+among them begins anew: its chunks are counted again, and whoever adds up drops what it has."""
+KEPT: Final = 3
+"""Chunks of a part that are kept while a partition is read: the last one may be damaged."""
 _EMPTY_POLL: Final = 0.2
+_ANSWER: Final = 10.0
+"""Seconds to wait for what a broker says of an offset."""
 _FROM_FILE: Final = "_file"
 ORDER: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -125,41 +141,137 @@ def chunk_partition(part: str, partitions: int) -> int:
     return int(part.rpartition("/")[2]) % partitions
 
 
+def is_out_of_range(error: Any) -> bool:
+    """Whether an error says that a partition has no such offset."""
+    return error is not None and bool(error.code() == confluent().KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - its name
+
+
+class PartitionEnds:
+    """Where partitions begin and end, and which log a topic is; each question is one request for all of them.
+
+    Args:
+        stream: The table.
+    """
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._kafka, self._admin = confluent(), import_module("confluent_kafka.admin")  # an extra
+        self._stream = stream
+        self._client = client(self._admin.AdminClient, client_settings(stream))
+
+    def log_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none.
+
+        Args:
+            topics: Their names; those whose id is not known are left out.
+        """
+        asked = self._client.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=ID_TIMEOUT)
+        found = {}
+        for name, told in asked.items():
+            try:
+                topic_id = told.result().topic_id
+            except self._kafka.KafkaException:
+                continue
+            if topic_id is not None and topic_id.get_least_significant_bits():
+                found[name] = str(topic_id)
+        return found
+
+    def first(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that is still there.
+
+        Raises:
+            UnavailableError: No broker answers.
+        """
+        return self._offsets(places, self._admin.OffsetSpec.earliest())
+
+    def end(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
+        """The offset after the last message of each partition.
+
+        Raises:
+            UnavailableError: No broker answers.
+        """
+        return self._offsets(places, self._admin.OffsetSpec.latest())
+
+    def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """The partitions that end before an offset.
+
+        What a broker gives as the end is not trusted alone: who reads there is told that there is no such offset.
+
+        Args:
+            offsets: By partition, an offset.
+
+        Raises:
+            UnavailableError: No broker answers.
+        """
+        places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        end = self.end(places)
+        suspect = [place for place in places if place.offset > end[place.topic, place.partition]]
+        if not suspect:
+            return set()
+        own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
+        settings = client_settings(self._stream, **own, auto__offset__reset="error")
+        consumer, told = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
+        deadline = monotonic() + _ANSWER
+        try:
+            consumer.assign(suspect)
+            while len(told) < len(suspect) and monotonic() < deadline:
+                for message in consumer.consume(len(suspect), _EMPTY_POLL):
+                    told.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
+        finally:
+            consumer.close()
+        return {key for key, is_beyond in told.items() if is_beyond}
+
+    def _offsets(self, places: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
+        asked = {self._kafka.TopicPartition(place.topic, place.partition): which for place in places}
+        try:
+            told = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
+            return {(place.topic, place.partition): found.result().offset for place, found in told.items()}
+        except self._kafka.KafkaException as error:
+            hint = "is the broker up?"
+            raise UnavailableError(f"the ends of partitions cannot be read ({error})", hint=hint) from error
+
+
 class ChunkTail:
-    """Reads the last chunk of a part: what was counted, and from where to go on.
+    """Reads the last chunks of parts: what was counted, and from where to go on.
 
     Args:
         stream: The table.
         partitions: How many partitions the topic of chunks has.
+
+    Attributes:
+        passes: How often the topic was read. The last chunks of all parts take one pass as a rule.
     """
 
     def __init__(self, stream: StreamTable, partitions: int) -> None:
+        self.passes = 0
         self._stream = stream
         self._partitions = partitions
         self._kafka = confluent()
+        self._ends = PartitionEnds(stream)
 
-    def last(self, part: str) -> Chunk | None:
-        """The last chunk of a part; None where there is none.
+    def last(self, parts: Sequence[str]) -> dict[str, Chunk]:
+        """The last chunk of each part; one that has none is missing.
 
         Raises:
-            UnavailableError: It cannot be read in time.
+            UnavailableError: They cannot be read in time.
         """
-        partition, look_back = chunk_partition(part, self._partitions), TAIL
-        consumer = client(self._kafka.Consumer, self._settings())
-        try:
-            place = self._kafka.TopicPartition(self._stream.chunks, partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=METADATA_TIMEOUT)
-            while True:
-                start = max(low, high - look_back)
-                found = self._last_from(consumer, partition, start, part)
-                if found is not None or start == low:
-                    return found
-                look_back *= _FARTHER
-        except self._kafka.KafkaException as error:
-            hint = "is the broker up?"
-            raise UnavailableError(f"the last chunk of {part} cannot be read ({error})", hint=hint) from error
-        finally:
-            consumer.close()
+        numbers = {chunk_partition(part, self._partitions) for part in parts}
+        places = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
+        first, end = (
+            {number: offset for (_, number), offset in found.items()}
+            for found in (self._ends.first(places), self._ends.end(places))
+        )
+        found: dict[str, Chunk] = {}
+        wanted, look_back = set(parts), TAIL
+        while wanted and look_back <= FARTHEST:
+            starts = {number: max(first[number], end[number] - look_back) for number in self._numbers(wanted)}
+            found |= self._last_from(starts, wanted)
+            is_all = {number for number, start in starts.items() if start == first[number]}
+            wanted = {part for part in wanted - found.keys() if not self._numbers({part}) <= is_all}
+            look_back *= FARTHER
+        return found
+
+    def _numbers(self, parts: Iterable[str]) -> set[int]:
+        return {chunk_partition(part, self._partitions) for part in parts}
 
     def _settings(self) -> dict[str, Any]:
         return client_settings(
@@ -171,29 +283,43 @@ class ChunkTail:
             fetch__wait__max__ms=50,
         )
 
-    def _last_from(self, consumer: Any, partition: int, start: int, part: str) -> Chunk | None:
-        """The last chunk of a part from an offset on."""
-        consumer.assign([self._kafka.TopicPartition(self._stream.chunks, partition, start)])
-        found, is_end, deadline = None, False, monotonic() + METADATA_TIMEOUT
+    def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
+        """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
+        self.passes += 1
+        consumer = client(self._kafka.Consumer, self._settings())
+        try:
+            consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *start) for start in starts.items()])
+            bodies = self._read(consumer, set(starts), {part.encode() for part in parts})
+        except self._kafka.KafkaException as error:
+            raise UnavailableError(f"the last chunks cannot be read ({error})", hint="is the broker up?") from error
+        finally:
+            consumer.close()
+        newest = {key.decode(): next(filter(None, map(_chunk, reversed(found))), None) for key, found in bodies.items()}
+        return {part: chunk for part, chunk in newest.items() if chunk is not None}
+
+    def _read(self, consumer: Any, unread: set[int], keys: Collection[bytes]) -> dict[bytes, deque[bytes]]:
+        """The newest chunks with some keys in all partitions, read up to their ends."""
+        bodies = {key: deque[bytes](maxlen=KEPT) for key in keys}
+        joiners, deadline = {key: PieceJoiner() for key in keys}, monotonic() + METADATA_TIMEOUT
         while True:
             messages = consumer.consume(500, _EMPTY_POLL)
-            if not messages and is_end:
-                return found
+            if not messages and not unread:
+                return bodies
             if monotonic() > deadline:
-                raise self._kafka.KafkaException(f"partition {partition} of {self._stream.chunks} has no end in sight")
+                raise self._kafka.KafkaException(f"partitions {sorted(unread)} have no end in sight")
             for message in messages:
-                error = message.error()
-                if error is not None:
-                    is_end = is_end or error.code() == self._kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - its name
-                    continue
-                chunk = _chunk(message.value())
-                if chunk is not None and chunk.part == part:
-                    found = chunk
+                error, key = message.error(), message.key()
+                if error is not None and error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                    unread.discard(message.partition())
+                elif error is None and key in bodies:
+                    body = joiners[key].take(key, message.headers(), message.value() or b"", message.offset())
+                    if body is not None:
+                        bodies[key].append(body)
 
 
-def _chunk(value: bytes | None) -> Chunk | None:
+def _chunk(value: bytes) -> Chunk | None:
     try:
-        return Chunk.load(value or b"")
+        return Chunk.load(value)
     except ChunkError:  # the head counts it as damaged
         return None
 
@@ -215,6 +341,6 @@ def fnv1a_partition(key: bytes, partitions: int) -> int:
     return abs(signed) % partitions
 
 
-def offsets_of(assigned: Sequence[Any]) -> list[str]:
-    """Partitions for a log line."""
+def names_of(assigned: Sequence[Any]) -> list[str]:
+    """The parts that partitions are, `TOPIC/NUMBER`."""
     return [f"{one.topic}/{one.partition}" for one in assigned]

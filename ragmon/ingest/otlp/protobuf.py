@@ -7,6 +7,7 @@ Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -35,6 +36,10 @@ _NO_PARENT: Final = (b"", _NO_SPAN)
 _SpanByKind: Final = type(ByKind().resource_spans.add().scope_spans.add().spans.add())
 _SpanInBytes: Final = type(InBytes().resource_spans.add().scope_spans.add().spans.add())
 """The classes of a single span, with its attributes by kind of value, and in bytes."""
+_RECORD_PAIR: Final = re.compile(
+    re.escape(KeyValue(key=semconv.RAGMON_RECORD).SerializeToString()) + rb"\x12[\x80-\xff]*[\x00-\x7f]\n"
+).match
+"""How an attribute with a record begins: its key, the size of its value, and the tag of a text."""
 _FAILED: Final = Status.STATUS_CODE_ERROR
 
 
@@ -93,6 +98,35 @@ def read_protobuf(body: bytes) -> SpanBatch:
                     batch.refuse(rejected)
             batch.spans += len(spans)
     return batch
+
+
+def native_ids(body: bytes) -> list[tuple[bytes, bytes]] | None:
+    """The trace and span ids of a request of ragmon's own records; a third of the time that it takes to read it.
+
+    Args:
+        body: The decompressed body.
+
+    Returns:
+        None where the request holds anything else, so that it has to be read.
+    """
+    try:
+        request = InBytes.FromString(body)
+    except DecodeError:
+        return None
+    found = []
+    for resource_spans in request.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            if scope_spans.scope.name != OWN_SCOPE:
+                return None
+            for span in scope_spans.spans:
+                trace_id, span_id = span.trace_id, span.span_id
+                has_ids = len(trace_id) == _TRACE_ID_BYTES and len(span_id) == _SPAN_ID_BYTES
+                has_parent = len(span.parent_span_id) in (0, _SPAN_ID_BYTES)
+                is_usual = has_ids and has_parent and trace_id != _NO_TRACE and span_id != _NO_SPAN
+                if not is_usual or not any(map(_RECORD_PAIR, span.attributes)):
+                    return None
+                found.append((trace_id, span_id))
+    return found
 
 
 def _repaired(body: bytes, batch: SpanBatch) -> bytes:

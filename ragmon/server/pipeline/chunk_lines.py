@@ -47,7 +47,7 @@ def take_apart(entry: ChunkEntry) -> TakenApart:
         lines = entries(parts.lines)
     except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
         return TakenApart(entry, None)
-    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, entry.offset >= 0, lines))
+    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, entry.partition >= 0, lines))
 
 
 def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:

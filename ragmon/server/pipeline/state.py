@@ -237,8 +237,8 @@ class ServerState:
         """
         if self.adder is None:
             return False
-        if entry.offset >= 0:
-            self.adder.offsets[entry.partition] = entry.offset + 1
+        if entry.partition >= 0:
+            self.adder.read(entry.log, entry.partition, entry.offset + 1)
         if entry.body.startswith(_ACK):
             self.adder.hear(msgspec.json.decode(entry.body, type=Ack))
             return False
@@ -247,7 +247,7 @@ class ServerState:
         except ChunkError as error:
             self.adder.damaged(str(error))
             raise
-        is_new = self.adder.take(chunk, is_ordered=entry.offset >= 0)
+        is_new = self.adder.take(chunk, is_ordered=entry.partition >= 0)
         if is_new:
             self.counts.add(chunk.arrived)
             for line in self.engine.add(chunk.counts, chunk.now):
@@ -357,7 +357,8 @@ def chunk_adder(settings: Settings) -> ChunkAdder | None:
     serve, patience = settings.serve, settings.stream.patience
     if not (serve.of or serve.reads_stream):
         return None
-    return ChunkAdder(serve.of or None, None if patience is None else float(patience))
+    awaited = (settings.stream.spans, settings.stream.metrics)
+    return ChunkAdder(serve.of or None, None if patience is None else float(patience), awaited)
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:
