@@ -98,6 +98,7 @@ class TracePartitionCounter(PartitionCounter):
             if own is not None:
                 for ids in own:
                     self._see_native(*ids, offset, now)
+                self._remember_traces({trace_id for trace_id, _ in own}, offset, now)
                 continue
             batch = _batch(message)
             for native in batch.native if batch else ():
@@ -158,8 +159,11 @@ class TracePartitionCounter(PartitionCounter):
 
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
         """Remember where the traces of a request stand."""
+        self._remember_traces({span.trace_id for span in spans}, offset, now)
+
+    def _remember_traces(self, trace_ids: set[bytes], offset: int, now: float) -> None:
         if self._read is not None:
-            self._traces.see({span.trace_id for span in spans}, offset, now)
+            self._traces.see(trace_ids, offset, now)
 
     def _answer(self, trace_id: str) -> Record | None:
         """The answer of a trace that came shortly before; None where none did, or where it waits for more spans."""

@@ -6,6 +6,7 @@ import pytest
 
 from ragmon.config.load import defaults
 from ragmon.core.record import Label
+from ragmon.server.pipeline.recovery import entries
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 
@@ -20,7 +21,7 @@ def counter(base=1, now=0.0):
 
 def told(chunks):
     """The time each chunk tells, and how many labels it has."""
-    return [(chunk.until, len(chunk.counts.labels)) for chunk in chunks]
+    return [(chunk.until, sum(isinstance(line, Label) for line in entries(chunk.lines))) for chunk in chunks]
 
 
 def passing(counting, times, offset):
@@ -40,8 +41,8 @@ def test_it_needs_no_chunk_of_its_own():
     """A server tells the time every period anyway."""
     with_label, without = counter(now=1000.0), counter(now=1000.0)
     found = []
-    for counting, entries in ((with_label, [LABEL]), (without, [])):
-        chunks = [*counting.take_row(1, 1001.0, BatchCounts(), entries), *passing(counting, range(1005, 1100), 2)]
+    for counting, labels in ((with_label, [LABEL]), (without, [])):
+        chunks = [*counting.take_row(1, 1001.0, BatchCounts(), labels), *passing(counting, range(1005, 1100), 2)]
         found.append([chunk.until for chunk in chunks])
     assert found[0] == found[1]
 

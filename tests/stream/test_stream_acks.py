@@ -45,7 +45,7 @@ def entries(settings, topic, seed, ack=None):
     for number, bodies in topic.items():
         chunks = [Chunk.load(body) for body in bodies]
         for chunk in chunks:
-            chunk.part, chunk.partitions = f"spans/{number}", PARTS
+            chunk.part, chunk.partitions = f"otlp_spans/{number}", PARTS
         logs[number] = [chunk.dump() for chunk in chunks]
         if ack is not None and number == 0:
             place = sum(chunk.until <= GIVEN for chunk in chunks)
