@@ -6,6 +6,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ragmon.core.constants import HOUR
 from ragmon.core.gold_item import GoldItem
@@ -99,6 +100,18 @@ def test_after_any_records_folds_merges_and_pauses_a_reading_is_that_of_a_first_
         windows = chance.choice((WINDOWS, WINDOWS, WINDOWS, dict(list(WINDOWS.items())[:3])))
         asked = now + chance.choice((0, 0, 3, -30))
         assert read(scorer, asked, windows) == read_first(scorer, asked, windows)
+
+
+def test_edges_of_windows_pass_through_blocks_of_rows_that_were_summed_up():
+    """Traffic without a pause, and a reading every step: edges lie everywhere in a minute and in five minutes."""
+    chance = random.Random(5)
+    scorer = scorer_of(GOLD, State(retention=26.0 * HOUR, timed_items=True))
+    for place in range(70):
+        now = NOON + 10 * place
+        for source in ("live", "probe"):
+            record = some_record(chance, now)
+            scorer.observe(replace(record, pipeline="support", source=source, qid="a", build="b1", tags=None))
+        assert read(scorer, now) == read_first(scorer, now)
 
 
 def test_a_snapshot_does_not_change_when_more_is_counted():
