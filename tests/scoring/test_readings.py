@@ -15,7 +15,7 @@ from ragmon.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.windows import State
+from ragmon.scoring.windows import State, edges
 from tests.support.examples import cases
 from tests.support.random_records import NOON
 
@@ -111,6 +111,11 @@ def test_edges_of_windows_pass_through_blocks_of_rows_that_were_summed_up():
         for source in ("live", "probe"):
             record = some_record(chance, now)
             scorer.observe(replace(record, pipeline="support", source=source, qid="a", build="b1", tags=None))
+        snapshot = scorer.snapshot(now=now, windows=WINDOWS, gated=GATED)
+        for name, span in WINDOWS.items():
+            begin, _ = (0, 0) if span is None else edges(span, now)
+            counted = snapshot.find("support", "probe", window=name, gold="gold").records
+            assert counted == sum(NOON + 10 * earlier >= begin for earlier in range(place + 1))
         assert read(scorer, now) == read_first(scorer, now)
 
 
