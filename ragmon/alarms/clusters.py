@@ -23,9 +23,9 @@ import msgspec
 
 from ragmon.core.constants import LATENCY
 from ragmon.scoring.bottom_k import rank
+from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.membership import Membership
 from ragmon.scoring.minutes import Step
-from ragmon.scoring.snapshot import ItemSums
 
 IDLE: Final = 30
 """Minutes of silence after which a session is over."""

@@ -6,18 +6,20 @@ latency and the number of retrieved documents.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from ragmon import metrics, stats
 from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import Outcome
 from ragmon.core.series_names import Family, label
+from ragmon.export.exposition import CounterRows, GaugeRows
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
@@ -28,28 +30,9 @@ from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 
-def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
-    """A declared gauge, without samples, or with the one sample of a gauge without labels."""
-    return _with_value(GaugeMetricFamily(family, family.text, labels=family.labels), value)
-
-
-def counter(family: Family, value: float | None = None) -> CounterMetricFamily:
-    """A declared counter, without samples, or with the one sample of a counter without labels."""
-    return _with_value(CounterMetricFamily(family, family.text, labels=family.labels), value)
-
-
 def histogram(family: Family) -> HistogramMetricFamily:
     """A declared histogram, without samples."""
     return HistogramMetricFamily(family, family.text, labels=family.labels)
-
-
-_M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
-
-
-def _with_value(family: _M, value: float | None) -> _M:
-    if value is not None:
-        family.add_metric((), value)
-    return family
 
 
 class _Family:
@@ -65,8 +48,8 @@ class _Family:
         self._at_k = family.at_k
         gauges = (series_names.VALUE, series_names.LOWER, series_names.UPPER, series_names.SAMPLES)
         sums = (series_names.SCORE, series_names.SCORED, *(() if family.binary else (series_names.SQUARES,)))
-        self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
-        self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
+        self._gauges = [GaugeRows(ending.of(series_name, text, cut)) for ending in gauges]
+        self._counters = [CounterRows(ending.of(series_name, text, cut)) for ending in sums]
 
     def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
         """Add the metric's statistics in one series; nothing where it has no value.
@@ -79,21 +62,18 @@ class _Family:
             key: The metric's key.
             stat: The metric's sums in the series.
         """
-        estimate = series.estimate(key)
-        if estimate.value is None:
-            return
         labels = [label(series.pipeline), series.source, label(series.gold)]
         cut = [k] if self._at_k else []
         if series.window == ALL:
-            sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
-            if not stat.n:
-                return
-            for counter, number in zip(self._counters, sums, strict=False):
-                counter.add_metric([*labels, series.gold_version, *cut], number)
-        else:
-            for gauge, number in zip(
-                self._gauges, (estimate.value, estimate.lower, estimate.upper, estimate.n), strict=True
-            ):
+            if stat.n:
+                sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
+                for counter, number in zip(self._counters, sums, strict=False):
+                    counter.add_metric([*labels, series.gold_version, *cut], number)
+            return
+        estimate = series.estimate(key)
+        if estimate.value is not None:
+            numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
+            for gauge, number in zip(self._gauges, numbers, strict=True):
                 gauge.add_metric([*labels, label(series.window), *cut], number)
 
     def __iter__(self) -> Iterator[Metric]:
@@ -141,7 +121,11 @@ class _Versions:
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
-    families = (gauge(series_names.GOLD_LOWER), gauge(series_names.GOLD_UPPER), gauge(series_names.GOLD_N_EFF))
+    families = (
+        GaugeRows(series_names.GOLD_LOWER),
+        GaugeRows(series_names.GOLD_UPPER),
+        GaugeRows(series_names.GOLD_N_EFF),
+    )
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
         replaced = series.gold_version and (series.gold, series.gold_version) not in present
@@ -170,8 +154,8 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
     series_name = f"{series_names.PREFIX}{METRIC}"
     endings = (series_names.PPI, series_names.PPI_LOWER, series_names.PPI_UPPER)
-    value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
-    gain = gauge(series_names.PROXY_GAIN)
+    value, lower, upper = (GaugeRows(ending.of(series_name)) for ending in endings)
+    gain = GaugeRows(series_names.PROXY_GAIN)
     for prediction in predictions:
         labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
         estimate = prediction.estimate
@@ -184,7 +168,7 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
 
 def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
     """The versions of judges."""
-    info = gauge(series_names.JUDGE_INFO)
+    info = GaugeRows(series_names.JUDGE_INFO)
     for judge in judges:
         info.add_metric((label(judge.pipeline), label(judge.judge), label(judge.version)), 1)
     yield info
@@ -212,7 +196,7 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 total, n, squares = sums.get(labels, (0, 0, 0))
                 sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
     names = (series_names.SLICE_SCORE, series_names.SLICE_SCORED, series_names.SLICE_SQUARES)
-    score, scored, squared = (counter(name) for name in names)
+    score, scored, squared = (CounterRows(name) for name in names)
     for labels, (total, n, squares) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)
@@ -239,7 +223,7 @@ def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def requests(captured: SdkStats) -> Iterator[Metric]:
     """Requests and errors of all calls, sampled or not."""
-    calls, errors = counter(series_names.REQUESTS), counter(series_names.ERRORS)
+    calls, errors = CounterRows(series_names.REQUESTS), CounterRows(series_names.ERRORS)
     for (pipeline, source, stratum), n in sorted(captured.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
     for (pipeline, code), n in sorted(captured.errors.items()):
@@ -298,7 +282,7 @@ def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) ->
     bounds = family.bounds
     counts_by_bucket = [0] * (len(bounds) + 1)
     for value, n in counts.items():
-        counts_by_bucket[next((place for place, bound in enumerate(bounds) if value <= bound), len(bounds))] += n
+        counts_by_bucket[bisect_left(bounds, value)] += n
     limits = [*map(str, map(float, bounds)), "+Inf"]
     buckets = [(limit, float(n)) for limit, n in zip(limits, accumulate(counts_by_bucket), strict=True)]
     return buckets, sum(value * n for value, n in counts.items())

@@ -295,7 +295,7 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     The interval beside it is for questions like these.
     """
     gate = evidence.gate
-    clusters = series.clusters.get(gate.metric, ())
+    clusters = series.clusters.get(gate.metric)
     interval = stats.clustered_or_missing(clusters)[:2] if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
     # The number of items in a slice is not known here, so the check is that the run covers the set.
@@ -342,8 +342,8 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     if metric not in series.clusters:
         return evidence.outcome("insufficient", "its scores are not kept item by item")
     clusters = series.clusters[metric]
-    total = round(sum(y for _, y, _ in clusters) * stats.MICRO)
-    item_stat = Stat(sum(n for n, _, _ in clusters), total, 0, stat.unassessed)
+    total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * stats.MICRO)
+    item_stat = Stat(sum(n * times for (n, _, _), times in clusters.items()), total, 0, stat.unassessed)
     by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
     value = item_stat.value
     if value is None:

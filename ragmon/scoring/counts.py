@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -253,6 +254,34 @@ Table = dict[str, dict[Key, int]]
 SavedTable = dict[str, dict[str, int]]
 
 
+class ItemTable(Table):
+    """The facts of gold items in one step or hour.
+
+    Attributes:
+        n: The number of requests, by which readers see that it changed.
+    """
+
+    __slots__ = ("n",)
+
+    def __init__(self, table: Mapping[str, dict[Key, int]] = MappingProxyType({})) -> None:
+        super().__init__(table)
+        self.n = sum(sum(facts.values()) for facts in table.values())
+
+    def count(self, qid: str, key: Key) -> None:
+        """Add one request."""
+        self.n += 1
+        facts = self.get(qid)
+        if facts is None:
+            self[qid] = {key: 1}
+        else:
+            facts[key] = facts.get(key, 0) + 1
+
+    def merge(self, other: ItemTable) -> None:
+        """Add another table."""
+        add_table(self, other)
+        self.n += other.n
+
+
 class ItemsState(msgspec.Struct):
     """The saved form of `ItemCounts`."""
 
@@ -275,23 +304,23 @@ class ItemCounts:
     __slots__ = ("expired", "hours", "steps", "whole")
 
     def __init__(self) -> None:
-        self.steps: dict[int, Table] = {}
-        self.hours: dict[int, Table] = {}
-        self.whole: Table = {}
+        self.steps: dict[int, ItemTable] = {}
+        self.hours: dict[int, ItemTable] = {}
+        self.whole = ItemTable()
         self.expired = 0
 
-    def at(self, ts: float | None, *, fresh_from: float) -> Table:
+    def at(self, ts: float | None, *, fresh_from: float) -> ItemTable:
         """The table an event time belongs to; None for a request without one."""
         if ts is None:
-            return self.hours.setdefault(UNTIMED, {})
+            return _at(self.hours, UNTIMED)
         if ts < fresh_from:
-            return self.hours.setdefault(int(ts) // HOUR, {})
-        return self.steps.setdefault(int(ts) // STEP * STEP, {})
+            return _at(self.hours, int(ts) // HOUR)
+        return _at(self.steps, int(ts) // STEP * STEP)
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""
         for start in [s for s in self.steps if s < before]:
-            add_table(self.hours.setdefault(start // HOUR, {}), self.steps.pop(start))
+            _at(self.hours, start // HOUR).merge(self.steps.pop(start))
 
     def expire(self, before: float, *, keep: bool = False) -> None:
         """Delete the hours that ended before a time.
@@ -304,14 +333,14 @@ class ItemCounts:
             table = self.hours.pop(hour)
             self.expired = (self.expired + moment(hour) * of_counts(table)) % PRIME
             if keep:
-                add_table(self.whole, table)
+                self.whole.merge(table)
 
     def merge(self, other: ItemCounts) -> None:
         """Add another series' tables."""
         for own_tables, other_tables in ((self.steps, other.steps), (self.hours, other.hours)):
             for start, table in other_tables.items():
-                add_table(own_tables.setdefault(start, {}), table)
-        add_table(self.whole, other.whole)
+                _at(own_tables, start).merge(table)
+        self.whole.merge(other.whole)
         self.expired = (self.expired + other.expired) % PRIME
 
     def fingerprint(self) -> int:
@@ -372,8 +401,16 @@ def _saved(table: Table) -> SavedTable:
     return {qid: with_text_keys(facts) for qid, facts in table.items()}
 
 
-def _table(saved: SavedTable) -> Table:
-    return {qid: with_keys(facts) for qid, facts in saved.items()}
+def _table(saved: SavedTable) -> ItemTable:
+    return ItemTable({qid: with_keys(facts) for qid, facts in saved.items()})
+
+
+def _at(tables: dict[int, ItemTable], start: int) -> ItemTable:
+    """The table of a step or hour, created if it is new."""
+    table = tables.get(start)
+    if table is None:
+        table = tables[start] = ItemTable()
+    return table
 
 
 def add_table(mine: Table, other: Mapping[str, Mapping[Key, int]]) -> None:

@@ -13,7 +13,8 @@ from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, HOUR, STEP
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import SeriesReader, SeriesStats, Snapshot, window_totals
-from ragmon.scoring.windows import State, Window
+from ragmon.scoring.window_sums import Window
+from ragmon.scoring.windows import State
 
 POINT: Final = "point"
 """The name of the window of a point."""

@@ -7,7 +7,7 @@ calls.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -88,7 +88,7 @@ class Stat:
         that of as many independent scores as the clusters of requests are worth.
         """
         total, squares, unknown = self.sum / stats.MICRO, self.squares / stats.MICRO**2, self.unknown
-        effect = design_effect([self.grouped()] if self.spread else [])
+        effect = design_effect([self.grouped()]) if self.spread else DesignEffect()
         lower, upper = stats.graded(self.n, total, squares, effect.z)
         if unknown:
             lower = stats.graded(self.n + unknown, total, squares, effect.z)[0]
@@ -105,6 +105,14 @@ class Stat:
 
 
 _UNMEASURED: Final = (0, 0, 0)
+
+
+_Rest = tuple[tuple[str, str | int], ...]
+"""Metrics with their scores of some facts, or the reasons why they have none."""
+_SUM_BITS: Final = 48
+_SQUARES_BITS: Final = 120
+_LANE_BITS: Final = 208
+"""Where the sums of a metric lie in a packed number: 48 bits of requests, 72 of the scores, 88 of their squares."""
 
 
 class _StatBuilder:
@@ -142,7 +150,9 @@ class ScoreTable:
     def __init__(self, metrics: Mapping[str, Metric], *, cells: int = CELLS) -> None:
         self.metrics = dict(metrics)
         self.cells = cells
+        self._measured = {name: place for place, (name, metric) in enumerate(metrics.items()) if metric.measured}
         self._cache: dict[Key, tuple[Score, ...]] = {}
+        self._packed: dict[Key, tuple[int, _Rest]] = {}
         self._shared_keys: dict[Key, Key] = {}
 
     def shared(self, key: Key) -> Key:
@@ -170,36 +180,59 @@ class ScoreTable:
 
     def of(self, row: WindowBucket) -> dict[str, Stat]:
         """The statistics of every metric for one row."""
-        builders = {name: _StatBuilder() for name in self.metrics}
-        measured = [row.measures.get(name, {}) if metric.measured else None for name, metric in self.metrics.items()]
-        columns = list(zip(builders.values(), measured, strict=True))
-        for key, count in row.cells.items():
-            for (builder, cells), score in zip(columns, self.scores(key), strict=True):
-                if score is None:
-                    continue
+        count, total = row.count, 0
+        rest: dict[_Rest, int] = {}
+        for key, n in row.cells.items():
+            packed, others = self._packed.get(key) or self._pack(key)
+            total += n * packed
+            if others:
+                rest[others] = rest.get(others, 0) + n
+        builders = _unpacked(total, self.metrics)
+        for others, n in rest.items():
+            for name, score in others:
+                builder = builders.setdefault(name, _StatBuilder())
                 if isinstance(score, str):
-                    builder.miss(score, count)
-                elif cells is None:
-                    builder.add(count, count * score, count * score * score)
+                    builder.miss(score, n)
                 else:
-                    n, total, squares = cells.get(key, _UNMEASURED)
-                    builder.add(n, total, squares)
-                    builder.unscored += count - n if score == APPLIES else 0
-        for spill_key, sums in row.spill.items():
-            name, bar, reason = spill_key.partition("|")
-            if name not in builders:
-                continue
-            if reason:
-                builders[name].miss(reason, sums[0])
-            elif bar:
-                builders[name].unscored += sums[0]
-            else:
-                builders[name].add(*sums)
+                    builder.add(n, n * score, n * score * score)
+        for name in self._measured:
+            self._add_measured(builders, name, row)
+        _add_spill(builders, row)
         self._add_groups(builders, row)
-        count = row.count
-        return {name: builder.stat(count) for name, builder in builders.items()}
+        nothing = Stat(outside=count)
+        return {name: builders[name].stat(count) if name in builders else nothing for name in self.metrics}
 
-    def _add_groups(self, builders: Mapping[str, _StatBuilder], row: WindowBucket) -> None:
+    def _pack(self, key: Key) -> tuple[int, _Rest]:
+        """The scores of facts in one number, which adds up, and what is not in it: reasons why there is no score."""
+        if len(self._packed) >= MEMORY:
+            self._packed.clear()
+        packed, rest = 0, []
+        for place, (name, score) in enumerate(zip(self.metrics, self.scores(key), strict=True)):
+            if isinstance(score, int) and name in self._measured:
+                continue
+            if isinstance(score, int) and 0 <= score <= stats.MICRO:
+                packed |= (1 | score << _SUM_BITS | score * score << _SQUARES_BITS) << place * _LANE_BITS
+            elif score is not None:  # a registered metric may break the law and have a score outside of [0, 1]
+                rest.append((name, score))
+        self._packed[key] = packed, tuple(rest)
+        return self._packed[key]
+
+    def _add_measured(self, builders: dict[str, _StatBuilder], name: str, row: WindowBucket) -> None:
+        """Add the scores that were measured, and the requests that a measured metric applies to without a score."""
+        cells, place = row.measures.get(name, {}), self._measured[name]
+        builder = _StatBuilder()
+        for key, count in row.cells.items():
+            score = self.scores(key)[place]
+            if isinstance(score, int):
+                n, total, squares = cells.get(key, _UNMEASURED)
+                builder.add(n, total, squares)
+                builder.unscored += count - n if score == APPLIES else 0
+        known = builders.setdefault(name, builder)
+        if known is not builder:
+            known.add(builder.n, builder.sum, builder.squares)
+            known.unscored += builder.unscored
+
+    def _add_groups(self, builders: dict[str, _StatBuilder], row: WindowBucket) -> None:
         """Add what a row holds of clusters."""
         for key, packed in row.groups.items():
             for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
@@ -257,6 +290,33 @@ class ScoreTable:
                     add_sums(row.spill, f"{name}|", (count - sums[0], 0, 0))
         for name in measured.keys() - self.metrics.keys():  # what is no metric by itself, such as labels with a proxy
             add_sums(row.spill, name, measured[name])
+
+
+def _unpacked(packed: int, metrics: Iterable[str]) -> dict[str, _StatBuilder]:
+    """The sums of the metrics that a packed number has scores of."""
+    builders: dict[str, _StatBuilder] = {}
+    data = packed.to_bytes((packed.bit_length() + _LANE_BITS) // 8, "little")
+    for place, name in enumerate(metrics):
+        lane = int.from_bytes(data[place * _LANE_BITS // 8 : (place + 1) * _LANE_BITS // 8], "little")
+        if lane:
+            builder = builders[name] = _StatBuilder()
+            builder.n = lane & (1 << _SUM_BITS) - 1
+            builder.sum = lane >> _SUM_BITS & (1 << _SQUARES_BITS - _SUM_BITS) - 1
+            builder.squares = lane >> _SQUARES_BITS
+    return builders
+
+
+def _add_spill(builders: dict[str, _StatBuilder], row: WindowBucket) -> None:
+    """Add the requests whose facts a full row does not have."""
+    for spill_key, sums in row.spill.items():
+        name, bar, reason = spill_key.partition("|")
+        builder = builders.setdefault(name, _StatBuilder())
+        if reason:
+            builder.miss(reason, sums[0])
+        elif bar:
+            builder.unscored += sums[0]
+        else:
+            builder.add(*sums)
 
 
 def _score(metric: Metric, facts: Facts) -> Score:

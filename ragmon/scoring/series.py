@@ -44,14 +44,14 @@ class WindowSeries:
         past: The sum of rows older than the retention; counters must never fall.
         items: The counts of each gold item.
         expired: The fingerprint of the rows that are in `past`, by their steps.
-        changed, old_changed: The change number of its state at the last change of the series, and of its folded or
-            older rows.
+        changed, closed_changed, old_changed: The change number of its state at the last change of the series, of rows
+            that usually grow no more, and of its folded or older rows.
     """
 
-    __slots__ = ("changed", "expired", "folded", "fresh", "items", "old_changed", "past")
+    __slots__ = ("changed", "closed_changed", "expired", "folded", "fresh", "items", "old_changed", "past")
 
     def __init__(self) -> None:
-        self.changed = self.old_changed = 0
+        self.changed = self.closed_changed = self.old_changed = 0
         self.fresh: dict[int, WindowBucket] = {}
         self.folded: dict[int, WindowBucket] = {}
         self.past = WindowBucket()

@@ -8,40 +8,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ragmon import stats
 from ragmon.core.constants import (
     ALL_CALLS,
     ALSO_LIVE_SOURCES,
     DROPPED_PIPELINES,
     EXPORTED_TRAFFIC,
-    IGNORABLE,
     LIVE,
     UNKNOWN_WEIGHT,
 )
 from ragmon.gold.sets import GoldInfo
-from ragmon.metrics.facts import IDS, Key
+from ragmon.metrics.facts import IDS
 from ragmon.scoring.calls import by_stratum
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import Table, WindowBucket, add_table
+from ragmon.scoring.counts import WindowBucket
+from ragmon.scoring.item_windows import Clusters, ItemWindows
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.series import SeriesKey
-from ragmon.scoring.windows import (
-    MODEL_SLICE,
-    Rows,
-    State,
-    Sums,
-    Window,
-    folded_sums,
-    kind_of,
-    rows_of_window,
-    with_fresh_rows,
-)
+from ragmon.scoring.series import SeriesKey, WindowSeries
+from ragmon.scoring.window_sums import Rows, Sums, Window, WindowSums, kind_of, rows_of_window
+from ragmon.scoring.windows import MODEL_SLICE, State
 from ragmon.stats.strata import Estimate
 
 ALL: Final = "all"
@@ -58,8 +48,8 @@ class SeriesStats:
         window: The name of the window, `all` for everything.
         metrics: The statistics by metric key.
         latency: By stage, log-bucket counts of milliseconds.
-        clusters: For gated metrics of a gold set, `(n, sum of scores, unknown scores)` of every gold item; scores
-            measured on text are not kept per item.
+        clusters: For gated metrics of a gold set, how many gold items have equal scores; scores measured on text are
+            not kept per item.
         traced: How many distinct gold items were seen.
         records: How many records were counted.
         end: The end of the window, seconds since the epoch, where windows of several moments are compared.
@@ -77,7 +67,7 @@ class SeriesStats:
     slice: str
     metrics: Mapping[str, Stat]
     latency: Mapping[str, Mapping[int, int]]
-    clusters: Mapping[str, Sequence[tuple[int, float, int]]]
+    clusters: Mapping[str, Clusters]
     traced: int
     records: int
     end: int | None = None
@@ -155,50 +145,6 @@ class Snapshot:
         return by_labels
 
 
-class ItemSums(NamedTuple):
-    """The scores of one gold item, or of another cluster of requests.
-
-    Attributes:
-        n: Scored requests.
-        total: The sum of their scores in micro-units.
-        unknown: Requests without a score, whose reason may depend on the outcome.
-    """
-
-    n: int = 0
-    total: int = 0
-    unknown: int = 0
-
-    def mean(self, unknown: int | None = None) -> float | None:
-        """The mean score; None without a score.
-
-        Args:
-            unknown: The score, 0 or 1, of the requests whose score is unknown; None leaves them out.
-        """
-        if unknown is None:
-            return self.total / (self.n * stats.MICRO) if self.n else None
-        n = self.n + self.unknown
-        return (self.total + unknown * self.unknown * stats.MICRO) / (n * stats.MICRO) if n else None
-
-
-def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSums:
-    """The scores of a gold item in one metric.
-
-    Args:
-        table: The metrics.
-        facts: The facts counted for the item.
-        place: The index of the metric in the table.
-    """
-    n = total = unknown = 0
-    for key, count in facts.items():
-        score = table.scores(key)[place]
-        if isinstance(score, int):
-            n += count
-            total += count * score
-        elif score is not None and score not in IGNORABLE:
-            unknown += count
-    return ItemSums(n, total, unknown)
-
-
 SLACK: Final = 1.25
 FEW: Final = 20
 """Records may differ from the number that producers report as kept by 25 % and 20: reports are ten seconds late."""
@@ -262,7 +208,23 @@ class _Part:
     """The counts of one gold set of a group, or of requests without gold."""
 
     row: WindowBucket = field(default_factory=WindowBucket)
-    items: Table = field(default_factory=dict)
+    clusters: Mapping[str, Clusters] = field(default_factory=dict)
+    traced: int = 0
+
+
+@dataclass
+class _GroupCache:
+    """What is kept of a group from one reading to the next.
+
+    Attributes:
+        results: The statistics by window, with what they depend on.
+        sums: The sums of its rows.
+        items: The items of its gold sets, by name and version.
+    """
+
+    results: list[tuple[object, list[SeriesStats]]] = field(default_factory=list)
+    sums: WindowSums = field(default_factory=WindowSums)
+    items: dict[tuple[str, str], ItemWindows] = field(default_factory=dict)
 
 
 def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> SeriesReader:
@@ -300,8 +262,7 @@ class SeriesReader:
         self._state = state
         self._table = table
         self._gated = gated
-        self._cache: dict[_Group, list[tuple[object, list[SeriesStats]]]] = {}
-        self._folded: dict[_Group, tuple[object, Sums]] = {}
+        self._cache: dict[_Group, _GroupCache] = {}
 
     def refresh(self) -> None:
         """Update the groups; what was cached of removed series is dropped."""
@@ -312,67 +273,64 @@ class SeriesReader:
         for key in sorted(key for key in self._keys if not key.slice.startswith(MODEL_SLICE)):
             self.groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
         self._cache = {group: cached for group, cached in self._cache.items() if group in self.groups}
-        self._folded = {group: folded for group, folded in self._folded.items() if group in self.groups}
 
     def read(
         self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window], totals: Sequence[_Totals]
     ) -> list[list[SeriesStats]]:
         """The statistics of a group by window, given all calls of each window."""
-        changed = max(self._state.series[key].changed for key in keys)
-        cached = self._cache.get(group, [])
+        series = {key: self._state.series[key] for key in keys}
+        changed = max(each.changed for each in series.values())
+        cached = self._cache.setdefault(group, _GroupCache())
         results: list[tuple[object, list[SeriesStats]]] = []
         sums: Sums | None = None
         for place, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
             calls, since = (_by_stratum(part, group) for part in in_window)
             cache_key = (changed, window.name, window.begin, window.end, calls, since)
-            if place < len(cached) and cached[place][0] == cache_key:
-                results.append(cached[place])
+            if place < len(cached.results) and cached.results[place][0] == cache_key:
+                results.append(cached.results[place])
                 continue
             if sums is None:
-                sums = self._sums(group, keys, windows)
-            parts, strata = self._parts(group, keys, window, rows_of_window(sums, place))
+                sums = cached.sums.read(series, windows, self._state.newest)
+                self._read_items(cached, series, windows)
+            parts, strata = _parts(group, keys, cached, window, rows_of_window(sums, place))
             traffic = _traffic(group, strata, calls, since, self._table)
-            results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, self._gated, traffic))))
-        self._cache[group] = results
+            results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, traffic))))
+        cached.results = results
         return [window_series for _, window_series in results]
 
-    def _parts(
-        self, group: _Group, keys: Sequence[SeriesKey], window: Window, rows: Rows
-    ) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
-        """The counts of one window by gold set and version, and by stratum.
-
-        Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the
-        outcome.
-        """
-        parts, strata = {("", ""): _Part()}, dict[str, WindowBucket]()
-        for kind in dict.fromkeys(map(kind_of, keys)):
-            row = rows.get(kind)
-            if kind.drawn:
-                part = parts.setdefault((kind.gold, kind.gold_version), _Part())
-                if row is not None:
-                    part.row.merge(row)
-            if row is not None and group.source == LIVE:
-                strata.setdefault(kind.stratum, WindowBucket()).merge(row)
-        for key in keys:
+    def _read_items(
+        self, cached: _GroupCache, series: Mapping[SeriesKey, WindowSeries], windows: Sequence[Window]
+    ) -> None:
+        """Bring the items of the gold sets of a group up to date."""
+        by_gold: dict[tuple[str, str], dict[SeriesKey, WindowSeries]] = {}
+        for key, each in series.items():
             if key.drawn and key.gold:
-                for items in self._state.items(self._state.series[key], window.span, window.now):
-                    add_table(parts[key.gold, key.gold_version].items, items)
-        return parts, strata
+                by_gold.setdefault((key.gold, key.gold_version), {})[key] = each
+        cached.items = {gold: cached.items.get(gold) or ItemWindows(self._table, self._gated) for gold in by_gold}
+        for gold, items in cached.items.items():
+            items.read(by_gold[gold], windows)
 
-    def _sums(self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window]) -> Sums:
-        """The rows of a group, each added once, by window and kind.
 
-        The sums of folded rows are cached while the rows and the edges of the windows stay the same.
-        """
-        series = [(kind_of(key), self._state.series[key]) for key in keys]
-        cache_key = (
-            max(window_series.old_changed for _, window_series in series),
-            [(window.begin, window.end) for window in windows],
-        )
-        cached = self._folded.get(group)
-        if cached is None or cached[0] != cache_key:
-            cached = self._folded[group] = (cache_key, folded_sums(series, windows))
-        return with_fresh_rows(cached[1], series, windows)
+def _parts(
+    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: Window, rows: Rows
+) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
+    """The counts of one window by gold set and version, and by stratum.
+
+    Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the outcome.
+    """
+    parts, strata = {("", ""): _Part()}, dict[str, WindowBucket]()
+    for kind in dict.fromkeys(map(kind_of, keys)):
+        row = rows.get(kind)
+        if kind.drawn:
+            part = parts.setdefault((kind.gold, kind.gold_version), _Part())
+            if row is not None:
+                part.row.merge(row)
+        if row is not None and group.source == LIVE:
+            strata.setdefault(kind.stratum, WindowBucket()).merge(row)
+    for gold, items in cached.items.items():
+        part = parts.setdefault(gold, _Part())
+        part.clusters, part.traced = items.clusters(window.name), items.traced(window.name)
+    return parts, strata
 
 
 class _Traffic(NamedTuple):
@@ -433,13 +391,14 @@ def _stats_of(
     table: ScoreTable,
     group: _Group,
     window: str,
-    gated: Collection[str],
     traffic: _Traffic,
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over all requests, and one per gold set version over its requests only."""
-    all_requests = WindowBucket()
-    for part in parts.values():
-        all_requests.merge(part.row)
+    with_rows = [part.row for part in parts.values() if part.row.count]
+    all_requests = with_rows[0] if len(with_rows) == 1 else WindowBucket()
+    for row in with_rows if len(with_rows) > 1 else ():
+        all_requests.merge(row)
+    statistics = cache(table.of)  # the only row of a window is all requests as well
     for (gold, version), part in sorted(parts.items()):
         row = part.row if gold else all_requests
         if row.count or (traffic.estimates and not gold):
@@ -450,40 +409,24 @@ def _stats_of(
                 gold_version=version,
                 window=window,
                 slice=group.slice,
-                metrics=MappingProxyType(table.of(row) if gold else _metrics_of_all(all_requests, part.row, table)),
+                metrics=MappingProxyType(
+                    statistics(row) if gold else _metrics_of_all(table, statistics(all_requests), statistics(part.row))
+                ),
                 latency=MappingProxyType(row.latency),
-                clusters=MappingProxyType(_clusters(table, part.items, gated) if gold else {}),
-                traced=len(part.items),
+                clusters=MappingProxyType(part.clusters),
+                traced=part.traced,
                 records=row.count,
                 estimates={} if gold else traffic.estimates,
                 of=traffic.of,
             )
 
 
-def _metrics_of_all(all_requests: WindowBucket, without_gold: WindowBucket, table: ScoreTable) -> dict[str, Stat]:
+def _metrics_of_all(table: ScoreTable, of_all: Mapping[str, Stat], without_gold: Mapping[str, Stat]) -> dict[str, Stat]:
     """The metrics over all requests.
 
     Gold sets are never pooled: metrics that need gold count requests without a gold item.
     """
-    stats_of_all, stats_without_gold = table.of(all_requests), table.of(without_gold)
-    return {
-        name: stats_without_gold[name] if metric.needs_gold else stats_of_all[name]
-        for name, metric in table.metrics.items()
-    }
-
-
-def _clusters(
-    table: ScoreTable, items: Mapping[str, Mapping[Key, int]], gated: Collection[str]
-) -> dict[str, list[tuple[int, float, int]]]:
-    """Per gated metric, `(n, sum of scores, unknown scores)` of every gold item that may be in its denominator."""
-    metrics = [(i, m.key) for i, m in enumerate(table.metrics.values()) if m.key in gated and not m.measured]
-    clusters: dict[str, list[tuple[int, float, int]]] = {name: [] for _, name in metrics}
-    for facts in items.values():
-        for place, name in metrics:
-            n, total, unknown = item_sums(table, facts, place)
-            if n or unknown:
-                clusters[name].append((n, total / stats.MICRO, unknown))
-    return clusters
+    return {name: without_gold[name] if metric.needs_gold else of_all[name] for name, metric in table.metrics.items()}
 
 
 def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:

@@ -1,17 +1,15 @@
 """The state: rows of counts per time step and series, the tables of gold items, and the windows over them.
 
 This is the only accumulator. Everything is addition of integers, so states merge in any order, on any machine, to the
-same bits. Time is the records' own time; the caller passes `now`. Where several windows are read, each row is added
-once, together with others that lie in the same windows.
+same bits. Time is the records' own time; the caller passes `now`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -21,11 +19,13 @@ from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, S
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, Table, WindowBucket
+from ragmon.scoring.counts import UNTIMED, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
 from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries
 
+OPEN: Final = 60.0
+"""Seconds behind the newest record in which rows usually still grow."""
 MODEL_SLICE: Final = "(model)="
 """The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
 
@@ -127,6 +127,8 @@ class State:
             self.newest = ts
             if ts > self._fold_due:
                 self.fold(ts)
+        if ts < self.newest - OPEN:
+            series.closed_changed = self._changes
         if ts < self.newest - FRESH:
             series.old_changed = self._changes
             rows, start = series.folded, int(ts) // FOLDED * FOLDED
@@ -140,16 +142,11 @@ class State:
     def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
         """Add one request to the table of a gold item."""
         # A replay asks for no window of items, so their steps are not kept apart.
-        table = series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf)
-        facts = table.get(qid)
-        if facts is None:
-            table[qid] = {key: 1}
-        else:
-            facts[key] = facts.get(key, 0) + 1
+        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key)
 
     def _change(self, series: WindowSeries) -> None:
         """Mark a series as changed, so that readers drop what they cached of it."""
-        self._changes = series.changed = series.old_changed = self._changes + 1
+        self._changes = series.changed = series.closed_changed = series.old_changed = self._changes + 1
 
     def fold(self, now: float) -> None:
         """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
@@ -275,13 +272,6 @@ class State:
         """All reported calls of a window, sampled or not, with the same edges."""
         return self.calls.since(*edges(span, now))
 
-    def items(self, series: WindowSeries, span: int | None, now: float) -> Iterator[Table]:
-        """The item tables of a window, with the same edges; in longer windows, overlapping hours are counted whole."""
-        if span is None:
-            return series.items.all()
-        _, end = grid(span, now)
-        return series.items.window(max(0, end - span), end, hours=span > HOUR)
-
     def digest(self) -> str:
         """The digest of everything counted, by which live and replay are compared.
 
@@ -358,112 +348,3 @@ def edges(span: int, now: float) -> tuple[int, int]:
     """The start and the end of a window; records without a time lie in no window."""
     _, end = grid(span, now)
     return max(0, end - span), end
-
-
-class Kind(NamedTuple):
-    """The key by which the rows of a group are kept apart."""
-
-    gold: str
-    gold_version: str
-    stratum: str
-    drawn: bool
-
-
-Rows = dict[Kind, WindowBucket]
-SeriesWithKinds = Sequence[tuple[Kind, WindowSeries]]
-"""Series with their kinds."""
-
-
-@dataclass
-class Window:
-    """A window that ends at a given moment.
-
-    Attributes:
-        name: Its name.
-        span: Seconds; None for everything.
-        now: Seconds since the epoch.
-        begin, end: Its edges.
-        step: The grid that the edges lie on.
-    """
-
-    name: str
-    span: int | None
-    now: float
-    begin: float = -inf
-    end: float = inf
-    step: int = 1
-
-    def __post_init__(self) -> None:
-        if self.span is not None:
-            self.step, _ = grid(self.span, self.now)
-            self.begin, self.end = edges(self.span, self.now)
-
-
-Sums = dict[int, Rows]
-"""Rows by bit mask of the windows they are in, and by kind."""
-
-
-def _window_mask(start: int, windows: Sequence[Window], *, fresh: bool = False) -> int:
-    """The windows that a row is in, as a bit mask."""
-    mask = 0
-    for place, window in enumerate(windows):
-        aligned = start // window.step * window.step if fresh else start
-        if window.begin <= aligned < window.end:
-            mask |= 1 << place
-    return mask
-
-
-def folded_sums(series: SeriesWithKinds, windows: Sequence[Window]) -> Sums:
-    """The sums of folded and older rows of several series, each row added once."""
-    sums: Sums = {}
-    unbounded_mask = sum(1 << place for place, window in enumerate(windows) if window.span is None)
-    for kind, window_series in series:
-        if window_series.past.count:
-            _add(sums, unbounded_mask, kind, window_series.past)
-        for start, row in window_series.folded.items():
-            _add(sums, _window_mask(start, windows), kind, row)
-    return sums
-
-
-def with_fresh_rows(sums: Sums, series: SeriesWithKinds, windows: Sequence[Window]) -> Sums:
-    """A copy of the sums with the fresh rows of the series added."""
-    total = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
-    masks: dict[int, int] = {}
-    for kind, window_series in series:
-        for start, row in window_series.fresh.items():
-            mask = masks.get(start)
-            if mask is None:
-                mask = masks[start] = _window_mask(start, windows, fresh=True)
-            _add(total, mask, kind, row)
-    return total
-
-
-def _add(sums: Sums, mask: int, kind: Kind, row: WindowBucket) -> None:
-    if mask:
-        rows = sums.setdefault(mask, {})
-        target = rows.get(kind)
-        if target is None:
-            rows[kind] = _copied(row)
-        else:
-            target.merge(row)
-
-
-def _copied(row: WindowBucket) -> WindowBucket:
-    copy = WindowBucket()
-    copy.merge(row)
-    return copy
-
-
-def rows_of_window(sums: Sums, place: int) -> Rows:
-    """The rows of one window by kind."""
-    window_rows: Rows = {}
-    for mask, rows in sums.items():
-        if mask >> place & 1:
-            for kind, row in rows.items():
-                window_rows.setdefault(kind, WindowBucket()).merge(row)
-    return window_rows
-
-
-def kind_of(key: SeriesKey) -> Kind:
-    """The kind of a series."""
-    return Kind(key.gold, key.gold_version, key.stratum, key.drawn)

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import rshift
 from typing import Final
@@ -40,6 +41,7 @@ def buckets(values: Sequence[float]) -> Counter[int]:
     return counts
 
 
+@lru_cache(maxsize=4096)  # histograms of all pipelines have the same few thousand buckets
 def bucket_value(index: int) -> float:
     """The middle of a bucket, in the unit of the values."""
     return 0.0 if index == NOT_POSITIVE else array("d", array("q", [(index << _DROPPED_BITS) + _HALF]).tobytes())[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 Z95: Final = 1.959963984540054
@@ -118,11 +119,11 @@ def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
     return max(1, math.ceil(exact - _ROUNDING))
 
 
-def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[float, float, float]:
+def clustered(clusters: Mapping[tuple[int, float], int], z: float = Z95) -> tuple[float, float, float]:
     """Wilson's interval for a ratio of sums when observations come in clusters (one gold item asked many times).
 
     Args:
-        clusters: One `(n, sum of scores)` per cluster; empty clusters do not count.
+        clusters: How many clusters have each `(n, sum of scores)`; empty clusters do not count.
         z: Normal quantile of the level.
 
     Returns:
@@ -131,12 +132,13 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
     Source: linearised variance of a ratio with clusters as units (Cochran, Sampling Techniques, 3rd ed., 1977,
     section 6.3), put into Wilson's interval as an effective n.
     """
-    used = [(n, y) for n, y in clusters if n > 0]
+    used = [(n, y, times) for (n, y), times in clusters.items() if n > 0]
     if not used:
         return 0.0, 1.0, 0.0
-    total, m = sum(n for n, _ in used), len(used)
-    p = sum(y for _, y in used) / total
-    residual = sum((y - p * n) ** 2 for n, y in used)
+    total, m = sum(n * times for n, _, times in used), sum(times for _, _, times in used)
+    # fsum: the order of the clusters is chance, and must not change the last bits.
+    p = math.fsum(y * times for _, y, times in used) / total
+    residual = math.fsum((y - p * n) ** 2 * times for n, y, times in used)
     n_eff = float(m)
     if m > 1 and residual > 0:
         variance = residual * m / (m - 1) / total**2
@@ -146,11 +148,11 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
     return lower, upper, n_eff
 
 
-def clustered_or_missing(clusters: Iterable[tuple[int, float, int]], z: float = Z95) -> tuple[float, float, float]:
+def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: float = Z95) -> tuple[float, float, float]:
     """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
 
     Args:
-        clusters: One `(n, sum of scores, unknown scores)` per cluster.
+        clusters: How many clusters have each `(n, sum of scores, unknown scores)`.
         z: Normal quantile of the level.
 
     Returns:
@@ -159,14 +161,20 @@ def clustered_or_missing(clusters: Iterable[tuple[int, float, int]], z: float = 
 
     Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
 
-    >>> [round(x, 3) for x in clustered_or_missing([(1, 1.0, 0)] * 18 + [(0, 0.0, 1)] * 2)[:2]]
+    >>> [round(x, 3) for x in clustered_or_missing({(1, 1.0, 0): 18, (0, 0.0, 1): 2})[:2]]
     [0.693, 1.0]
     """
-    known = list(clusters)
-    lower, upper, n_eff = clustered(((n, total) for n, total, _ in known), z)
-    if any(unknown for _, _, unknown in known):
-        lower = clustered(((n + unknown, total) for n, total, unknown in known), z)[0]
-        upper = clustered(((n + unknown, total + unknown) for n, total, unknown in known), z)[1]
+
+    def filled(unknown_n: int, score: int) -> Counter[tuple[int, float]]:
+        """The clusters, with unknown scores left out or taken as a number."""
+        sums: Counter[tuple[int, float]] = Counter()
+        for (n, total, unknown), times in clusters.items():
+            sums[n + unknown_n * unknown, total + score * unknown] += times
+        return sums
+
+    lower, upper, n_eff = clustered(filled(0, 0), z)
+    if any(unknown for _, _, unknown in clusters):
+        lower, upper = clustered(filled(1, 0), z)[0], clustered(filled(1, 1), z)[1]
     return lower, upper, n_eff
 
 

@@ -135,7 +135,7 @@ def test_both_intervals_are_exported_under_their_names(monitor, source):
         labels = f'estimand="{estimand}",gold="gold",metric="answer_precision",pipeline="support",source="{source}"'
         return found[f'ragmon_gold_{what}{{{labels},window="1h"}}']
 
-    items = [(10, 10.0)] * 3 + [(10, 0.0)] * 2
+    items = {(10, 10.0): 3, (10, 0.0): 2}
     expected = {
         constants.GOLD_SET: (*stats.wilson(30, 50), 50),
         constants.QUESTIONS_LIKE_THESE: stats.clustered(items),

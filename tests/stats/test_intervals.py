@@ -120,7 +120,7 @@ def simulate(alpha, beta, seed):
     most = 0.0
     for _ in range(RUNS):
         right = rng.binomial(PROBES, rng.beta(alpha, beta, ITEMS))
-        lower, upper, n_eff = stats.clustered([(PROBES, float(y)) for y in right])
+        lower, upper, n_eff = stats.clustered(Counter((PROBES, float(y)) for y in right))
         covered += lower <= truth <= upper
         most = max(most, n_eff)
         low, high = stats.wilson(float(right.sum()), ITEMS * PROBES)
@@ -141,26 +141,26 @@ def test_asking_fifty_items_a_hundred_times_covers_what_it_promises(alpha, beta)
 def test_with_one_draw_an_item_it_is_nearly_plain_wilson(draws):
     """Estimating the variance costs one observation."""
     n, right = len(draws), sum(draws)
-    lower, upper, n_eff = stats.clustered([(1, float(draw)) for draw in draws])
+    lower, upper, n_eff = stats.clustered(Counter((1, float(draw)) for draw in draws))
     assert n - 1 - 1e-6 <= n_eff <= n
     assert (lower, upper) == pytest.approx(stats.wilson(right, n), abs=0.01)
 
 
 def test_clusters_of_equal_items_count_once_each():
     """Forty items that always answer alike are forty observations, however often they were asked."""
-    clusters = [(500, 500.0)] * 30 + [(500, 0.0)] * 10
+    clusters = {(500, 500.0): 30, (500, 0.0): 10}
     lower, upper, n_eff = stats.clustered(clusters)
     assert n_eff == pytest.approx(39)
     assert (lower, upper) == pytest.approx(stats.wilson(0.75 * n_eff, n_eff))
 
 
 def test_empty_clusters_do_not_count():
-    assert stats.clustered([(0, 0.0), (3, 2.0), (0, 0.0), (3, 1.0)]) == stats.clustered([(3, 2.0), (3, 1.0)])
-    assert stats.clustered([]) == stats.clustered([(0, 0.0)]) == (0.0, 1.0, 0.0)
+    assert stats.clustered({(0, 0.0): 2, (3, 2.0): 1, (3, 1.0): 1}) == stats.clustered({(3, 2.0): 1, (3, 1.0): 1})
+    assert stats.clustered({}) == stats.clustered({(0, 0.0): 1}) == (0.0, 1.0, 0.0)
 
 
 def test_a_single_cluster_is_a_single_observation():
-    assert stats.clustered([(100, 90.0)])[2] == 1.0
+    assert stats.clustered({(100, 90.0): 1})[2] == 1.0
 
 
 # --- micro-units ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ragmon import stats
 from ragmon.core.policy import Gate, Policy
 from ragmon.gates.evaluate import evaluate
@@ -27,7 +29,7 @@ def series(metric="compliance", right=0, n=0, *, items=None, **labels):
         "slice": "",
         "metrics": {metric: stat(right, n)},
         "latency": {},
-        "clusters": {} if items is None else {metric: [(n, right, 0) for n, right in items]},
+        "clusters": {} if items is None else {metric: Counter((n, right, 0) for n, right in items)},
         "traced": len(items or ()),
         "records": n,
     }

@@ -17,9 +17,10 @@ from ragmon.gates.diagnosis.model import Side, Stage, Times
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import by_stratum
 from ragmon.scoring.counts import UNTIMED, Table, WindowBucket, add_counts, add_table
+from ragmon.scoring.item_windows import Clusters, clusters_of
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.series import SeriesKey
-from ragmon.scoring.snapshot import FEW, SLACK, item_sums
+from ragmon.scoring.snapshot import FEW, SLACK
 from ragmon.scoring.windows import State
 from ragmon.stats.strata import Estimate
 
@@ -327,7 +328,7 @@ class SideReader:
             return stat.estimate, REQUESTS, total
         if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, GateMetric):
             clusters = self._clusters(table, measure.name)
-            if sum(n for n, _, _ in clusters) == stat.n > 0:
+            if sum(n * times for (n, _, _), times in clusters.items()) == stat.n > 0:
                 lower, upper, n_eff = stats.clustered_or_missing(clusters)
                 return Estimate(stat.value, lower, upper, stat.n, n_eff, 0.0, float(stat.n), ()), GOLD_ITEMS, 0
         return stat.estimate, REQUESTS, 0
@@ -347,15 +348,13 @@ class SideReader:
             return {}, rows
         return {stratum: count.calls for stratum, count in calls.items()}, rows
 
-    def _clusters(self, table: ScoreTable, metric: str) -> list[tuple[int, float, int]]:
-        """`(n, sum of scores, unknown scores)` of every gold item, in steps that are not folded yet."""
+    def _clusters(self, table: ScoreTable, metric: str) -> Clusters:
+        """How many gold items have equal scores, in steps that are not folded yet."""
         items: Table = {}
         for key in self.selection.keys:
             for table_of_step in self.selection.state.series[key].items.window(self.begin, self.end, hours=False):
                 add_table(items, table_of_step)
-        place = list(table.metrics).index(metric)
-        sums = (item_sums(table, facts, place) for facts in items.values())
-        return [(n, total / stats.MICRO, unknown) for n, total, unknown in sums if n or unknown]
+        return clusters_of(table, items, metric)
 
 
 def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:

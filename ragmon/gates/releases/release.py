@@ -35,10 +35,11 @@ from ragmon.gates.evaluate import MAX_MISSING
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import Table, add_table
+from ragmon.scoring.item_windows import ItemSums, item_sums
 from ragmon.scoring.membership import cluster_of
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
 from ragmon.scoring.windows import MODEL_SLICE, State
 from ragmon.stats.betting import Scores, coarse
 

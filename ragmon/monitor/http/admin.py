@@ -31,8 +31,9 @@ from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
 from ragmon.export import runbook, status_page
+from ragmon.export.exposition import Exposition
 from ragmon.export.pages import assets
-from ragmon.export.prometheus import Exposition
+from ragmon.export.prometheus import Collector
 from ragmon.monitor.http import pages
 from ragmon.monitor.http.pages import AdminView
 from ragmon.monitor.http.requests import (
@@ -147,7 +148,7 @@ def admin_app(
         queries: What answers the paths that need a journal; None where there is no journal.
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
-    exposition = Exposition(view.snapshot, view.moment)
+    exposition = Exposition(Collector(view.snapshot, view.moment).collect, view.moment)
     queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace, _no_journal)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
