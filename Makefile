@@ -109,6 +109,8 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.detector
 	$(PY) -m bench.scenario
 	$(PY) -m bench.stream
+	$(PY) -m bench.alarm_delay
+	$(PY) -m bench.readings
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) site .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

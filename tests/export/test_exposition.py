@@ -1,4 +1,4 @@
-"""The body of `/metrics` is byte for byte what prometheus_client writes, in every format, whatever was written before."""
+"""The body of `/metrics` is what prometheus_client writes, byte for byte, in every format, page after page."""
 
 from __future__ import annotations
 
