@@ -8,9 +8,12 @@ What was left out once may come back for a while, and is left out again at the n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
+
+from msgspec.structs import astuple
 
 from ragmon.scoring.membership import HASH_DIGITS, Membership
 
@@ -50,20 +53,24 @@ def bottom_k(
         clusters: Names that are kept at most.
         most: Memberships of one name that are kept at most.
     """
-    by_name: dict[str, list[Membership]] = {}
-    for member in members:
-        by_name.setdefault(member.name, []).append(member)
-    names, largest = list(by_name), None
+    every = list(members)
+    sizes = Counter([member.name for member in every])
+    names, largest = list(sizes), None
     if len(names) > clusters:
         names = sorted(names, key=rank)[:clusters]
         largest = rank(names[-1])
+    elif len(every) <= most or max(sizes.values()) <= most:  # as nearly always: everything is kept
+        return set(every), None
+    by_name: dict[str, list[Membership]] = {name: [] for name in names}
+    for member in every:
+        if member.name in by_name:
+            by_name[member.name].append(member)
     kept: set[Membership] = set()
-    for name in names:
-        found = by_name[name]
+    for found in by_name.values():
         kept.update(found if len(found) <= most else sorted(found, key=_rank_within)[:most])
     return kept, largest
 
 
 def _rank_within(member: Membership) -> int:
     """The rank of a membership among those of its name."""
-    return rank("\0".join(member))
+    return rank("\0".join(astuple(member)))
