@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
@@ -47,6 +47,11 @@ class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=T
     def name(self) -> str:
         """What it is kept or left out with: its session, so that a session is there as a whole."""
         return self.session or self.question or self.alone
+
+
+def names_of(members: Iterable[Membership]) -> list[str]:
+    """The name of each membership; a call for each would double what a cut of a minute costs."""
+    return [member.session or member.question or member.alone for member in members]
 
 
 def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:

@@ -16,9 +16,9 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.bottom_k import MEMBERS, ROOM, bottom_k, rank
+from ragmon.scoring.bottom_k import MEMBERS, ROOM, left_out, rank
 from ragmon.scoring.counts import add_sums, with_keys, with_text_keys
-from ragmon.scoring.membership import CLUSTER, Membership, membership
+from ragmon.scoring.membership import CLUSTER, Membership, membership, names_of
 from ragmon.stats import buckets
 
 STEP: Final = 60
@@ -175,6 +175,8 @@ class Step:
             members[member] = once(key)
         else:
             return
+        if not measured:
+            return
         for name, score in measured.items():
             sums = self.measures.setdefault((place, name), {}).setdefault(member, [0, 0])
             sums[0] += 1
@@ -250,13 +252,12 @@ class Step:
         """Cut one table to the clusters it keeps."""
         is_latency = isinstance(table, str)
         members: dict[Membership, Any] = self.latency[table] if isinstance(table, str) else self.facts[table]
-        kept, largest = bottom_k(members)
-        if len(kept) < len(members):
-            sums = [] if is_latency else [held for (place, _), held in self.measures.items() if place == table]
-            for cells in (members, *sums):
-                for member in [member for member in cells if member not in kept]:
-                    del cells[member]
-        limit = self._limits[table] = _Limit(max(ROOM, 2 * len(kept)), largest)
+        others, largest = left_out(members)
+        sums = [] if is_latency else [held for (place, _), held in self.measures.items() if place == table]
+        for cells in (members, *sums) if others else ():
+            for member in others:
+                cells.pop(member, None)
+        limit = self._limits[table] = _Limit(max(ROOM, 2 * len(members)), largest)
         return limit
 
     def _cut_indexes(self) -> None:
@@ -298,15 +299,16 @@ class Step:
         add: Callable[[T, T], T],
     ) -> None:
         """Add a table of another step to one of this step, and cut it where it gets too large."""
-        limit = self._limits.get(table) or _Limit(ROOM, None)
-        for member, theirs in others.items():
-            own = held.get(member)
-            if own is not None:
-                held[member] = add(own, theirs)
-            elif limit.largest is None or rank(member.name) <= limit.largest:
-                held[member] = theirs
-                if len(held) >= limit.room:
-                    limit = self._cut_table(table)
+        room, largest = self._limits.get(table) or _Limit(ROOM, None)
+        both = {member: add(held[member], others[member]) for member in held.keys() & others.keys()}
+        if largest is None:
+            held.update(others)
+        else:
+            ranks = map(rank, names_of(others))
+            held.update(entry for entry, ranked in zip(others.items(), ranks, strict=True) if ranked <= largest)
+        held.update(both)
+        if len(held) >= room:
+            self._cut_table(table)
 
     def _merge_properties(self, other: Step) -> None:
         """Add what is not counted by cluster."""
@@ -469,7 +471,8 @@ class MinuteBatches:
         if minute <= self.closed:  # matched and labelled records were already counted as live traffic
             self.late += is_first
         step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
-        step.cites = step.cites or record.cites
+        if not step.cites and record.cites:
+            step.cites = True
         if in_gold is not None:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
@@ -484,7 +487,8 @@ class MinuteBatches:
 
     def _at(self, pipeline: str, minute: int) -> Step:
         """The step of a minute, or of the first one that is open where that was closed."""
-        minute = minute if minute > self.closed else self.closed + 1
+        if minute <= self.closed:
+            minute = self.closed + 1
         steps = self._open.get(minute)
         if steps is None:
             steps = self._open[minute] = {}

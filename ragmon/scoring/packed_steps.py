@@ -18,7 +18,7 @@ import msgspec
 from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import key_text, text_key
 from ragmon.scoring.membership import HASH_DIGITS, Membership
-from ragmon.scoring.minutes import CountedRecord, Step, latencies, once, with_counts
+from ragmon.scoring.minutes import CountedRecord, Step, once
 
 T = TypeVar("T")
 _HEX: Final = "0123456789abcdef"
@@ -158,7 +158,8 @@ def unpack(packed: PackedStep) -> Step:
     for source, (who, sizes), text in packed.latency:
         values = map(float, text.split())
         step.latency[source] = {
-            member: latencies(islice(values, size)) for member, size in zip(_things(members, who), sizes, strict=True)
+            member: (next(values),) if size == 1 else list(islice(values, size))
+            for member, size in zip(_things(members, who), sizes, strict=True)
         }
     step.shapes = {shape: Counter(counts) for shape, counts in packed.shapes}
     step.indexes, step.cites, step.in_gold = set(packed.indexes), packed.cites, packed.in_gold
@@ -173,11 +174,14 @@ def _things(things: Sequence[T], first: Iterable[int]) -> Iterator[T]:
 
 def _facts(columns: Columns, members: Sequence[Membership], keys: Sequence[Key]) -> dict[Membership, dict[Key, int]]:
     """The facts of one place by membership."""
-    first, what, counts = columns
-    held: dict[Membership, dict[Key, int]] = {}
-    for member, key, n in zip(_things(members, first), map(keys.__getitem__, what), counts, strict=True):
-        if member in held:
-            held[member] = with_counts(held[member], {key: n})
-        else:
-            held[member] = once(key) if n == 1 else {key: n}
+    first, numbers, counts = columns
+    who, what = list(_things(members, first)), list(map(keys.__getitem__, numbers))
+    held = dict(zip(who, map(once, what), strict=True))
+    busy = {member for member, n in zip(who, counts, strict=True) if n != 1}
+    if len(held) < len(who):
+        busy.update(member for member, rows in Counter(who).items() if rows > 1)
+    held.update((member, {}) for member in busy)
+    for member, key, n in zip(who, what, counts, strict=True) if busy else ():
+        if member in busy:
+            held[member][key] = n
     return held
