@@ -31,7 +31,7 @@ from ragmon.stream.assembler import (
 )
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter
-from ragmon.stream.native import NativeRecord, native_record
+from ragmon.stream.native import record_in
 
 TRACE_ID: Final = 16
 """Bytes of a trace id."""
@@ -95,7 +95,10 @@ class TracePartitionCounter(PartitionCounter):
             arrival: When it was put into the log, seconds since the epoch.
             message: The request in protobuf; an empty one only tells the time.
         """
-        yield from self.until(offset, arrival)
+        if self._is_quick(offset, arrival):
+            self.now = max(self.now, arrival)
+        else:
+            yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
@@ -109,7 +112,8 @@ class TracePartitionCounter(PartitionCounter):
                 self.reject(reason, n)
             for native in batch.native:
                 self._count_native(native, offset)
-            self._keep([span_bytes(span) for span in batch.external], offset, len(message))
+            if batch.external:
+                self._keep([span_bytes(span) for span in batch.external], offset, len(message))
 
     def _see_native(self, native: NativeSpan, offset: int, now: float) -> bool:
         """Remember a native record, and that its trace has one; returns whether it came before."""
@@ -124,9 +128,9 @@ class TracePartitionCounter(PartitionCounter):
             self._arrived.duplicate += 1
             self._arrived.native -= 1
             return
-        found = native_record(native, self._arrived.unknown)
-        if isinstance(found, NativeRecord):
-            self._count(found.record)
+        found = record_in(native, self._arrived.unknown)
+        if isinstance(found, Record):
+            self._count(found)
         else:
             count(self._arrived.dropped, found)
 
