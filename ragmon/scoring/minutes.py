@@ -13,7 +13,7 @@ import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Record, is_redacted
+from ragmon.core.record import Record, TextFacts, is_redacted
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
 from ragmon.scoring.bottom_k import MEMBERS, ROOM, left_out, rank
@@ -26,7 +26,7 @@ STEP: Final = 60
 TOGETHER: Final = 1024
 """Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
-"""Label-free properties whose distribution is monitored."""
+"""Label-free properties whose distribution is monitored; lengths are in characters."""
 INDEXES: Final = 256
 """Builds with their indexes that a step keeps: the first in the order of their names."""
 
@@ -141,7 +141,7 @@ class Step:
         measures: By key and metric, by membership, `(n, sum in micro-units)` of what was measured on text.
         latency: By source and membership, the total latencies in milliseconds.
         shapes: By source and property, the number of values in each log bucket.
-        values: By source, the values of each property (`SHAPES`) that are not in buckets yet; they are added in batches.
+        values: By source, the values of each of `SHAPES` that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
         cites: Whether an answer cites something.
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
@@ -171,7 +171,7 @@ class Step:
         counts = members.get(member)
         if counts is not None:
             members[member] = with_counts(counts, {key: 1})
-        elif self._admits(place, members, member):
+        elif (len(members) < ROOM and not self._limits) or self._admits(place, members, member):
             members[member] = once(key)
         else:
             return
@@ -199,13 +199,23 @@ class Step:
             self.indexes.add((record.build or "", record.index_hash))
             if len(self.indexes) > 2 * INDEXES:
                 self._cut_indexes()
-        latency = record.latency_ms
-        if latency is not None and latency.total is not None:
-            self._add_latency(source, member, latency.total)
         values = self.values.get(source)
         if values is None:
-            values = self.values[source] = tuple([] for _ in SHAPES)
-        _add_shapes(record, *values)
+            values = self.values[source] = ([], [], [], [])
+        latencies, questions, answers, scores = values
+        answer, latency = record.answer_json, record.latency_ms
+        if latency is not None and latency.total is not None:
+            self._add_latency(source, member, latency.total)
+            latencies.append(latency.total)
+        if record.facts is not None:
+            _add_lengths(record, record.facts, questions, answers)
+        else:
+            if record.q is not None:
+                questions.append(len(record.q))
+            if answer is not None and answer.claim is not None:
+                answers.append(len(answer.claim))
+        if record.scores:
+            scores.append(record.scores[0])
         if self.records % TOGETHER == 0:
             self.flush()
 
@@ -217,7 +227,7 @@ class Step:
         known = members.get(member)
         if known is not None:
             members[member] = joined(known, (milliseconds,))
-        elif self._admits(source, members, member):
+        elif (len(members) < ROOM and not self._limits) or self._admits(source, members, member):
             members[member] = (milliseconds,)
 
     def shape(self, source: str, name: str) -> Counter[int]:
@@ -241,8 +251,6 @@ class Step:
             members: What the table has.
             member: The membership.
         """
-        if len(members) < ROOM and not self._limits:  # as in nearly every minute
-            return True
         limit = self._limits.get(table)
         if len(members) >= (ROOM if limit is None else limit.room):
             limit = self._cut_table(table)
@@ -396,23 +404,17 @@ def _with_texts(members: Mapping[Membership, T]) -> dict[str, T]:
     return {_member_text(member): value for member, value in members.items()}
 
 
-def _add_shapes(
-    record: Record, latencies: list[float], questions: list[float], answers: list[float], scores: list[float]
-) -> None:
-    """Add what was captured of a record to the values of `SHAPES`; lengths are in characters."""
-    facts, answer, latency = record.facts, record.answer_json, record.latency_ms
-    if latency is not None and latency.total is not None:
-        latencies.append(latency.total)
-    if record.q is not None and (facts is None or not is_redacted(record, "q")):
-        questions.append(float(len(record.q)))
-    elif facts is not None and facts.question_chars is not None:
-        questions.append(float(facts.question_chars))
-    if answer is not None and answer.claim is not None and (facts is None or not is_redacted(record, "claim")):
-        answers.append(float(len(answer.claim)))
-    elif facts is not None and facts.claim_chars is not None:
-        answers.append(float(facts.claim_chars))
-    if record.scores:
-        scores.append(record.scores[0])
+def _add_lengths(record: Record, facts: TextFacts, questions: list[float], answers: list[float]) -> None:
+    """Add the lengths of texts that may have been removed or changed; facts have them then."""
+    answer = record.answer_json
+    if record.q is not None and not is_redacted(record, "q"):
+        questions.append(len(record.q))
+    elif facts.question_chars is not None:
+        questions.append(facts.question_chars)
+    if answer is not None and answer.claim is not None and not is_redacted(record, "claim"):
+        answers.append(len(answer.claim))
+    elif facts.claim_chars is not None:
+        answers.append(facts.claim_chars)
 
 
 def _by_name(entry: tuple[str, Step]) -> str:

@@ -8,7 +8,7 @@ mostly grow by one as differences, which compress to next to nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from operator import sub
 from typing import Final, TypeVar
@@ -65,14 +65,12 @@ def pack(step: Step) -> PackedStep:
     members = _numbers(chain(*step.facts.values(), *step.measures.values(), *step.latency.values()))
     keys = _numbers(chain.from_iterable(chain.from_iterable(held.values()) for held in step.facts.values()))
     member, key = members.__getitem__, keys.__getitem__
-    facts = []
-    for place, held in step.facts.items():
-        who = [number for number, cells in zip(map(member, held), held.values(), strict=True) for _ in cells]
-        what = list(map(key, chain.from_iterable(held.values())))
-        n = [n for cells in held.values() for n in cells.values()]
-        facts.append((place, [_differences(who), what, n]))
+    facts = [(place, _fact_columns(held, member, key)) for place, held in step.facts.items()]
     measures = [
-        (measured, [_differences(map(member, sums)), [n for n, _ in sums.values()], [total for _, total in sums.values()]])
+        (
+            measured,
+            [_differences(map(member, sums)), [n for n, _ in sums.values()], [total for _, total in sums.values()]],
+        )
         for measured, sums in step.measures.items()
     ]
     latency = [
@@ -100,6 +98,15 @@ def pack(step: Step) -> PackedStep:
         list(step.judged.items()),
         step.records,
     )
+
+
+def _fact_columns(
+    held: Mapping[Membership, Mapping[Key, int]], member: Callable[[Membership], int], key: Callable[[Key], int]
+) -> Columns:
+    """The facts of one place as columns."""
+    who = [number for number, cells in zip(map(member, held), held.values(), strict=True) for _ in cells]
+    what = list(map(key, chain.from_iterable(held.values())))
+    return [_differences(who), what, [n for cells in held.values() for n in cells.values()]]
 
 
 def _numbers(things: Iterable[T]) -> dict[T, int]:
