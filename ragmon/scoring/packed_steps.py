@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, count, islice
 from operator import sub
 from typing import Final, TypeVar
 
@@ -111,7 +111,7 @@ def _fact_columns(
 
 def _numbers(things: Iterable[T]) -> dict[T, int]:
     """Gives each thing a number, in the order in which they occur first."""
-    return {thing: number for number, thing in enumerate(dict.fromkeys(things))}
+    return dict(zip(dict.fromkeys(things), count(), strict=False))
 
 
 def _differences(numbers: Iterable[int]) -> list[int]:
