@@ -25,7 +25,7 @@ from ragmon.core.constants import LATENCY
 from ragmon.scoring.bottom_k import rank
 from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.membership import Membership
-from ragmon.scoring.minutes import Step
+from ragmon.scoring.minutes import Latencies, Step
 
 IDLE: Final = 30
 """Minutes of silence after which a session is over."""
@@ -211,7 +211,7 @@ class StepClusters:
         self._memory.mark(counted, self._minute, self._memory.bit(f"{source}/{use}"))
         return iter(folded.values())
 
-    def latencies(self, source: str, values: Mapping[Membership, list[float]]) -> list[list[float]]:
+    def latencies(self, source: str, values: Mapping[Membership, Latencies]) -> list[list[float]]:
         """The latencies of each cluster; they are counted.
 
         Args:
@@ -246,13 +246,13 @@ def coarser(members: Collection[Membership]) -> dict[Membership, Cluster]:
     """The cluster of each member: its question if more sessions asked it than its session asked questions."""
     asked_by: Counter[str] = Counter()
     asks: Counter[str] = Counter()
-    for session, question, _ in members:
-        if session and question:
-            asked_by[question] += 1
-            asks[session] += 1
+    for member in members:
+        if member.session and member.question:
+            asked_by[member.question] += 1
+            asks[member.session] += 1
     clusters: dict[Membership, Cluster] = {}
     for member in members:
-        session, question, alone = member
+        session, question, alone = member.session, member.question, member.alone
         if not question or (session and asked_by[question] <= asks[session]):
             clusters[member] = ("session", session) if session else ("alone", alone)
         else:

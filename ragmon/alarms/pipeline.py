@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ from ragmon.alarms.observations import (
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, Step
+from ragmon.scoring.minutes import STEP, Latencies, Step
 from ragmon.scoring.score_table import ScoreTable
 
 
@@ -205,7 +205,7 @@ class PipelineAlarms:
                 observations[key] = self.selector.of(step, rule, clusters)
         return observations
 
-    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> list[list[float]]:
+    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> Sequence[Latencies]:
         """The latencies of the step's requests from a source, by cluster; None is the source of user traffic.
 
         While the p95 is learned, they are those of all requests and no observations yet.

@@ -183,6 +183,8 @@ def normalise_question(text: str) -> str:
     >>> normalise_question("  What is   Röntgen's “unit”? ")
     'what is röntgens unit'
     """
+    if len(text) <= READ:
+        return _question_key(text)
     key = _question_key(head(text))
     return key + _CUT_QUESTION if is_cut(text) else key
 
@@ -192,7 +194,7 @@ def _question_key(text: str) -> str:
     if text.isascii():
         letters = text.lower().encode("ascii").translate(None, _PUNCTUATION)  # four times faster than on a string
         return " ".join(letters.decode("ascii").split())
-    return " ".join("".join(char for char in fold(text) if not _is_punctuation(char)).split())
+    return " ".join("".join(char for char in fold(text.strip()) if not _is_punctuation(char)).split())
 
 
 def _is_punctuation(char: str) -> bool:

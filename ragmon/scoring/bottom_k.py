@@ -8,11 +8,15 @@ What was left out once may come back for a while, and is left out again at the n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from ragmon.scoring.membership import HASH_DIGITS, Membership
+from msgspec.structs import astuple
+
+from ragmon.scoring.membership import HASH_DIGITS, Membership, names_of
 
 CLUSTERS: Final = 4096
 """Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""
@@ -26,6 +30,7 @@ ROOM: Final = 2 * CLUSTERS
 """Memberships from which a cut is made in the middle of a minute."""
 
 
+@lru_cache(2 * ROOM)  # a name is ranked wherever it is counted, and at every cut
 def rank(name: str) -> int:
     """The hash of a name, the same in every process: names with the smallest are kept.
 
@@ -40,30 +45,34 @@ def rank(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def bottom_k(
+def left_out(
     members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS
-) -> tuple[set[Membership], int | None]:
-    """The memberships that are kept, and the largest rank of their names; None for the rank where no name is left out.
+) -> tuple[list[Membership], int | None]:
+    """The memberships that are not kept, and the largest rank of a name that is; None where every name is kept.
 
     Args:
         members: The memberships.
         clusters: Names that are kept at most.
         most: Memberships of one name that are kept at most.
     """
-    by_name: dict[str, list[Membership]] = {}
-    for member in members:
-        by_name.setdefault(member.name, []).append(member)
-    names, largest = list(by_name), None
-    if len(names) > clusters:
-        names = sorted(names, key=rank)[:clusters]
-        largest = rank(names[-1])
-    kept: set[Membership] = set()
-    for name in names:
-        found = by_name[name]
-        kept.update(found if len(found) <= most else sorted(found, key=_rank_within)[:most])
-    return kept, largest
+    every = list(members)
+    names, largest = names_of(every), None
+    found, sizes = list[Membership](), Counter(names)
+    if len(sizes) > clusters:
+        ranks = list(map(rank, sizes))
+        largest = sorted(ranks)[clusters - 1]
+        kept = {name for name, ranked in zip(sizes, ranks, strict=True) if ranked <= largest}
+        found = [member for member, name in zip(every, names, strict=True) if name not in kept]
+        sizes = Counter({name: sizes[name] for name in kept})
+    crowded: dict[str, list[Membership]] = {name: [] for name, size in sizes.items() if size > most}
+    for member, name in zip(every, names, strict=True) if crowded else ():
+        if name in crowded:
+            crowded[name].append(member)
+    for together in crowded.values():
+        found += sorted(together, key=_rank_within)[most:]
+    return found, largest
 
 
 def _rank_within(member: Membership) -> int:
     """The rank of a membership among those of its name."""
-    return rank("\0".join(member))
+    return rank("\0".join(astuple(member)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, LIVE
 from ragmon.core.gold_item import GoldItem
@@ -20,8 +22,10 @@ _RECENT: Final = 4096
 """Sessions and questions whose hashes are cached: a request that matches gold is counted twice."""
 
 
-class Membership(NamedTuple):
+class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """The groups a request is in. Requests in the same groups of a step are counted together.
+
+    A minute holds tens of thousands of them: the garbage collector does not visit them, and each is hashed once.
 
     Attributes:
         session: The hash of its session; "" without one.
@@ -43,6 +47,11 @@ class Membership(NamedTuple):
     def name(self) -> str:
         """What it is kept or left out with: its session, so that a session is there as a whole."""
         return self.session or self.question or self.alone
+
+
+def names_of(members: Iterable[Membership]) -> list[str]:
+    """The name of each membership; a call for each would double what a cut of a minute costs."""
+    return [member.session or member.question or member.alone for member in members]
 
 
 def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
@@ -71,13 +80,14 @@ def membership(record: Record, item: GoldItem | None, source: str, by: Collectio
     """
     if item is not None:
         users = source == LIVE or source in ALSO_LIVE_SOURCES
-        return Membership(_session(record, by), item.qid) if users else Membership(alone=item.qid)
+        return Membership(_session(record, by), item.qid) if users else Membership("", "", item.qid)
     session, question = _session(record, by), _question(record, by)
     return Membership(session, question, "" if session or question else record.trace_id or "")
 
 
 def _session(record: Record, by: Collection[str]) -> str:
-    return _digest("s", record.session) if "session" in by and record.session else ""
+    session = record.session
+    return _digest("s", session) if session and "session" in by else ""
 
 
 def _question(record: Record, by: Collection[str]) -> str:
@@ -86,10 +96,11 @@ def _question(record: Record, by: Collection[str]) -> str:
 
 def question_of(record: Record) -> str:
     """The hash of a record's question; "" where the question is not known."""
-    if record.q is not None and not is_redacted(record, "q"):
-        return _digest("q", normalise_question(record.q))
-    if record.facts is not None and record.facts.question_hash is not None:
-        return record.facts.question_hash[:HASH_DIGITS]
+    question, facts = record.q, record.facts
+    if question is not None and (facts is None or not is_redacted(record, "q")):
+        return _digest("q", normalise_question(question))
+    if facts is not None and facts.question_hash is not None:
+        return facts.question_hash[:HASH_DIGITS]
     return ""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -12,12 +13,12 @@ import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Record, is_redacted
+from ragmon.core.record import Record, TextFacts, is_redacted
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.bottom_k import MEMBERS, ROOM, bottom_k, rank
-from ragmon.scoring.counts import add_counts, add_sums, with_keys, with_text_keys
-from ragmon.scoring.membership import CLUSTER, Membership, membership
+from ragmon.scoring.bottom_k import MEMBERS, ROOM, left_out, rank
+from ragmon.scoring.counts import add_sums, with_keys, with_text_keys
+from ragmon.scoring.membership import CLUSTER, Membership, membership, names_of
 from ragmon.stats import buckets
 
 STEP: Final = 60
@@ -25,7 +26,7 @@ STEP: Final = 60
 TOGETHER: Final = 1024
 """Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
-"""Label-free properties whose distribution is monitored."""
+"""Label-free properties whose distribution is monitored; lengths are in characters."""
 INDEXES: Final = 256
 """Builds with their indexes that a step keeps: the first in the order of their names."""
 
@@ -35,6 +36,10 @@ _NONE: Final[Counter[int]] = Counter()
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+Latencies = tuple[float, ...] | list[float]
+"""Milliseconds: a tuple where there is one, because it takes less memory, and the garbage collector forgets it."""
+
+
 class CountedRecord(NamedTuple):
     """The key under which a record was counted."""
 
@@ -42,6 +47,46 @@ class CountedRecord(NamedTuple):
     gold: str = ""
     gold_version: str = ""
     where: str = ""
+
+
+_place: Final = lru_cache(256)(CountedRecord)
+"""The key of the same names: to look it up is faster than to make it."""
+
+
+@lru_cache(4096)
+def once(key: Key) -> dict[Key, int]:
+    """The table of a single request with some facts. It is shared, and not to be changed."""
+    return {key: 1}
+
+
+def with_counts(own: dict[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
+    """A table of facts with another one added; tables of a single tuple of facts may be shared, and are copied.
+
+    >>> with_counts({(1,): 1}, {(1,): 2, (3,): 4})
+    {(1,): 3, (3,): 4}
+    """
+    total = dict(own) if len(own) == 1 else own
+    for key, n in other.items():
+        total[key] = total.get(key, 0) + n
+    return total
+
+
+def latencies(values: Iterable[float]) -> Latencies:
+    """Latencies of requests that are counted together.
+
+    >>> latencies([1.0]), latencies([1.0, 2.0])
+    ((1.0,), [1.0, 2.0])
+    """
+    found = list(values)
+    return found if len(found) > 1 else tuple(found)
+
+
+def joined(own: Latencies, other: Latencies) -> Latencies:
+    """Latencies with others after them; a list is extended in place."""
+    if isinstance(own, tuple):
+        return [*own, *other]
+    own.extend(other)
+    return own
 
 
 class StepState(msgspec.Struct):
@@ -55,7 +100,7 @@ class StepState(msgspec.Struct):
     minute: int
     facts: list[tuple[CountedRecord, dict[str, dict[str, int]]]]
     measures: list[tuple[tuple[CountedRecord, str], dict[str, list[int]]]]
-    latency: dict[str, dict[str, list[float]]]
+    latency: dict[str, dict[str, Sequence[float]]]
     shapes: list[tuple[tuple[str, str], dict[int, int]]]
     indexes: list[tuple[str, str]]
     cites: bool = False
@@ -91,11 +136,12 @@ class Step:
 
     Attributes:
         minute: Minutes since the epoch.
-        facts: By key and membership, how often each tuple of facts was seen.
+        facts: By key and membership, how often each tuple of facts was seen. Most memberships have one request, and
+            those with the same facts share one table (`once`), which is never changed.
         measures: By key and metric, by membership, `(n, sum in micro-units)` of what was measured on text.
         latency: By source and membership, the total latencies in milliseconds.
         shapes: By source and property, the number of values in each log bucket.
-        values: Values that are not in buckets yet; they are added in batches.
+        values: By source, the values of each of `SHAPES` that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
         cites: Whether an answer cites something.
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
@@ -107,9 +153,9 @@ class Step:
     minute: int
     facts: dict[CountedRecord, dict[Membership, dict[Key, int]]] = field(default_factory=dict)
     measures: dict[tuple[CountedRecord, str], dict[Membership, list[int]]] = field(default_factory=dict)
-    latency: dict[str, dict[Membership, list[float]]] = field(default_factory=dict)
+    latency: dict[str, dict[Membership, Latencies]] = field(default_factory=dict)
     shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
-    values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    values: dict[str, tuple[list[float], ...]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
     cites: bool = False
     in_gold: bool | None = None
@@ -123,11 +169,14 @@ class Step:
         if members is None:
             members = self.facts[place] = {}
         counts = members.get(member)
-        if counts is None:
-            if not self._admits(place, members, member):
-                return
-            counts = members[member] = {}
-        counts[key] = counts.get(key, 0) + 1
+        if counts is not None:
+            members[member] = with_counts(counts, {key: 1})
+        elif (len(members) < ROOM and not self._limits) or self._admits(place, members, member):
+            members[member] = once(key)
+        else:
+            return
+        if not measured:
+            return
         for name, score in measured.items():
             sums = self.measures.setdefault((place, name), {}).setdefault(member, [0, 0])
             sums[0] += 1
@@ -150,18 +199,36 @@ class Step:
             self.indexes.add((record.build or "", record.index_hash))
             if len(self.indexes) > 2 * INDEXES:
                 self._cut_indexes()
-        latency = record.latency_ms
+        values = self.values.get(source)
+        if values is None:
+            values = self.values[source] = ([], [], [], [])
+        latencies, questions, answers, scores = values
+        answer, latency = record.answer_json, record.latency_ms
         if latency is not None and latency.total is not None:
-            latencies = self.latency.setdefault(source, {})
-            if member in latencies or self._admits(source, latencies, member):
-                latencies.setdefault(member, []).append(latency.total)
-        for name, value in _shapes(record):
-            values = self.values.get((source, name))
-            if values is None:
-                values = self.values[source, name] = []
-            values.append(value)
-            if len(values) >= TOGETHER:
-                self.flush()
+            self._add_latency(source, member, latency.total)
+            latencies.append(latency.total)
+        if record.facts is not None:
+            _add_lengths(record, record.facts, questions, answers)
+        else:
+            if record.q is not None:
+                questions.append(len(record.q))
+            if answer is not None and answer.claim is not None:
+                answers.append(len(answer.claim))
+        if record.scores:
+            scores.append(record.scores[0])
+        if self.records % TOGETHER == 0:
+            self.flush()
+
+    def _add_latency(self, source: str, member: Membership, milliseconds: float) -> None:
+        """Add a latency, if its cluster is kept."""
+        members = self.latency.get(source)
+        if members is None:
+            members = self.latency[source] = {}
+        known = members.get(member)
+        if known is not None:
+            members[member] = joined(known, (milliseconds,))
+        elif (len(members) < ROOM and not self._limits) or self._admits(source, members, member):
+            members[member] = (milliseconds,)
 
     def shape(self, source: str, name: str) -> Counter[int]:
         """The number of values of a property in each log bucket."""
@@ -170,8 +237,10 @@ class Step:
 
     def flush(self) -> None:
         """Put values into their buckets, so that a busy minute is not kept and saved value by value."""
-        for key, values in self.values.items():
-            self.shapes.setdefault(key, Counter()).update(buckets(values))
+        for source, lists in self.values.items():
+            for name, values in zip(SHAPES, lists, strict=True):
+                if values:
+                    self.shapes.setdefault((source, name), Counter()).update(buckets(values))
         self.values.clear()
 
     def _admits(self, table: CountedRecord | str, members: Mapping[Membership, Any], member: Membership) -> bool:
@@ -191,13 +260,12 @@ class Step:
         """Cut one table to the clusters it keeps."""
         is_latency = isinstance(table, str)
         members: dict[Membership, Any] = self.latency[table] if isinstance(table, str) else self.facts[table]
-        kept, largest = bottom_k(members)
-        if len(kept) < len(members):
-            sums = [] if is_latency else [held for (place, _), held in self.measures.items() if place == table]
-            for cells in (members, *sums):
-                for member in [member for member in cells if member not in kept]:
-                    del cells[member]
-        limit = self._limits[table] = _Limit(max(ROOM, 2 * len(kept)), largest)
+        others, largest = left_out(members)
+        sums = [] if is_latency else [held for (place, _), held in self.measures.items() if place == table]
+        for cells in (members, *sums) if others else ():
+            for member in others:
+                cells.pop(member, None)
+        limit = self._limits[table] = _Limit(max(ROOM, 2 * len(members)), largest)
         return limit
 
     def _cut_indexes(self) -> None:
@@ -221,14 +289,14 @@ class Step:
             other: The step; it is not to be used any more.
         """
         for place, members in other.facts.items():
-            self._merge_table(place, self.facts.setdefault(place, {}), members, add_counts)
+            self._merge_table(place, self.facts.setdefault(place, {}), members, with_counts)
         for (place, metric), measured in other.measures.items():
             known, sums = self.facts[place], self.measures.setdefault((place, metric), {})
             for member, pair in measured.items():
                 if member in known:
                     add_sums(sums, member, pair)
         for source, took in other.latency.items():
-            self._merge_table(source, self.latency.setdefault(source, {}), took, list.extend)
+            self._merge_table(source, self.latency.setdefault(source, {}), took, joined)
         self._merge_properties(other)
 
     def _merge_table(
@@ -236,18 +304,19 @@ class Step:
         table: CountedRecord | str,
         held: dict[Membership, T],
         others: Mapping[Membership, T],
-        add: Callable[[T, T], object],
+        add: Callable[[T, T], T],
     ) -> None:
         """Add a table of another step to one of this step, and cut it where it gets too large."""
-        limit = self._limits.get(table) or _Limit(ROOM, None)
-        for member, theirs in others.items():
-            own = held.get(member)
-            if own is not None:
-                add(own, theirs)
-            elif limit.largest is None or rank(member.name) <= limit.largest:
-                held[member] = theirs
-                if len(held) >= limit.room:
-                    limit = self._cut_table(table)
+        room, largest = self._limits.get(table) or _Limit(ROOM, None)
+        both = {member: add(held[member], others[member]) for member in held.keys() & others.keys()}
+        if largest is None:
+            held.update(others)
+        else:
+            ranks = map(rank, names_of(others))
+            held.update(entry for entry, ranked in zip(others.items(), ranks, strict=True) if ranked <= largest)
+        held.update(both)
+        if len(held) >= room:
+            self._cut_table(table)
 
     def _merge_properties(self, other: Step) -> None:
         """Add what is not counted by cluster."""
@@ -296,7 +365,7 @@ class Step:
             },
             {key: {member(text): sums for text, sums in members.items()} for key, members in state.measures},
             {
-                source: {member(text): values for text, values in members.items()}
+                source: {member(text): latencies(values) for text, values in members.items()}
                 for source, members in state.latency.items()
             },
             {key: Counter(counts) for key, counts in state.shapes},
@@ -335,23 +404,17 @@ def _with_texts(members: Mapping[Membership, T]) -> dict[str, T]:
     return {_member_text(member): value for member, value in members.items()}
 
 
-def _shapes(record: Record) -> list[tuple[str, float]]:
-    """The captured ones of: latency, lengths in characters, and the best retrieval score."""
-    facts, answer, latency = record.facts, record.answer_json, record.latency_ms
-    found: list[tuple[str, float]] = []
-    if latency is not None and latency.total is not None:
-        found.append(("latency", latency.total))
-    if record.q is not None and (facts is None or not is_redacted(record, "q")):
-        found.append(("question_length", float(len(record.q))))
-    elif facts is not None and facts.question_chars is not None:
-        found.append(("question_length", float(facts.question_chars)))
-    if answer is not None and answer.claim is not None and (facts is None or not is_redacted(record, "claim")):
-        found.append(("answer_length", float(len(answer.claim))))
-    elif facts is not None and facts.claim_chars is not None:
-        found.append(("answer_length", float(facts.claim_chars)))
-    if record.scores:
-        found.append(("top_score", record.scores[0]))
-    return found
+def _add_lengths(record: Record, facts: TextFacts, questions: list[float], answers: list[float]) -> None:
+    """Add the lengths of texts that may have been removed or changed; facts have them then."""
+    answer = record.answer_json
+    if record.q is not None and not is_redacted(record, "q"):
+        questions.append(len(record.q))
+    elif facts.question_chars is not None:
+        questions.append(facts.question_chars)
+    if answer is not None and answer.claim is not None and not is_redacted(record, "claim"):
+        answers.append(len(answer.claim))
+    elif facts.claim_chars is not None:
+        answers.append(facts.claim_chars)
 
 
 def _by_name(entry: tuple[str, Step]) -> str:
@@ -376,7 +439,7 @@ class MinuteBatches:
         self.closed = -1
         self.late = 0
         self._slices = frozenset(slices)
-        self._cluster = cluster
+        self._cluster = lru_cache(256)(cluster)
         self._open: dict[int, dict[str, Step]] = {}
 
     def collect(
@@ -406,26 +469,31 @@ class MinuteBatches:
         """
         if record.sampling is not None and not record.sampling.drawn:
             return
-        if source not in ALSO_LIVE_SOURCES:  # matched and labelled records were already counted as live traffic
-            self.late += int(arrival) // STEP <= self.closed
-        step, member = self._at(pipeline, arrival), membership(record, item, source, self._cluster(pipeline))
-        step.cites = step.cites or record.cites
+        is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // STEP
+        if minute <= self.closed:  # matched and labelled records were already counted as live traffic
+            self.late += is_first
+        step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
+        if not step.cites and record.cites:
+            step.cites = True
         if in_gold is not None:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
-        step.count(CountedRecord(source, gold, version), member, key, measured)
+        step.count(_place(source, gold, version), member, key, measured)
         for where in slices:
             if where in self._slices:
-                step.count(CountedRecord(source, gold, version, where), member, key, measured)
-        if source not in ALSO_LIVE_SOURCES:
+                step.count(_place(source, gold, version, where), member, key, measured)
+        if is_first:
             step.add_properties(source, member, record)
-        if measured and (source == LABEL or source not in ALSO_LIVE_SOURCES):
+        if measured and (source == LABEL or is_first):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 
-    def _at(self, pipeline: str, arrival: float) -> Step:
-        """The step of an arrival; a record that arrives after its minute was closed counts in a later one."""
-        minute = max(int(arrival) // STEP, self.closed + 1)
-        steps = self._open.setdefault(minute, {})
+    def _at(self, pipeline: str, minute: int) -> Step:
+        """The step of a minute, or of the first one that is open where that was closed."""
+        if minute <= self.closed:
+            minute = self.closed + 1
+        steps = self._open.get(minute)
+        if steps is None:
+            steps = self._open[minute] = {}
         step = steps.get(pipeline)
         if step is None:
             step = steps[pipeline] = Step(minute)
@@ -440,7 +508,7 @@ class MinuteBatches:
         """
         if step.minute <= self.closed:
             self.late += step.records
-        self._at(pipeline, float(step.minute * STEP)).merge(step)
+        self._at(pipeline, step.minute).merge(step)
 
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""

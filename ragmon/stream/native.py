@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.bounds import bounded
+from ragmon.core.bounds import SHORT, bounded, latencies_in_range
 from ragmon.core.record import Record, encode_entry
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
@@ -37,6 +37,20 @@ class NativeRecord(NamedTuple):
 
 
 def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
+    """The record in a native span with its key and its line, or the reason why it cannot be read.
+
+    Args:
+        native: The native span.
+        unknown: Counts the fields of the record that are out of range.
+    """
+    record = record_in(native, unknown)
+    if isinstance(record, str):
+        return record
+    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
+    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
+
+
+def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     """The record in a native span, or the reason why it cannot be read.
 
     Args:
@@ -48,15 +62,16 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
         return _reason(native.line, record)
     if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
-    record, out_of_range = bounded(record)
-    for field_name, reason in out_of_range.items():
-        count(unknown, f"{field_name}|{reason}")
+    latency = record.latency_ms
+    if len(native.line) > SHORT or (latency is not None and not latencies_in_range(latency)):
+        record, out_of_range = bounded(record)
+        for field_name, reason in out_of_range.items():
+            count(unknown, f"{field_name}|{reason}")
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:
         record.source = constants.LIVE
-    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
-    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
+    return record
 
 
 def _reason(line: str, default: str) -> str:

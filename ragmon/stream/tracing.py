@@ -36,7 +36,7 @@ from ragmon.stream.assembler import (
 )
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter, Place
-from ragmon.stream.native import NativeRecord, native_record
+from ragmon.stream.native import record_in
 
 TRACE_ID: Final = 16
 """Bytes of a trace id."""
@@ -121,7 +121,10 @@ class TracePartitionCounter(PartitionCounter):
             message: The request in protobuf; an empty one only tells the time.
         """
         self._drop_unfound()
-        yield from self.until(offset, arrival)
+        if self._is_quick(offset, arrival):
+            self.now = max(self.now, arrival)
+        else:
+            yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
@@ -140,7 +143,8 @@ class TracePartitionCounter(PartitionCounter):
                 self.reject(reason, n)
             for native in batch.native:
                 self._count_native(native, offset)
-            self._keep(spans, offset, len(message))
+            if batch.external:
+                self._keep(spans, offset, len(message))
 
     def _take_labels(self, message: bytes, offset: int) -> None:
         """Count a message of labels, unless it came before."""
@@ -173,8 +177,8 @@ class TracePartitionCounter(PartitionCounter):
         trace, native = OpenTrace(self.now, self.now, lowest=self._assembler.lowest), None
         for batch in map(_batch, self._read(self._traces.of(key, self.now))):
             for span in batch.native if batch is not None else ():
-                found = native_record(span, {}) if span.trace_id == key else None
-                native = found.record if isinstance(found, NativeRecord) else native
+                found = record_in(span, {}) if span.trace_id == key else None
+                native = found if isinstance(found, Record) else native
             for piece in map(span_bytes, batch.external if batch is not None else ()):
                 if piece.trace_id == key:
                     trace.spans.setdefault(piece.span_id, piece)
@@ -196,9 +200,9 @@ class TracePartitionCounter(PartitionCounter):
             self._arrived.duplicate += 1
             self._arrived.native -= 1
             return
-        found = native_record(native, self._arrived.unknown)
-        if isinstance(found, NativeRecord):
-            self._count(found.record)
+        found = record_in(native, self._arrived.unknown)
+        if isinstance(found, Record):
+            self._count(found)
         else:
             count(self._arrived.dropped, found)
 

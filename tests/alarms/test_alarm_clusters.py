@@ -325,7 +325,7 @@ def test_what_counts_is_what_the_definition_says_in_any_order_and_after_any_rest
         counts = clusters.new("live", "precision", step.facts[LIVE])
         found = list(clusters.fold("live", "precision", step.facts[LIVE], lambda _: ItemSums(1, MICRO)))
         memory.close()
-        assert {member[:2] for member in counts} == expected
+        assert {(member.session, member.question) for member in counts} == expected
         assert sum(sums.n for sums in found) == len(expected)
         history.append((at, members, expected))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragmon.scoring import bottom_k as sampling
 from ragmon.scoring import minutes
-from ragmon.scoring.bottom_k import bottom_k, rank
+from ragmon.scoring.bottom_k import left_out, rank
 from ragmon.scoring.membership import Membership
 from ragmon.scoring.minutes import CountedRecord, MinuteBatches, Step
 from ragmon.scoring.scorer import Scorer
@@ -26,7 +26,7 @@ MEASURE = "grounded"
 
 def keep_few(patch):
     """Let steps keep eight clusters of three memberships, and be cut in the middle of a minute from 16 on."""
-    patch.setattr(sampling.bottom_k, "__defaults__", (8, 3))
+    patch.setattr(sampling.left_out, "__defaults__", (8, 3))
     patch.setattr(minutes, "MEMBERS", 3)
     patch.setattr(minutes, "ROOM", 16)
 
@@ -81,16 +81,16 @@ def content(step):
 
 def expected(requests):
     """The same by the definition: keep the clusters with the smallest hashes of the whole, then count."""
-    kept, _ = bottom_k({member for member, _, _ in requests})
-    with_latency, _ = bottom_k({member for member, _, score in requests if score is not None})
+    outside, _ = left_out({member for member, _, _ in requests})
+    without_latency, _ = left_out({member for member, _, score in requests if score is not None})
     facts, measures, latency = {}, {}, {}
     for member, cell, score in requests:
-        if member in kept:
+        if member not in outside:
             facts.setdefault(member, Counter())[cell] += 1
             if score is not None:
                 n, total = measures.get(member, [0, 0])
                 measures[member] = [n + 1, total + score]
-        if score is not None and member in with_latency:
+        if score is not None and member not in without_latency:
             latency.setdefault(member, []).append(float(score))
     return facts, measures, {member: sorted(values) for member, values in latency.items()}, len(requests)
 
@@ -120,7 +120,8 @@ def test_a_sum_of_cut_parts_in_any_order_is_a_cut_of_the_whole(requests, seed):
 
 def test_a_session_is_kept_with_all_its_questions(few):
     members = [Membership(f"s{number}", f"q{place}") for number in range(40) for place in range(2)]
-    kept, largest = bottom_k(members)
+    outside, largest = left_out(members)
+    kept = set(members) - set(outside)
     assert {member.session for member in kept} == set(sorted((f"s{n}" for n in range(40)), key=rank)[:8])
     assert len(kept) == 16
     assert largest == max(rank(member.name) for member in kept)

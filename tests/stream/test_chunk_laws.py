@@ -96,7 +96,7 @@ def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypa
     settings, records, end = day
     monkeypatch.setattr("ragmon.scoring.counts.CELLS", cells)
     monkeypatch.setattr("ragmon.scoring.score_table.CELLS", cells, raising=False)
-    monkeypatch.setattr(sampling.bottom_k, "__defaults__", (12, 2))
+    monkeypatch.setattr(sampling.left_out, "__defaults__", (12, 2))
     monkeypatch.setattr(minutes, "MEMBERS", 2)
     monkeypatch.setattr(minutes, "ROOM", 24)
     once = counted_at_once(settings, records)
