@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - hatchling finds it by its path
 """The build hook of wheels: compiles the native core where cargo is there, and puts its one file into the wheel.
 
 Without cargo the wheel is pure Python and everything works, more slowly. `RAGMON_NATIVE=0` leaves the core out, and

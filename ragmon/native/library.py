@@ -27,8 +27,20 @@ FILE_NAME: Final = f"libragmon_core{_SUFFIX}"
 _FOLDERS: Final = (_HERE, _HERE / "target" / "release")
 
 _BYTES: Final = ctypes.c_char_p
+_SIZE: Final = ctypes.c_size_t
+_CONTEXT: Final = ctypes.c_void_p
+_U32, _U64, _I64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
-    "ragmon_question_key": (ctypes.c_int64, (_BYTES, ctypes.c_size_t, ctypes.c_void_p)),
+    "ragmon_question_key": (_I64, (_BYTES, _SIZE, ctypes.c_void_p)),
+    "ragmon_scan_new": (_CONTEXT, ()),
+    "ragmon_scan_free": (None, (_CONTEXT,)),
+    "ragmon_scan_describe": (_I64, (_CONTEXT, _U32, _BYTES, _SIZE)),
+    "ragmon_scan_set": (None, (_CONTEXT, _U32, _U64)),
+    "ragmon_scan_read": (_I64, (_CONTEXT, _BYTES, _SIZE)),
+    "ragmon_scan_commit": (_I64, (_CONTEXT, _BYTES, _SIZE, _BYTES, _SIZE)),
+    "ragmon_scan_array": (_I64, (_CONTEXT, _U32)),
+    "ragmon_scan_bytes": (ctypes.c_void_p, (_CONTEXT,)),
+    "ragmon_scan_clear": (None, (_CONTEXT,)),
 }
 """The result and the arguments of every function, as in src/lib.rs."""
 

@@ -107,6 +107,11 @@ class WindowBucket:
                 add_counts(self._latency.setdefault(stage, {}), buckets(known))
         self._pending.clear()
 
+    def add_histograms(self, histograms: Mapping[str, Mapping[int, int]]) -> None:
+        """Add histograms of latencies by stage."""
+        for stage, histogram in histograms.items():
+            add_counts(self._latency.setdefault(stage, {}), histogram)
+
     def merge(self, other: WindowBucket) -> None:
         """Add another row's counts to this one."""
         # Readers merge tens of thousands of small rows: function calls for each part would double the cost.
@@ -316,6 +321,10 @@ class ItemCounts:
         if ts < fresh_from:
             return _at(self.hours, int(ts) // HOUR)
         return _at(self.steps, int(ts) // STEP * STEP)
+
+    def add_hour(self, hour: int, table: Table) -> None:
+        """Add a table to that of an hour, counted since the epoch; `UNTIMED` for requests without a time."""
+        add_table(self.hours.setdefault(hour, {}), table)
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""

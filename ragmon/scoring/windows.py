@@ -22,7 +22,7 @@ from ragmon.scoring.counters import CallKey, Count
 from ragmon.scoring.counts import UNTIMED, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
-from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries
+from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
 
 OPEN: Final = 60.0
 """Seconds behind the newest record in which rows usually still grow."""
@@ -99,6 +99,39 @@ class State:
     def _recent(self) -> int | None:
         """The steps kept of each producer's series: a replay needs all, so that parts of it merge."""
         return None if self.retention is None else RECENT
+
+    @property
+    def fold_due(self) -> float:
+        """The event time from which rows are folded next."""
+        return self._fold_due
+
+    def advance(self, newest: float, fold_due: float) -> None:
+        """Go on to where somebody is who counts for this state (`add_row`); earlier times change nothing.
+
+        Args:
+            newest: The newest event time there.
+            fold_due: From when rows are folded next there.
+        """
+        self.newest = max(self.newest, newest)
+        if fold_due > self._fold_due:
+            self.fold(fold_due - FOLDED)
+
+    def add_row(self, series: WindowSeries, start: int, row: WindowBucket, *, is_folded: bool) -> None:
+        """Add a row that was counted elsewhere.
+
+        Args:
+            series: The series.
+            start: The start of its step; `UNTIMED` for records without a time.
+            row: The row.
+            is_folded: Its step is a folded one.
+        """
+        merge_row(series.folded if is_folded else series.fresh, start, row, self.cut)
+        self._change(series)
+
+    def add_items(self, series: WindowSeries, hour: int, table: Table) -> None:
+        """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""
+        series.items.add_hour(hour, table)
+        series.items.expire(self._fold_due - FOLDED - FRESH, keep=True)
 
     @property
     def folded(self) -> float:
