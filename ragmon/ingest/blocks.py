@@ -14,8 +14,11 @@ from ragmon.ingest.compression import BrokenStreamError
 from ragmon.ingest.files import MAX_LINE, skip_line
 from ragmon.ingest.trec import Reject
 
-BLOCK: Final = 1 << 20
-"""Bytes of a block, about: what of it is looked at more than once stays in the processor's cache."""
+SMALLEST: Final = 1 << 14
+"""Bytes of the first block, about: Python has to see the first record of a stream before a scan knows the others."""
+LARGEST: Final = 1 << 20
+"""Bytes of a block after some: what of it is looked at more than once stays in the processor's cache."""
+_GROWTH: Final = 4
 
 
 class LineBlock(NamedTuple):
@@ -49,8 +52,10 @@ class BlockReader:
         self._left = length
 
     def __iter__(self) -> Iterator[LineBlock]:
+        size = SMALLEST
         try:
-            while data := self._read(self._stream.read1, BLOCK):
+            while data := self._read(self._stream.read1, size):
+                size = min(LARGEST, size * _GROWTH)
                 end = data.rfind(b"\n") + 1
                 try:
                     rest = self._rest_of_line(len(data) - end) if end < len(data) else b""

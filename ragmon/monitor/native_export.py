@@ -12,7 +12,7 @@ from ragmon.core import constants
 from ragmon.core.constants import STAGES
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_setup import Described
-from ragmon.native.scanning import Scan, Section, as_double
+from ragmon.native.scanning import Scan, Section
 from ragmon.scoring.counts import Table, WindowBucket
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.series import SeriesKey, WindowSeries
@@ -34,7 +34,7 @@ def take_over(scan: Scan, described: Described, scorer: Scorer) -> None:
     state, totals = scorer.state, scan.array(Section.TOTALS)
     scorer.scored += totals[2]
     scorer.unmatched += totals[3]
-    state.advance(as_double(totals[4] & _WORD), as_double(totals[5] & _WORD))
+    state.advance(*scan.times)
     keys = _keys(scan, scorer)
     lanes = _lanes(scan, described, scorer)
     for lane, is_folded, start, row in _rows(scan, keys):

@@ -117,24 +117,36 @@ class NativeScan:
         """Score the lines of a block; returns how many lines and how many blank ones it has."""
         scan, state = self._scan, self._scorer.state
         scan.set(Setting.LINES, block.before)
-        scan.set_time(Setting.NEWEST, state.newest)
-        scan.set_time(Setting.FOLD_DUE, state.fold_due)
+        scan.advance(state.newest, state.fold_due)
         if capture_hints.documents.known:
             scan.set(Setting.HAS_DOCUMENTS, 1)
         blank_before = scan.array(Section.TOTALS)[1]
         if not scan.read(block.data):
             return self._by_python(path, block, options)
-        totals = scan.array(Section.TOTALS)
-        hard, pending = totals[6], totals[7]
-        scan.commit(block.data, self._refusals() if pending else ())
+        lines, blank, _, _, hard, pending, _ = scan.array(Section.TOTALS)
+        if pending:
+            scan.decide(self._refusals())
         if hard:
-            lines = scan.array(Section.HARD)
-            for place in range(0, len(lines), 3):
-                offset, length, number = lines[place : place + 3]
-                self._line(path, number, block.data[offset : offset + length + 1], options)
-        if totals[8]:
+            self._hard_lines(path, block, options)
+        scan.commit(block.data)
+        state.advance(*scan.times)
+        if scan.array(Section.TOTALS)[6]:
             self.finish()
-        return totals[0] - block.before, totals[1] - blank_before
+        return lines - block.before, blank - blank_before
+
+    def _hard_lines(self, path: str, block: LineBlock, options: TableOptions) -> None:
+        """Score the lines of a block that are Python's, each after the plain lines before it: both fold rows alike."""
+        scan, state, counted = self._scan, self._scorer.state, 0
+        lines = iter(scan.array(Section.HARD))
+        for offset, length, number, events in zip(lines, lines, lines, lines, strict=True):
+            if events > counted:
+                scan.commit(block.data, events)
+                state.advance(*scan.times)
+                counted = events
+            before = (state.newest, state.fold_due)
+            self._line(path, number, block.data[offset : offset + length + 1], options)
+            if before != (state.newest, state.fold_due):
+                scan.advance(state.newest, state.fold_due)
 
     def _by_python(self, path: str, block: LineBlock, options: TableOptions) -> tuple[int, int]:
         """Score a block over which the core failed."""

@@ -30,10 +30,8 @@ class Setting(IntEnum):
     """What a caller may know better than a scan."""
 
     LINES = 0
-    NEWEST = 1
-    FOLD_DUE = 2
-    HAS_DOCUMENTS = 3
-    FAULT = 4
+    HAS_DOCUMENTS = 1
+    FAULT = 2
 
 
 class Section(IntEnum):
@@ -64,8 +62,8 @@ class NativeFaultError(Exception):
     """The native core failed in a way that plain Python cannot mend, because a part of a block is counted."""
 
 
-_DOUBLE: Final = struct.Struct("=d")
-_WORD: Final = struct.Struct("=Q")
+ALL_EVENTS: Final = (1 << 32) - 1
+"""More events than a block has."""
 _BETWEEN: Final = b"\xff"
 
 
@@ -83,6 +81,7 @@ class Scan:
         self._context: int | None = core.functions.ragmon_scan_new()
         if not self._context:
             raise MemoryError("the native core has no memory for a scan")
+        self._times = (ctypes.c_double * 2)()
 
     def close(self) -> None:
         """Free its memory."""
@@ -108,26 +107,47 @@ class Scan:
         """Set a whole number."""
         self._functions.ragmon_scan_set(self._context, what, value)
 
-    def set_time(self, what: Setting, seconds: float) -> None:
-        """Set a time, seconds since the epoch."""
-        self.set(what, _WORD.unpack(_DOUBLE.pack(seconds))[0])
-
     def read(self, block: bytes) -> bool:
         """Read a block of whole lines; False where the core failed, and then the whole block is Python's."""
         return not self._functions.ragmon_scan_read(self._context, block, len(block))
 
-    def commit(self, block: bytes, refusals: Sequence[bool]) -> None:
+    def decide(self, refusals: Sequence[bool]) -> None:
+        """Say of each pending answer of the block whether it is a refusal in other words.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_decide(self._context, bytes(refusals), len(refusals)))
+
+    def commit(self, block: bytes, until: int = ALL_EVENTS) -> None:
         """Count the block that was read last.
 
         Args:
             block: The same block.
-            refusals: Of each pending answer, whether it is a refusal in other words.
+            until: Count so many of its events; those that are counted are not counted again.
 
         Raises:
             NativeFaultError: The core failed in the middle of it.
         """
-        verdicts = bytes(refusals)
-        if self._functions.ragmon_scan_commit(self._context, block, len(block), verdicts, len(verdicts)):
+        self._must(self._functions.ragmon_scan_commit(self._context, block, len(block), until))
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The newest event time, and from when rows are folded next; seconds since the epoch."""
+        self._functions.ragmon_scan_times(self._context, self._times)
+        return self._times[0], self._times[1]
+
+    def advance(self, newest: float, fold_due: float) -> None:
+        """Go on to the newest event time that somebody else has counted, and to when he folds rows next.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_advance(self._context, newest, fold_due))
+
+    @staticmethod
+    def _must(result: int) -> None:
+        if result < 0:
             raise NativeFaultError("the native core failed while it counted; RAGMON_NATIVE=0 goes on without it")
 
     def array(self, section: Section) -> memoryview:
@@ -152,12 +172,6 @@ class Scan:
     def clear(self) -> None:
         """Forget what was counted, because the caller has it."""
         self._functions.ragmon_scan_clear(self._context)
-
-
-def as_double(word: int) -> float:
-    """The number whose bits are a word."""
-    value: float = _DOUBLE.unpack(_WORD.pack(word))[0]
-    return value
 
 
 def numbers(*values: int) -> bytes:

@@ -194,6 +194,14 @@ impl Counts {
         }
     }
 
+    /// Go on to where Python is, which counts the other lines: it may have folded rows (`State.advance`).
+    pub fn advance(&mut self, newest: f64, fold_due: f64) {
+        self.newest = self.newest.max(newest);
+        if fold_due > self.fold_due {
+            self.fold(fold_due - FOLDED as f64);
+        }
+    }
+
     /// Fold the rows that are no longer fresh.
     fn fold(&mut self, now: f64) {
         self.fold_due = now + FOLDED as f64;
@@ -268,6 +276,16 @@ mod tests {
         assert_eq!(lane.folded[&600].cells[&0].count, 3);
         let groups = lane.folded[&600].cells[&0].groups.as_ref().expect("a group");
         assert_eq!(groups[3], 3);
+    }
+
+    #[test]
+    fn rows_fold_when_python_has_folded() {
+        let mut counts = counted(&[Some(600.0)]);
+        counts.advance(700.0, 900.0);
+        assert_eq!(counts.lanes[0].fresh.len(), 1);
+        counts.advance(9000.0, 9300.0);
+        assert_eq!((counts.lanes[0].fresh.len(), counts.lanes[0].folded.len()), (0, 1));
+        assert_eq!((counts.newest, counts.fold_due), (9000.0, 9300.0));
     }
 
     #[test]

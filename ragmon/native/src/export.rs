@@ -22,10 +22,12 @@ pub fn section(scan: &Scan, number: u32, out: &mut Vec<u8>) -> bool {
     out.clear();
     match number {
         0 => totals(scan, out),
-        1 => scan
-            .hard
-            .iter()
-            .for_each(|hard| put(out, &[hard.offset as u64, hard.length as u64, hard.number])),
+        1 => scan.hard.iter().for_each(|hard| {
+            put(
+                out,
+                &[hard.offset as u64, hard.length as u64, hard.number, hard.events as u64],
+            );
+        }),
         2 => scan
             .pending
             .iter()
@@ -69,9 +71,7 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 fn totals(scan: &Scan, out: &mut Vec<u8>) {
-    let counts = &scan.counts;
     put(out, &[scan.lines, scan.blank, scan.scored, scan.unmatched]);
-    put(out, &[counts.newest.to_bits(), counts.fold_due.to_bits()]);
     put(
         out,
         &[

@@ -150,6 +150,16 @@ impl<'a> Cursor<'a> {
         self.string().map(Some)
     }
 
+    /// A string whose escapes are all known, or null.
+    #[inline]
+    pub fn escaped_text(&mut self) -> Option<Option<Text<'a>>> {
+        let text = self.text()?;
+        match text {
+            Some(text) if text.escaped && !escapes_are_known(text.bytes) => None,
+            text => Some(text),
+        }
+    }
+
     /// Take null where it stands here; false where another value does.
     #[inline]
     pub fn is_null(&mut self) -> Option<bool> {
@@ -382,6 +392,23 @@ fn escapes_are_simple(bytes: &[u8]) -> bool {
     true
 }
 
+/// Whether `unescape` knows every escape of a string, which may never be asked for its characters.
+fn escapes_are_known(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(slash) = bytes[at..].iter().position(|&byte| byte == b'\\') {
+        at += slash + 2;
+        match bytes.get(at - 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
+            Some(b'u') => match bytes.get(at..at + 4).and_then(hexadecimal).and_then(char::from_u32) {
+                Some(_) => at += 4,
+                None => return false,
+            },
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// Append the characters of a string with escapes; false where an escape is not known.
 ///
 /// `\u` is read where it names a character of its own: half of a surrogate pair is left to Python.
@@ -518,8 +545,9 @@ mod tests {
         let mut out = Vec::new();
         assert!(unescape(b"a\\n\\\"\\u00e9\\/", &mut out));
         assert_eq!(out, "a\n\"\u{e9}/".as_bytes());
+        assert!(escapes_are_known(b"a\\n\\\"\\u00e9\\/"));
         for bad in [&b"\\ud83d\\ude00"[..], b"\\u12", b"\\x", b"\\"] {
-            assert!(!unescape(bad, &mut Vec::new()));
+            assert!(!unescape(bad, &mut Vec::new()) && !escapes_are_known(bad));
         }
     }
 }

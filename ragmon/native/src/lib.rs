@@ -33,7 +33,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -141,35 +141,75 @@ pub unsafe extern "C" fn ragmon_scan_read(context: *mut Context, block: *const u
     })
 }
 
-/// Count what was read of the same block. Returns 0; -1 where it panicked: then the scan is of no use any more.
+/// Take Python's word on the pending answers of the block that was read last. Returns 0, or -1 where it panicked.
 ///
 /// # Safety
-/// `context` is a scan that no other thread uses; `block` holds `length` bytes, and `refusals` one for each answer that
-/// was pending.
+/// `context` is a scan that no other thread uses, and `refusals` holds one byte for each answer that is pending.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_decide(context: *mut Context, refusals: *const u8, count: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
+        let (context, refusals) = unsafe { (&mut *context, input(refusals, count)) };
+        context.scan.decide(refusals);
+        0
+    })
+}
+
+/// Count what was read of the same block, up to a number of events. Returns 0; -1 where it panicked: then the scan is of
+/// no use any more.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `block` holds `length` bytes.
 #[no_mangle]
 pub unsafe extern "C" fn ragmon_scan_commit(
     context: *mut Context,
     block: *const u8,
     length: usize,
-    refusals: *const u8,
-    count: usize,
+    until: usize,
 ) -> i64 {
     // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
-    let (context, block, refusals) = unsafe { (&mut *context, input(block, length), input(refusals, count)) };
+    let (context, block) = unsafe { (&mut *context, input(block, length)) };
     if context.is_broken {
         return PANICKED;
     }
-    context.is_broken = true;
     let done = guarded(PANICKED, || {
-        context.scan.commit(block, refusals);
+        context.scan.commit(block, until);
         0
     });
     context.is_broken = done == PANICKED;
     done
 }
 
-/// Set what a caller knows better: 0 lines so far, 1 the newest event time and 2 when rows are folded next (both as the
-/// bits of a double), 3 whether documents were seen that are objects, 4 the line at which to panic (for tests).
+/// Write the newest event time, and from when rows are folded next.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `out` has room for two numbers.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_times(context: *const Context, out: *mut f64) {
+    // SAFETY: the caller's promise: a live scan of this thread alone, and room for two numbers.
+    let (counts, out) = unsafe { (&(*context).scan.counts, output(out, 2)) };
+    out.copy_from_slice(&[counts.newest, counts.fold_due]);
+}
+
+/// Go on to the newest event time that Python knows, and to when it folds next. Returns 0, or -1 where it panicked: then
+/// the scan is of no use any more.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_advance(context: *mut Context, newest: f64, fold_due: f64) -> i64 {
+    // SAFETY: the caller's promise: a live scan of this thread alone.
+    let context = unsafe { &mut *context };
+    let done = guarded(PANICKED, || {
+        context.scan.counts.advance(newest, fold_due);
+        0
+    });
+    context.is_broken |= done == PANICKED;
+    done
+}
+
+/// Set what a caller knows better: 0 lines so far, 1 whether documents were seen that are objects, 2 the line at which to
+/// panic (for tests).
 ///
 /// # Safety
 /// `context` is a scan that no other thread uses.
@@ -180,9 +220,7 @@ pub unsafe extern "C" fn ragmon_scan_set(context: *mut Context, what: u32, value
         let scan = unsafe { &mut (*context).scan };
         match what {
             0 => scan.lines = value,
-            1 => scan.counts.newest = f64::from_bits(value),
-            2 => scan.counts.fold_due = f64::from_bits(value),
-            3 => scan.has_documents = value != 0,
+            1 => scan.has_documents = value != 0,
             _ => scan.fault = value,
         }
     });

@@ -144,7 +144,7 @@ impl<'a> Line<'a> {
             }
             b"q" => {
                 seen.first(8)?;
-                self.question = cursor.text()?;
+                self.question = cursor.escaped_text()?;
             }
             b"session" => {
                 seen.first(9)?;
@@ -201,7 +201,7 @@ impl<'a> Line<'a> {
             match cursor.name()? {
                 b"claim" => {
                     seen.first(0)?;
-                    self.claim = cursor.text()?;
+                    self.claim = cursor.escaped_text()?;
                 }
                 b"citations" => {
                     seen.first(1)?;

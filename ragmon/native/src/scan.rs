@@ -2,7 +2,8 @@
 //!
 //! A block is worked on in two steps, so that nothing of it is counted twice. First every line is read: a plain one
 //! becomes an event, any other is listed as hard, for Python. Then Python says which answers its patterns call refusals,
-//! and the events are counted. Should the first step panic, nothing was counted, and the whole block is Python's.
+//! and the events are counted, those before a hard line before Python counts that one: which rows are folded when depends
+//! on the order. Should the first step panic, nothing was counted, and the whole block is Python's.
 
 use crate::captured::{by_flags, lacks, Captured, IN_GOLD, NOT_IN_GOLD, NO_GOLD};
 use crate::counts::{hour_of, Count, Counts, LaneKey, NO_GROUP};
@@ -46,6 +47,8 @@ pub struct Hard {
     pub length: usize,
     /// Its number in the file, from 1.
     pub number: u64,
+    /// How many events of the block stand before it.
+    pub events: usize,
 }
 
 /// An answer that Python's patterns are to be tried on.
@@ -107,6 +110,8 @@ pub struct Scan {
     by_stratum: Map<Vec<u8>, u32>,
     buffers: Buffers,
     events: Vec<Event>,
+    /// How many of the events are counted.
+    counted: usize,
     /// Documents were seen that are objects: from then on Python looks at ids that do not occur in gold.
     pub has_documents: bool,
     /// Lines so far, and blank ones.
@@ -192,6 +197,7 @@ impl Scan {
     /// Read the lines of a block; what they say is counted by `commit`.
     pub fn read(&mut self, block: &[u8]) {
         self.events.clear();
+        self.counted = 0;
         self.hard.clear();
         self.pending.clear();
         self.texts.clear();
@@ -220,6 +226,7 @@ impl Scan {
                     offset: start,
                     length,
                     number: lines,
+                    events: self.events.len(),
                 });
             }
             start += length + 1;
@@ -309,19 +316,24 @@ impl Scan {
         self.by_names.get(key).copied()
     }
 
-    /// Count the events of the block that was read last.
-    ///
-    /// Args: for each pending answer, whether Python's patterns call it a refusal.
-    pub fn commit(&mut self, block: &[u8], refusals: &[u8]) {
+    /// Take Python's word on the pending answers: whether its patterns call them refusals.
+    pub fn decide(&mut self, refusals: &[u8]) {
         for (pending, &is_refusal) in self.pending.iter().zip(refusals) {
             if is_refusal != 0 {
                 self.events[pending.event].answer = facts::refusal_like(&self.rules[pending.rule as usize]);
             }
         }
-        for event in std::mem::take(&mut self.events) {
-            self.count(&event, block);
+    }
+
+    /// Count the events of the block that was read last, up to a number of them.
+    pub fn commit(&mut self, block: &[u8], until: usize) {
+        let events = std::mem::take(&mut self.events);
+        let until = until.min(events.len());
+        for event in events.get(self.counted..until).unwrap_or(&[]) {
+            self.count(event, block);
         }
-        self.pending.clear();
+        self.counted = until.max(self.counted);
+        self.events = events;
     }
 
     fn count(&mut self, event: &Event, block: &[u8]) {
