@@ -61,3 +61,15 @@ def assert_equal(paths, make_scorer, **how):
                 assert plain[name].get(key) == native[name].get(key), f"{name}: {key}"
         assert plain[name] == native[name], name
     return native
+
+
+def differs(paths, make_scorer, **how):
+    """Whether the two paths say something else; what they raise is a part of what they say."""
+    return _said(paths, make_scorer, on=False, **how) != _said(paths, make_scorer, on=True, **how)
+
+
+def _said(paths, make_scorer, **how):
+    try:
+        return outcome(paths, make_scorer, **how)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return repr(error)
