@@ -16,7 +16,7 @@ from ragmon.ingest.trec import Reject
 
 SMALLEST: Final = 1 << 14
 """Bytes of the first block, about: Python has to see the first record of a stream before a scan knows the others."""
-LARGEST: Final = 1 << 20
+LARGEST: Final = 1 << 18
 """Bytes of a block after some: what of it is looked at more than once stays in the processor's cache."""
 _GROWTH: Final = 4
 

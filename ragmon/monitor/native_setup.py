@@ -26,8 +26,8 @@ _MISSING, _END = b"\xff", b"\xfe"
 """Mark a name that is missing, and the end of one; neither stands in UTF-8."""
 _NEVER, _BY_WORDS, _ALWAYS = range(3)
 """When the patterns of a refusal rule are tried."""
-_LATIN: Final = "aeo"
-"""Letters with which many marks compose: what stands by itself composes with none of them."""
+_LATIN: Final = "a"
+"""A letter with which many marks compose: what stands by itself does not."""
 
 
 @cache
@@ -53,7 +53,7 @@ def _entry(char: str) -> int:
     folded = fold(char)
     if any(_is_mark(part) for part in (char, *folded)) or not 0 < len(folded) <= _PARTS:
         return 0
-    if any(fold(f"{letter}{char}{letter}") != f"{letter}{folded}{letter}" for letter in _LATIN):
+    if fold(f"{_LATIN}{char}{_LATIN}") != f"{_LATIN}{folded}{_LATIN}":
         return 0
     entry = 0
     for part in reversed(folded):

@@ -323,8 +323,11 @@ class ItemCounts:
         return _at(self.steps, int(ts) // STEP * STEP)
 
     def add_hour(self, hour: int, table: Table) -> None:
-        """Add a table to that of an hour, counted since the epoch; `UNTIMED` for requests without a time."""
-        add_table(self.hours.setdefault(hour, {}), table)
+        """Add a table, which is given away, to that of an hour since the epoch; `UNTIMED`: requests without a time."""
+        if hour in self.hours:
+            add_table(self.hours[hour], table)
+        else:
+            self.hours[hour] = table
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""

@@ -125,7 +125,12 @@ class State:
             row: The row.
             is_folded: Its step is a folded one.
         """
-        merge_row(series.folded if is_folded else series.fresh, start, row, self.cut)
+        rows = series.folded if is_folded else series.fresh
+        if start in rows:
+            merge_row(rows, start, row, self.cut)
+        else:
+            self.cut(row)
+            rows[start] = row
         self._change(series)
 
     def add_items(self, series: WindowSeries, hour: int, table: Table) -> None:
@@ -317,10 +322,11 @@ class State:
         for key, series in self.series.items():
             if key.slice.startswith(MODEL_SLICE):
                 key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
-            add(sums, ("rows", *key), series.fingerprint(self.cut))
+            rows = series.all_folded(self.cut)
+            add(sums, ("rows", *key), series.fingerprint_of(rows))
             add(sums, ("items", *key), series.items.fingerprint())
             total = whole.setdefault(key, WindowBucket())
-            for row in self.window(series, None, 0):
+            for row in (series.past, *rows.values()):
                 total.merge(row)
         for key, total in whole.items():
             self.cut(total)

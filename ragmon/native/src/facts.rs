@@ -80,7 +80,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ids.len()
     }
 
@@ -136,7 +136,7 @@ pub fn common(line: &Line<'_>, ranking: &Ranking<'_>, rule: &Rule) -> u64 {
 
 /// The bits of the retrieved ids and of the citations from them.
 fn scope(line: &Line<'_>, ranking: &Ranking<'_>) -> u64 {
-    let flags = if ranking.len() == 0 { IDS | EMPTY } else { IDS };
+    let flags = if ranking.count() == 0 { IDS | EMPTY } else { IDS };
     if line.citations.is_empty() {
         return flags | IN_SCOPE;
     }
@@ -156,7 +156,7 @@ fn scope(line: &Line<'_>, ranking: &Ranking<'_>) -> u64 {
 
 /// The facts that come from the gold item: bits, and the three numbers of the key.
 pub fn with_item(line: &Line<'_>, ranking: &Ranking<'_>, item: &Item) -> Key {
-    let (flags, retrieved) = (item.offers, ranking.len() as u32);
+    let (flags, retrieved) = (item.offers, ranking.count() as u32);
     if !item.has_ids() {
         if !item.is_answerable() {
             return Key {

@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
 
     /// Pass over white space within the line; returns the byte behind it, 0 at the end of the text.
     #[inline]
-    pub fn next(&mut self) -> u8 {
+    pub fn peek(&mut self) -> u8 {
         while let Some(&byte) = self.text.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\r') {
                 return byte;
@@ -51,13 +51,13 @@ impl<'a> Cursor<'a> {
 
     /// Where the line ends, if nothing is left of it but white space.
     pub fn end(&mut self) -> Option<usize> {
-        (self.next() == b'\n' || self.at == self.text.len()).then_some(self.at)
+        (self.peek() == b'\n' || self.at == self.text.len()).then_some(self.at)
     }
 
     /// Take one byte behind white space.
     #[inline]
     pub fn take(&mut self, byte: u8) -> Option<()> {
-        if self.next() != byte {
+        if self.peek() != byte {
             return None;
         }
         self.at += 1;
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
     /// Whether another member follows, behind its comma, or the closing byte ends the list.
     #[inline]
     pub fn more(&mut self, close: u8) -> Option<bool> {
-        let byte = self.next();
+        let byte = self.peek();
         self.at += 1;
         if byte == b',' {
             Some(true)
@@ -92,7 +92,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn open(&mut self, open: u8, close: u8) -> Option<bool> {
         self.take(open)?;
-        if self.next() == close {
+        if self.peek() == close {
             self.at += 1;
             return Some(false);
         }
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         self.take(b':')?;
-        self.next();
+        self.peek();
         Some(name.bytes)
     }
 
@@ -163,7 +163,7 @@ impl<'a> Cursor<'a> {
     /// Take null where it stands here; false where another value does.
     #[inline]
     pub fn is_null(&mut self) -> Option<bool> {
-        if self.next() != b'n' {
+        if self.peek() != b'n' {
             return Some(false);
         }
         self.word(b"null")?;
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     /// true or false.
     #[inline]
     pub fn flag(&mut self) -> Option<bool> {
-        if self.next() == b't' {
+        if self.peek() == b't' {
             self.word(b"true")?;
             return Some(true);
         }
@@ -184,7 +184,7 @@ impl<'a> Cursor<'a> {
     /// A number that is not negative and has no exponent, exactly as Python reads it.
     #[inline]
     pub fn number(&mut self) -> Option<f64> {
-        self.next();
+        self.peek();
         let start = self.at;
         let mut whole: u64 = 0;
         while let Some(digit) = self.digit() {
@@ -274,7 +274,7 @@ impl<'a> Cursor<'a> {
         let mut count = 0;
         let mut more = self.open(b'[', b']')?;
         while more {
-            self.next();
+            self.peek();
             self.skip_number()?;
             count += 1;
             more = self.more(b']')?;
@@ -319,7 +319,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn skip_at(&mut self, depth: u32) -> Option<()> {
-        match self.next() {
+        match self.peek() {
             b'"' => self.skip_string(),
             b'n' => self.word(b"null"),
             b't' => self.word(b"true"),

@@ -97,6 +97,7 @@ fn first(text: &str, count: usize) -> &str {
 }
 
 #[cfg(test)]
+#[allow(missing_docs)]
 pub mod tests {
     use super::*;
 

@@ -283,7 +283,7 @@ impl Scan {
             answer: 0,
             contained: 0,
             common: facts::common(line, ranking, rule),
-            retrieved: ranking.len() as u32,
+            retrieved: ranking.count() as u32,
             gold,
             mask,
             strange,
