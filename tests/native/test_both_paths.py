@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import time
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from tests.support.both_paths import assert_equal, core
 from tests.support.mutated_lines import Mutator
 from tests.support.native_core import needs_native
 from tests.support.native_fuzz import SCORERS, fuzz, no_gold, other_rules, usual
-from tests.support.random_records import worlds
+from tests.support.oracle.draw import Draw
+from tests.support.random_records import gold_set, record
 from tests.support.trace_files import good
 from tests.support.trace_files import scorer as good_scorer
 
@@ -134,18 +136,13 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, make, block)
 
 
 @pytest.mark.slow
-def test_records_of_every_kind_of_the_contract_count_alike(tmp_path):
-    for number in range(40):
-        gold, records = worlds(most=60).example() if number < 3 else _world(number)
-        path = write(tmp_path / f"{number}.jsonl", map(encode, records))
-        assert_equal([path], lambda gold=gold: Scorer(gold))
-
-
-def _world(number):
-    """A world of its own for each number."""
-    from hypothesis import find, settings  # noqa: PLC0415 - a tool for this one test
-
-    return find(worlds(most=60), lambda world: len(world[1]) > number % 30, settings=settings(max_examples=200))
+@pytest.mark.parametrize("number", range(40))
+def test_records_of_every_kind_of_the_contract_count_alike(tmp_path, number):
+    """The records of the oracle's tests, drawn from numbered random bytes."""
+    draw = Draw(random.Random(number).randbytes(8000))
+    gold = gold_set(draw)
+    lines = [encode(record(draw)) for _ in range(60)]
+    assert_equal([write(tmp_path / "traces.jsonl", lines)], lambda: Scorer(gold))
 
 
 def trace_files():
