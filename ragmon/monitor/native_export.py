@@ -13,7 +13,7 @@ from ragmon.core.constants import STAGES
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_setup import Described
 from ragmon.native.scanning import Scan, Section
-from ragmon.scoring.counts import Table, WindowBucket
+from ragmon.scoring.counts import ItemTable, Table, WindowBucket
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.series import SeriesKey, WindowSeries
 
@@ -96,7 +96,7 @@ def _rows(scan: Scan, keys: list[Key]) -> Iterator[tuple[int, bool, int, WindowB
         yield lane, bool(is_folded), start, row
 
 
-def _tables(scan: Scan, described: Described, keys: list[Key]) -> Iterator[tuple[int, int, Table]]:
+def _tables(scan: Scan, described: Described, keys: list[Key]) -> Iterator[tuple[int, int, ItemTable]]:
     """The tables of gold items: the number of the series, the hour, and the table."""
     lanes = list(_rows_of(scan.array(Section.LANES), 6))
     entries = _rows_of(scan.array(Section.ITEMS), 3)
@@ -108,7 +108,7 @@ def _tables(scan: Scan, described: Described, keys: list[Key]) -> Iterator[tuple
             if item != last:
                 last, facts = item, table.setdefault(qids[item], {})
             facts[keys[key]] = facts.get(keys[key], 0) + count  # two items of one id in several sets
-        yield lane, hour, table
+        yield lane, hour, ItemTable(table)
 
 
 def _add_streams(scan: Scan, described: Described, scorer: Scorer) -> None:

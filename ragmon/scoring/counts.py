@@ -322,10 +322,10 @@ class ItemCounts:
             return _at(self.hours, int(ts) // HOUR)
         return _at(self.steps, int(ts) // STEP * STEP)
 
-    def add_hour(self, hour: int, table: Table) -> None:
+    def add_hour(self, hour: int, table: ItemTable) -> None:
         """Add a table, which is given away, to that of an hour since the epoch; `UNTIMED`: requests without a time."""
         if hour in self.hours:
-            add_table(self.hours[hour], table)
+            self.hours[hour].merge(table)
         else:
             self.hours[hour] = table
 

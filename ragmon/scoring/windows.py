@@ -19,7 +19,7 @@ from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, S
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, WindowBucket
+from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
 from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
@@ -133,7 +133,7 @@ class State:
             rows[start] = row
         self._change(series)
 
-    def add_items(self, series: WindowSeries, hour: int, table: Table) -> None:
+    def add_items(self, series: WindowSeries, hour: int, table: ItemTable) -> None:
         """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""
         series.items.add_hour(hour, table)
         series.items.expire(self._fold_due - FOLDED - FRESH, keep=True)
