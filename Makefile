@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help native fuzz install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -65,12 +65,22 @@ test-failed: setup            ## the tests that failed in the last run, once mor
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
 
-check: setup                  ## lint, format, import layers, types
+fuzz: setup                   ## half an hour of weird lines, by the native core and by plain Python
+	$(PY) -m tests.support.native_fuzz $(or $(ARGS),1800)
+
+native: setup                 ## the native core anew, from ragmon/native/src
+	cd ragmon/native && cargo build --release --offline --locked
+
+check: setup                  ## lint, format, import layers, types; the native core where cargo is
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy tests/typing
+	@if command -v cargo >/dev/null; then cd ragmon/native && \
+		cargo fmt --check && cargo clippy --quiet --offline --locked --all-targets -- -D warnings && \
+		cargo test --quiet --offline --locked; \
+	else echo "make check: there is no cargo, so ragmon/native/src is not checked"; fi
 
 generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml

@@ -19,6 +19,7 @@ import click
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
 from ragmon.core.net import current_version
+from ragmon.native.library import native_core
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
@@ -166,7 +167,21 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
     sys.exit(code)
 
 
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the versions of ragmon and of its native core."""
+    if asked:
+        click.echo(f"ragmon, version {current_version()}\nnative core: {native_core()}")
+        context.exit()
+
+
 @click.group(cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(current_version(), prog_name="ragmon")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """The live quality monitor for RAG: your offline gates, on production traffic."""

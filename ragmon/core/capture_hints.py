@@ -49,6 +49,9 @@ class BoundedMap(Generic[T]):
                 del self._entries[next(iter(self._entries))]
             self._entries[key] = value
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, key: str) -> T | None:
         """The entry of a key; None where there is none."""
         return self._entries.get(key)

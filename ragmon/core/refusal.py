@@ -147,6 +147,21 @@ class RefusalRule:
         # An expression of no patterns would match every text; this one matches none.
         object.__setattr__(self, "_custom", None if is_default else re.compile(_any_of(self.patterns) or r"(?!)"))
 
+    @property
+    def folded_tokens(self) -> frozenset[str]:
+        """The tokens as a folded answer is compared with them."""
+        return self._folded
+
+    @property
+    def trigger_words(self) -> frozenset[str] | None:
+        """Words of which the window of an answer in a script with spaces holds one where the matcher finds a refusal.
+
+        Empty where the matcher is off; None where nothing is known of its patterns.
+        """
+        if self._custom is None:
+            return frozenset(word.decode() for word in _TRIGGERS)
+        return None if self.patterns else frozenset()
+
     def refuses(self, text: str) -> bool:
         """Whether an answer in other words than a token counts as refused; for a thread of the application.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ragmon import stats
@@ -379,6 +380,10 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
     return {"pipeline": prediction.pipeline, "metric": METRIC, "proxy": prediction.proxy, "n": estimate.n, **numbers}
 
 
+_KNOWN_KEYS: Final = 16_384
+"""Facts whose outcome is cached: many questions have the same few."""
+
+
 class TracedItem(NamedTuple):
     """A gold item with at least one trace, in one series."""
 
@@ -418,15 +423,31 @@ def questions_of(scorer: Scorer) -> list[QuestionReport]:
     """The per-question table in the order of the gold sets, with the number of times each question had each outcome."""
     item_keys = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
     places = {key: place for place, key in enumerate(item_keys)}
-    times: Counter[tuple[int, QuestionReport]] = Counter()
+    times: Counter[tuple[int, TracedItem, _Outcome]] = Counter()
     for item, counts in traced_items(scorer):
         place = places.get((item.gold, item.qid), len(places))
         for key, n in counts.items():
-            times[(place, _question(item, Facts._make(key)))] += n
-    ordered = sorted(times.items(), key=lambda entry: (entry[0][0], entry[0][1].pipeline, entry[0][1].label))
-    return [replace(question, times=n) for (_, question), n in ordered]
+            times[place, item, _outcome(key)] += n
+    merged: Counter[tuple[int, str, str, _Outcome]] = Counter()
+    for (place, item, outcome), n in times.items():
+        merged[place, item.pipeline, item.qid, outcome] += n
+    return [
+        QuestionReport(qid, outcome.answered, outcome.hit, outcome.refused, outcome.label, n, pipeline)
+        for (_, pipeline, qid, outcome), n in sorted(merged.items())
+    ]
 
 
-def _question(item: TracedItem, observed: Facts) -> QuestionReport:
+class _Outcome(NamedTuple):
+    """What a question's row says of its outcome; rows of one question are in this order."""
+
+    label: str
+    answered: bool
+    hit: bool
+    refused: bool
+
+
+@lru_cache(_KNOWN_KEYS)
+def _outcome(key: facts.Key) -> _Outcome:
+    observed = Facts._make(key)
     shipped, refused, hit = observed.has(facts.SHIPPED), observed.has(facts.REFUSED), observed.has(facts.HITS)
-    return QuestionReport(item.qid, shipped, hit, refused, item_outcome(observed), pipeline=item.pipeline)
+    return _Outcome(item_outcome(observed), shipped, hit, refused)

@@ -253,7 +253,11 @@ class Items:
             return record.matched if record.matched in _MATCHED_VALUES else constants.BY_QID
         if record.q is None or is_redacted(record, "q"):
             return constants.BY_HASH
-        return constants.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else constants.BY_QUESTION
+        return constants.BY_PARAPHRASE if self.is_paraphrase(normalise_question(record.q)) else constants.BY_QUESTION
+
+    def is_paraphrase(self, key: str) -> bool:
+        """Whether a key of `by_question` is another wording of its item's question."""
+        return key in self._paraphrases
 
     def by_wording(self, question: str) -> GoldItem | None:
         """The item with this question or paraphrase."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
@@ -189,12 +189,12 @@ def read_files(
     """
     bytes_before = 0
     for path in paths:
-        offset_progress = _with_offset(bytes_before, progress)
+        offset_progress = with_offset(bytes_before, progress)
         yield from read_file(path, intake, progress=offset_progress, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 
 
-def _with_offset(bytes_before: int, progress: Progress | None) -> Progress | None:
+def with_offset(bytes_before: int, progress: Progress | None) -> Progress | None:
     """A progress callback for one file that counts the bytes of the files before it too."""
     return None if progress is None else lambda bytes_read: progress(bytes_before + bytes_read)
 
@@ -243,6 +243,67 @@ def read_file(
             yield entry
             if progress_callback is not None and number % _PROGRESS_LINES == 0:
                 progress_callback(raw.tell())
+
+
+class LineFile(NamedTuple):
+    """An open file of trace lines.
+
+    Attributes:
+        stream: Its decompressed bytes, at the start of its first line.
+        raw: The file below them, whose position shows the progress.
+    """
+
+    stream: io.BufferedReader
+    raw: io.BufferedReader
+
+
+@contextmanager
+def line_file(
+    path: str, options: TableOptions = USUAL, part: tuple[int, int] | None = None
+) -> Iterator[LineFile | None]:
+    """Open a file of trace lines for somebody who reads the lines himself.
+
+    Args:
+        path: The file; it is opened twice, so it must be a regular one.
+        options: How it is read.
+        part: Start and end of a range in bytes; only for a plain file of lines.
+
+    Yields:
+        The file; None where it holds something else: a table, an array, OTLP, a TREC run, or nothing.
+
+    Raises:
+        InputError: The file cannot be read, or holds gold.
+    """
+    if table_format(path) is not None or not _holds_lines(path, options, part):
+        yield None
+        return
+    with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
+        if part is not None:
+            stream.seek(part[0])
+        yield LineFile(stream, raw)
+
+
+def _holds_lines(path: str, options: TableOptions, part: tuple[int, int] | None) -> bool:
+    """Whether a file, or a part of it, is one of trace lines.
+
+    Raises:
+        InputError: The file cannot be read, or holds gold.
+    """
+    with open_bytes(path, utf_16=options.encoding is not None) as (stream, _):
+        try:
+            start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
+        except BrokenStreamError:
+            return False
+        if is_header(start, options) or _is_array(start):
+            return False
+        if part is not None:
+            stream.seek(part[0])
+        first = next(iter(LineReader(stream, lambda *_: None)), None)
+    if first is None or is_run(first) or is_export(first):
+        return False
+    if part is None or part[0] == 0:
+        refuse_gold(first, path)
+    return True
 
 
 def _is_array(start: bytes) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,10 +40,12 @@ from ragmon.ingest.files import (
     read_table,
     splittable,
     unreadable,
+    with_offset,
 )
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.detectability import detectable_in_run
+from ragmon.monitor.native_scan import NativeScan
 from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.minutes import MinuteBatches, Step
@@ -121,7 +124,7 @@ def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:
         run.feed(read_table(table, "records", intake, options))
     elif isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
         run = Run(scorer, intake := ReadSummary())
-        run.feed(read_files([str(path) for path in paths], intake, options=options))
+        run.read([Task(str(path), options=options) for path in paths])
     else:
         run = Run(scorer)
         run.feed(_as_record(record, number, options) for number, record in enumerate(records, 1))
@@ -155,6 +158,27 @@ def _as_record(value: Record | Totals | Label | Mapping[str, Any], number: int, 
     except (Rejected, TypeError, ValueError, OverflowError) as error:
         hint = "a dict as a line of a trace file would hold it"
         raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file, or a range of bytes of it."""
+
+    path: str
+    part: tuple[int, int] | None = None
+    options: TableOptions = USUAL
+    span_options: SpanOptions = NO_OPTIONS
+
+    def records(self, intake: ReadSummary, progress: Progress | None = None) -> Iterator[Line]:
+        """The records, read by Python."""
+        return read_file(
+            self.path,
+            intake,
+            progress=progress,
+            part=self.part,
+            options=self.options,
+            span_options=self.span_options,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,21 +225,45 @@ class Run:
 
         Pass all records in one call: which record of a gold question is the last is known only at the end.
         """
-        observe = self._observe_once if self._duplicates != "all" else self.scorer.observe
         for record in records:
             if self._counts_itself:
                 self.intake.read += 1
-            if isinstance(record, Totals):
-                self.intake.totals += 1
-                self.scorer.state.calls.see(record)
-            elif isinstance(record, Label):
-                self.intake.labels += 1
-                self.labels.append(record)
-            else:
-                observe(record)
+            self._take(record)
         for record in self._held.values():
             self.scorer.observe(record)
         self._held.clear()
+
+    def _take(self, line: Line) -> None:
+        """Score a record, or count another kind of line."""
+        if isinstance(line, Totals):
+            self.intake.totals += 1
+            self.scorer.state.calls.see(line)
+        elif isinstance(line, Label):
+            self.intake.labels += 1
+            self.labels.append(line)
+        elif self._duplicates != "all":
+            self._observe_once(line)
+        else:
+            self.scorer.observe(line)
+
+    def read(self, tasks: Sequence[Task], progress: Progress | None = None) -> None:
+        """Read files and score their lines, with the native core where it is there and can do it.
+
+        Args:
+            tasks: Files, or ranges of bytes of them, of which all are read alike.
+            progress: Called from time to time with the number of bytes read of all files together.
+        """
+        native = None
+        if self._duplicates == "all" and not self._counts_itself and tasks:
+            native = NativeScan.of(self.scorer, self.intake, self._take, tasks[0].options)
+        bytes_before = 0
+        for task in tasks:
+            progress_of_file = with_offset(bytes_before, progress)
+            if native is None or not native.read_file(task.path, task.options, task.part, progress_of_file):
+                self.feed(task.records(self.intake, progress_of_file))
+            bytes_before += Path(task.path).stat().st_size if progress is not None and Path(task.path).is_file() else 0
+        if native is not None:
+            native.finish()
 
     def _observe_once(self, record: Record) -> bool:
         """Hold records of gold questions until it is known which one counts."""
@@ -401,16 +449,6 @@ class Follower(Protocol):
         """Process the minutes that are left, after the last of several processes."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """A file, or a range of bytes of it."""
-
-    path: str
-    part: tuple[int, int] | None = None
-    options: TableOptions = USUAL
-    span_options: SpanOptions = NO_OPTIONS
-
-
 def run_files(
     paths: Sequence[str],
     make_scorer: MakeScorer,
@@ -428,7 +466,8 @@ def run_files(
     Args:
         paths: The files.
         make_scorer: Called once per process.
-        jobs: The number of processes. More than one needs `duplicates = "all"`: only a single process knows the order.
+        jobs: The number of processes, or of threads where the native core reads. More than one needs
+            `duplicates = "all"`: only a single one knows the order.
         duplicates: Which record of a gold question counts.
         progress: Callback for the bytes read, with one job.
         follow: Gets every record before the scorer, with one job.
@@ -440,32 +479,50 @@ def run_files(
     run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)
     tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
-        # Records are short-lived and have no cycles: garbage collection would only cost time.
-        gc_was_enabled = gc.isenabled()
-        gc.freeze()
-        gc.disable()
-        try:
+        with _without_collector():
+            if follow is None and follower is None:
+                run.read([Task(path, None, options, span_options) for path in paths], progress)
+                return run
             records: Iterable[Line] = read_files(paths, intake, progress, options, span_options)
             records = records if follow is None else follow(records)
             run.feed(records if follower is None else follower.follow(records))
-        finally:
-            gc.unfreeze()
-            if gc_was_enabled:
-                gc.enable()
+        return run
+    if follower is None and NativeScan.can_read(run.scorer, options):
+        with _without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
+            _merge_all(run, tasks, threads.map(score_task, tasks, [make_scorer] * len(tasks)))
         return run
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
         make_scorer = make_scorer if follower is None else follower.make_scorer
-        results = pool.map(score_task, tasks, [make_scorer] * len(tasks))
-        for task, counted in zip(tasks, results, strict=True):
-            starts_file = task.part is None or task.part[0] == 0
-            run.merge(counted, lines_before=0 if starts_file else intake.lines)
-            if follower is not None:
-                follower.merge(counted.steps, counted.state.newest)
-        if follower is not None:
-            follower.finish()
+        results = pool.map(_score_task_alone, tasks, [make_scorer] * len(tasks))
+        _merge_all(run, tasks, results, follower)
     return run
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Switch garbage collection off: records are short-lived and have no cycles, so it would only cost time."""
+    gc_was_enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if gc_was_enabled:
+            gc.enable()
+
+
+def _merge_all(run: Run, tasks: Sequence[Task], results: Iterable[RunCounts], follower: Follower | None = None) -> None:
+    """Add what was counted of each task, in their order."""
+    for task, counted in zip(tasks, results, strict=True):
+        starts_file = task.part is None or task.part[0] == 0
+        run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
+        if follower is not None:
+            follower.merge(counted.steps, counted.state.newest)
+    if follower is not None:
+        follower.finish()
 
 
 def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options: SpanOptions) -> list[Task]:
@@ -479,14 +536,18 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
 
 
 def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
-    """Score one task, in a process of its own.
+    """Score one task, beside others.
 
     Args:
         task: The task.
         make_scorer: Creates the scorer.
     """
-    gc.disable()
-    intake = ReadSummary()
-    run = Run(make_scorer(), intake)
-    run.feed(read_file(task.path, intake, part=task.part, options=task.options, span_options=task.span_options))
+    run = Run(make_scorer(), ReadSummary())
+    run.read([task])
     return run.counted()
+
+
+def _score_task_alone(task: Task, make_scorer: MakeScorer) -> RunCounts:
+    """Score one task in a process of its own, which ends when the tasks do."""
+    gc.disable()
+    return score_task(task, make_scorer)

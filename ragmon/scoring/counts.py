@@ -107,6 +107,11 @@ class WindowBucket:
                 add_counts(self._latency.setdefault(stage, {}), buckets(known))
         self._pending.clear()
 
+    def add_histograms(self, histograms: Mapping[str, Mapping[int, int]]) -> None:
+        """Add histograms of latencies by stage."""
+        for stage, histogram in histograms.items():
+            add_counts(self._latency.setdefault(stage, {}), histogram)
+
     def merge(self, other: WindowBucket) -> None:
         """Add another row's counts to this one."""
         # Readers merge tens of thousands of small rows: function calls for each part would double the cost.
@@ -316,6 +321,13 @@ class ItemCounts:
         if ts < fresh_from:
             return _at(self.hours, int(ts) // HOUR)
         return _at(self.steps, int(ts) // STEP * STEP)
+
+    def add_hour(self, hour: int, table: ItemTable) -> None:
+        """Add a table, which is given away, to that of an hour since the epoch; `UNTIMED`: requests without a time."""
+        if hour in self.hours:
+            self.hours[hour].merge(table)
+        else:
+            self.hours[hour] = table
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""

@@ -216,7 +216,7 @@ class Scorer:
         names = (record.pipeline, record.source, record.build, record.index_hash)
         stream = self._latest
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
-            stream = self._latest = self._streams.get(names) or self._stream(record)
+            stream = self._latest = self.stream_of(record)
         ts = record.ts
         if ts is not None and (reason := self._out_of_time(ts)):
             return self._drop(reason)
@@ -290,6 +290,12 @@ class Scorer:
         """The score of each metric for one record; nothing is counted."""
         scores = self.assess(record).scores.items()
         return {name: score / stats.MICRO for name, score in scores if isinstance(score, int)}
+
+    def stream_of(self, record: Record) -> StreamCache:
+        """The stream cache of a record."""
+        return self._streams.get((record.pipeline, record.source, record.build, record.index_hash)) or self._stream(
+            record
+        )
 
     def _stream(self, record: Record) -> StreamCache:
         """A new stream cache for a record."""
@@ -407,7 +413,7 @@ class Scorer:
         for request_slice in request_slices:
             self._add(stream, source, request_slice, record, item, key, measured, group)
         if record.model and MODEL_TAG not in slices:
-            model_slice = self._model_slice(stream.pipeline, record.model)
+            model_slice = self.model_slice(stream.pipeline, record.model)
             self._add(stream, source, model_slice, record, item, key, measured, group)
         applying = self.table.applying(key, measured)
         if source == constants.LIVE and (record.sampling is None or record.sampling.drawn):
@@ -463,7 +469,7 @@ class Scorer:
         if item is not None and not where.startswith(MODEL_SLICE):
             self.state.count_item(series, ts, item.qid, key)
 
-    def _model_slice(self, pipeline: str, model: str) -> str:
+    def model_slice(self, pipeline: str, model: str) -> str:
         """The slice of a model: its own, as long as the pipeline has few models."""
         own, others = f"{MODEL_SLICE}{model}", f"{MODEL_SLICE}{constants.OTHER}"
         slices = self._models.get(pipeline)
@@ -487,6 +493,16 @@ class Scorer:
         )
         stream.series[(source, version, where, audit, stratum)] = series
         return series
+
+    @property
+    def counts_plainly(self) -> bool:
+        """Whether a record without text measures is counted by its facts alone: then a native core may count it.
+
+        So it is where nobody follows single records, none is too old or from the future, and there are no slices.
+        """
+        rules = (self._rules, *self._by_pipeline.values())
+        follows = bool(self.observers) or self._clock is not None or self.state.retention is not None
+        return not (follows or self._always or self.state.timed_items or any(rule.slices for rule in rules))
 
     def snapshot(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -91,8 +91,11 @@ class WindowSeries:
 
     def fingerprint(self, cut: Cut) -> int:
         """The fingerprint of every row there ever was, by five minutes."""
-        rows = self.all_folded(cut).items()
-        return sum((moment(step) * of_counts(row.counts()) for step, row in rows), self.expired) % PRIME
+        return self.fingerprint_of(self.all_folded(cut))
+
+    def fingerprint_of(self, rows: Mapping[int, WindowBucket]) -> int:
+        """The same, from the rows of `all_folded`."""
+        return sum((moment(step) * of_counts(row.counts()) for step, row in rows.items()), self.expired) % PRIME
 
     def dump(self) -> SeriesState:
         """The series in its saved form."""

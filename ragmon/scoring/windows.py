@@ -19,10 +19,10 @@ from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, S
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, WindowBucket
+from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
-from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries
+from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
 
 OPEN: Final = 60.0
 """Seconds behind the newest record in which rows usually still grow."""
@@ -99,6 +99,44 @@ class State:
     def _recent(self) -> int | None:
         """The steps kept of each producer's series: a replay needs all, so that parts of it merge."""
         return None if self.retention is None else RECENT
+
+    @property
+    def fold_due(self) -> float:
+        """The event time from which rows are folded next."""
+        return self._fold_due
+
+    def advance(self, newest: float, fold_due: float) -> None:
+        """Go on to where somebody is who counts for this state (`add_row`); earlier times change nothing.
+
+        Args:
+            newest: The newest event time there.
+            fold_due: From when rows are folded next there.
+        """
+        self.newest = max(self.newest, newest)
+        if fold_due > self._fold_due:
+            self.fold(fold_due - FOLDED)
+
+    def add_row(self, series: WindowSeries, start: int, row: WindowBucket, *, is_folded: bool) -> None:
+        """Add a row that was counted elsewhere.
+
+        Args:
+            series: The series.
+            start: The start of its step; `UNTIMED` for records without a time.
+            row: The row.
+            is_folded: Its step is a folded one.
+        """
+        rows = series.folded if is_folded else series.fresh
+        if start in rows:
+            merge_row(rows, start, row, self.cut)
+        else:
+            self.cut(row)
+            rows[start] = row
+        self._change(series)
+
+    def add_items(self, series: WindowSeries, hour: int, table: ItemTable) -> None:
+        """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""
+        series.items.add_hour(hour, table)
+        series.items.expire(self._fold_due - FOLDED - FRESH, keep=True)
 
     @property
     def folded(self) -> float:
@@ -284,10 +322,11 @@ class State:
         for key, series in self.series.items():
             if key.slice.startswith(MODEL_SLICE):
                 key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
-            add(sums, ("rows", *key), series.fingerprint(self.cut))
+            rows = series.all_folded(self.cut)
+            add(sums, ("rows", *key), series.fingerprint_of(rows))
             add(sums, ("items", *key), series.items.fingerprint())
             total = whole.setdefault(key, WindowBucket())
-            for row in self.window(series, None, 0):
+            for row in (series.past, *rows.values()):
                 total.merge(row)
         for key, total in whole.items():
             self.cut(total)

