@@ -77,10 +77,10 @@ check: setup                  ## lint, format, import layers, types; the native 
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy tests/typing
-	@if command -v cargo >/dev/null; then cd ragmon/native && \
+	@if cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1; then cd ragmon/native && \
 		cargo fmt --check && cargo clippy --quiet --offline --locked --all-targets -- -D warnings && \
 		cargo test --quiet --offline --locked; \
-	else echo "make check: there is no cargo, so ragmon/native/src is not checked"; fi
+	else echo "make check: cargo with clippy and rustfmt is not here, so ragmon/native/src is not checked"; fi
 
 generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml
