@@ -31,6 +31,8 @@ from ragmon.stream.accounts import BatchCounts
 
 CHUNK_VERSION: Final = 1
 """The version of a chunk's format: a later ragmon reads chunks of every earlier version."""
+TRACE_ID: Final = 16
+"""Bytes of a trace id."""
 PERIOD: Final = 10.0
 """Seconds of arrival that a chunk holds at most: the step of fresh rows."""
 LARGEST: Final = 64 << 20

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
-from ragmon.core.constants import QUARANTINED
+from ragmon.core.constants import LOG_DELETED, QUARANTINED
 from ragmon.core.record import (
     LABEL_ENTRY,
     RECORD_ENTRY,
@@ -32,7 +33,7 @@ from ragmon.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.answers import ReadMessages, TraceOffsets, answer_in, labels_in, traces_in
-from ragmon.stream.chunk import PERIOD, Chunk, config_version
+from ragmon.stream.chunk import PERIOD, TRACE_ID, Chunk, config_version
 
 MAX_OFFSETS: Final = 1 << 16
 """Offsets of a chunk at most."""
@@ -375,8 +376,19 @@ class PartitionCounter:
         return chunk
 
     def end(self) -> Chunk:
-        """The last chunk of a log that was deleted: of it nothing more comes."""
+        """The last chunk of a log that was deleted: of it nothing more comes, so nothing waits any more."""
+        for label, came in self._early.expire(inf):
+            self._counter.label(label, came)
         return self.seal(self.now)
+
+    def replaces(self, last: Chunk) -> None:
+        """Account for what waited in the log that was in the place of this one: it was deleted.
+
+        Args:
+            last: The last chunk of that log.
+        """
+        count(self._arrived.dropped, LOG_DELETED, len(last.waiting) // TRACE_ID)
+        count(self._arrived.labels, LOG_DELETED, len(last.labels))
 
     def gap(self, first: int) -> Chunk:
         """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.

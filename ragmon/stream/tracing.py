@@ -34,12 +34,10 @@ from ragmon.stream.assembler import (
     OpenTrace,
     is_sampled,
 )
-from ragmon.stream.chunk import Chunk
+from ragmon.stream.chunk import TRACE_ID, Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter, Place
 from ragmon.stream.native import record_in
 
-TRACE_ID: Final = 16
-"""Bytes of a trace id."""
 LONGEST_ASSEMBLY: Final = 60.0
 """Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
 LINES: Final = b"{"

@@ -189,13 +189,16 @@ class StreamWorker:
             log: The id of its topic; "" where the broker has none, and then it is taken for the one there was.
         """
         key, part = (place.topic, place.partition), f"{place.topic}/{place.partition}"
+        deleted: Chunk | None = None
         log = log or (last.log if last else "")
         if last is not None and last.log and last.log != log:
             _log.warning("%s was deleted and made anew: it is counted from its beginning", printable(part))
             self.counts["made_anew"] += 1
-            last = None
+            last, deleted = None, last
         now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
         counter = self._counter(part, place.topic, base, now, log, last)
+        if deleted is not None:
+            counter.replaces(deleted)
         if base < first:
             self._put(key, counter.gap(first))
         place.offset = max(first, low - EARLIER)

@@ -7,10 +7,13 @@ import time
 import confluent_kafka
 import pytest
 
-from ragmon.cli.doctor.stream import stream_checks
+from ragmon.cli.doctor.stream import room, stream_checks
 from ragmon.config.load import load
+from ragmon.config.services import StreamTable
+from ragmon.stream.counting import PartitionCounter
 from ragmon.stream.kafka import fnv1a_partition
-from tests.support.brokers import broker
+from tests.support.alarming import write_config
+from tests.support.brokers import EmulatedBroker, broker
 
 PARTITIONS = 5
 
@@ -44,6 +47,37 @@ def test_topics_and_keys_that_are_right(tmp_path, mesh):
     assert checks["topics"].finding == "otlp_spans with 5 partitions, ragmon.chunks with 5 partitions"
     assert checks["topics"].hint == "there is no otlp_metrics: samples are not weighted"
     assert checks["keys"].finding == "40 messages of otlp_spans lie where fnv1a places their key"
+
+
+def test_a_topic_that_was_made_anew_since_it_was_counted_is_told(tmp_path, mesh):
+    settings = load(write_config(tmp_path), environ={})
+    counter = PartitionCounter("torn/1", 900, settings, (), now=time.time(), log="another")
+    mesh.put("few", [(1, "torn/1", counter.seal(time.time()).dump())])
+    counted = found(tmp_path, mesh, spans="torn", chunks="few")["counted"]
+    assert counted.ok
+    assert counted.finding == "made anew since they were counted last: torn/1"
+
+
+@pytest.mark.slow
+def test_a_log_that_ends_before_what_was_counted_is_found(tmp_path):
+    emulated, settings = EmulatedBroker(), load(write_config(tmp_path), environ={})
+    emulated.put("otlp_spans", 0, [b""] * 20)
+    counted = [PartitionCounter(f"otlp_spans/{n}", upto, settings, ()) for n, upto in ((0, 50), (1, 0))]
+    for number, counter in enumerate(counted):
+        emulated.put("ragmon.chunks", number, [counter.seal(time.time()).dump()], counter.part.encode())
+    check = found(tmp_path, emulated)["counted"]
+    assert (check.ok, check.finding) == (False, "shorter than what was counted of them: otlp_spans/0")
+
+
+@pytest.mark.parametrize(
+    ("largest", "own", "is_enough"),
+    [(1_048_588, {}, True), (500_000, {}, False), (500_000, {"message.max.bytes": 500_000}, True)],
+)
+def test_the_topic_of_chunks_must_take_what_workers_write(largest, own, is_enough):
+    check = room(StreamTable(kafka=own), {"max.message.bytes": str(largest)})
+    assert check.ok is is_enough
+    assert f"takes messages of {largest:,} bytes" in check.finding
+    assert is_enough or "message.max.bytes" in check.hint
 
 
 def test_another_hash_of_the_producer_is_found(tmp_path, mesh):

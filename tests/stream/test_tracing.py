@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
@@ -232,6 +233,10 @@ def test_traces_that_wait_for_spans_which_the_log_has_deleted_are_dropped(settin
     assert not list(counter.take_request(7, START + 12, b""))
     chunk = counter.seal(START + 20)
     assert (chunk.arrived.dropped, chunk.waiting) == ({LOG_DELETED: 1}, b"")
+    counter = TracePartitionCounter("0", 0, settings, (), log="another")
+    counter.replaces(replace(last, labels=[(1, 0)]))
+    chunk = counter.seal(START + 20)
+    assert (chunk.arrived.dropped, chunk.arrived.labels) == ({LOG_DELETED: 1}, {LOG_DELETED: 1})
     counter = TracePartitionCounter("0", last.upto, settings, (), now=last.until, waiting=last.waiting)
     gap = counter.gap(50)
     assert (gap.arrived.dropped, gap.lost, gap.waiting) == ({LOG_DELETED: 1}, 50 - last.upto, b"")

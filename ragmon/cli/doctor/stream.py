@@ -51,7 +51,7 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         configs = _topic_configs(kafka, stream)
         yield _clock(stream, configs.get(stream.spans, {}))
         yield _retention(configs)
-        yield _room(stream, configs.get(stream.chunks, {}))
+        yield room(stream, configs.get(stream.chunks, {}))
         yield _keys(kafka, consumer, stream, topics)
         yield _counted(stream, topics)
     except UnavailableError as error:
@@ -105,7 +105,13 @@ def _retention(configs: Mapping[str, Mapping[str, str]]) -> Check:
     return Check("kept", ok=is_enough, finding=finding, hint="" if is_enough else "retention.ms of a day at least")
 
 
-def _room(stream: StreamTable, config: Mapping[str, str]) -> Check:
+def room(stream: StreamTable, config: Mapping[str, str]) -> Check:
+    """Look whether the topic of chunks takes messages as large as workers write.
+
+    Args:
+        stream: The table.
+        config: The settings of the topic, as far as the broker says them.
+    """
     needed, largest = piece_size(stream.kafka) + BESIDE, config.get("max.message.bytes")
     if largest is None:
         return Check("room", ok=True, finding=f"the broker does not say how large a message of {stream.chunks} may be")
