@@ -29,7 +29,7 @@ def attribute_notes(model: type) -> dict[str, str]:
 
     >>> from ragmon.core.record import Tombstone
     >>> attribute_notes(Tombstone)
-    {'was': 'The kind of the erased entry, `record` or `label`.'}
+    {'was': 'The kind of the erased entry: `record`, `label`, or one of `SAMPLES`.'}
     """
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):

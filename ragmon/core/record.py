@@ -297,7 +297,7 @@ class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):
     """Replaces an entry that was erased on request.
 
     Attributes:
-        was: The kind of the erased entry: `record`, `label`, or why a record was there that was counted elsewhere.
+        was: The kind of the erased entry: `record`, `label`, or one of `SAMPLES`.
     """
 
     was: str = RECORD_ENTRY

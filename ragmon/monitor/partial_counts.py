@@ -20,11 +20,11 @@ from ragmon.core.constants import HOUR
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
-from ragmon.monitor.failing import FailureDetector
 from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.exemplars import Exemplar, Exemplars
+from ragmon.scoring.failing import FailureDetector
 from ragmon.scoring.packed_steps import PackedStep, pack
 from ragmon.scoring.windows import State, WindowsState
 from ragmon.scoring.without_text import without_text

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Record, encode_entry
-from ragmon.monitor.failing import Failed
 from ragmon.scoring.bottom_k import rank
+from ragmon.scoring.failing import Failed
 from ragmon.scoring.membership import HASH_DIGITS
 
 PER_GATE: Final = 8

@@ -37,7 +37,7 @@ from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
-from ragmon.monitor.failing import Failed, FailureDetector
+from ragmon.scoring.failing import Failed, FailureDetector
 from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
