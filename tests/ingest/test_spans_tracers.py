@@ -260,6 +260,12 @@ def test_the_names_of_scopes_are_few_and_steer_nothing():
     assert all(name.isprintable() for name in scopes)
 
 
+@pytest.mark.parametrize("operation", [["chat"], {"name": "chat"}, 5, True])
+def test_an_operation_that_is_no_text_is_no_reason_to_fail(operation):
+    """Attributes are a stranger's: a list as the name of the operation is one that is not known."""
+    assert to_record([made({semconv.OPERATION: operation}, scope="acme")]).reason == NOT_RAG
+
+
 class TestModelAndUser:
     def test_the_model_that_answered_is_what_the_last_call_replied(self):
         """What was asked for is often an alias."""

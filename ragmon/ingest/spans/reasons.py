@@ -160,7 +160,7 @@ def _tells_of_a_model(span: Span) -> bool:
     if any(isinstance(attributes.get(key), str) for key in _UNDERSTOOD):
         return False
     operation = attributes.get(semconv.OPERATION)
-    if operation in _OPERATIONS or _EMBEDDING.search(f"{span.name} {operation}"):
+    if (isinstance(operation, str) and operation in _OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
     told = [(PLACES[key], value) for key, value in _attributes(span) if isinstance(value, str)]
     return any(
