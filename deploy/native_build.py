@@ -37,13 +37,14 @@ class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
         if built is None:
             if os.environ.get("RAGMON_NATIVE") == "1":
                 raise RuntimeError(f"the native core is asked for by RAGMON_NATIVE=1: {why}")
-            (crate / FILE_NAME).unlink(missing_ok=True)  # one of an earlier installation would be taken along
+            (crate / "lib" / FILE_NAME).unlink(missing_ok=True)  # one of an earlier installation would be taken along
             self.app.display_info(f"ragmon without its native core, {why}: everything works, replay takes longer")
             return
-        shutil.copy2(built, crate / FILE_NAME)
+        (crate / "lib").mkdir(exist_ok=True)
+        shutil.copy2(built, crate / "lib" / FILE_NAME)
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"
-        build_data["artifacts"].append(f"ragmon/native/{FILE_NAME}")
+        build_data["artifacts"].append(f"ragmon/native/lib/{FILE_NAME}")
 
 
 def _build(crate: Path) -> tuple[Path | None, str]:

@@ -1,6 +1,6 @@
 """Finds and loads the shared library of the native core, and says why there is none.
 
-A wheel for a platform holds the library beside this file; a checkout may have built it (`cargo build --release`). It is
+A wheel for a platform holds the library in `lib/`; a checkout may have built it (`cargo build --release`). It is
 loaded once, with ctypes, which releases the interpreter lock during every call. `RAGMON_NATIVE=0` switches it off.
 """
 
@@ -24,7 +24,8 @@ _HERE: Final = Path(__file__).parent
 _SUFFIX: Final = ".dylib" if sys.platform == "darwin" else ".so"
 FILE_NAME: Final = f"libragmon_core{_SUFFIX}"
 """The name of the library's file."""
-_FOLDERS: Final = (_HERE, _HERE / "target" / "release")
+_FOLDERS: Final = (_HERE / "lib", _HERE / "target" / "release")
+"""Folders that are no packages: beside modules, a shared library is taken for one by whoever imports them all."""
 
 _BYTES: Final = ctypes.c_char_p
 _SIZE: Final = ctypes.c_size_t

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from pkgutil import iter_modules
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ragmon.native
 from ragmon.core.text import normalise_question
 from ragmon.native import library
 from ragmon.native.library import native_core
@@ -33,6 +35,11 @@ def test_where_there_is_no_file_the_reason_says_so(monkeypatch, fresh, tmp_path)
     monkeypatch.delenv("RAGMON_NATIVE", raising=False)
     monkeypatch.setattr(library, "_FOLDERS", (tmp_path,))
     assert "this installation has none" in native_core().absence
+
+
+def test_whoever_imports_every_module_does_not_meet_the_library():
+    """Beside modules a file with the suffix `.so` would be one."""
+    assert {module.name for module in iter_modules(ragmon.native.__path__)} == {"library", "scanning"}
 
 
 def test_a_file_that_is_no_library_is_named(monkeypatch, fresh, tmp_path):
