@@ -118,6 +118,7 @@ def test_a_topic_of_chunks_that_is_made_anew_is_read_from_its_beginning(tmp_path
         assert head.books()["residual"] == 0
 
 
+@pytest.mark.slow
 def test_a_log_that_ends_before_what_was_counted_is_named_and_goes_on_where_it_was(tmp_path):
     """As after a leader was elected that had not all of it. What comes at offsets that were counted before is lost."""
     mesh = EmulatedBroker()
@@ -143,6 +144,7 @@ def test_a_log_that_ends_before_what_was_counted_is_named_and_goes_on_where_it_w
         wait_for(lambda: get(f"{worker.admin()}/readyz")[0] == 200)
 
 
+@pytest.mark.slow
 def test_the_last_chunks_of_128_parts_are_read_in_one_pass(tmp_path):
     """A rebalance gives many partitions at once, and the group does not wait long for whoever takes them."""
     path, partitions = write_config(tmp_path), 64
@@ -166,6 +168,7 @@ def test_the_last_chunks_of_128_parts_are_read_in_one_pass(tmp_path):
         assert tail.passes == 1
 
 
+@pytest.mark.slow
 def test_a_chunk_that_lies_further_back_is_found_and_a_damaged_one_is_passed_over(tmp_path):
     path = write_config(tmp_path)
     with broker(tmp_path) as mesh:

@@ -101,7 +101,7 @@ def read_protobuf(body: bytes) -> SpanBatch:
 
 
 def native_ids(body: bytes) -> list[tuple[bytes, bytes]] | None:
-    """The trace and span ids of a request of ragmon's own records; a third of the time that it takes to read it.
+    """The trace and span ids of a request of ragmon's own records, in half the time that it takes to read it.
 
     Args:
         body: The decompressed body.
