@@ -194,13 +194,13 @@ class ItemWindows:
     def __init__(self, table: ScoreTable, gated: Iterable[str]) -> None:
         self._scores = _Scores(table, gated)
         self._seen: dict[_Place, _Seen] = {}
-        self._windows: dict[str, _ItemWindow] = {}
+        self._windows: dict[tuple[int, str], _ItemWindow] = {}
 
-    def clusters(self, window: str) -> dict[str, Clusters]:
-        """How many items of a window have equal scores, by gated metric."""
+    def clusters(self, window: tuple[int, str]) -> dict[str, Clusters]:
+        """How many items of a window, given by its place and name, have equal scores, by gated metric."""
         return {name: dict(counter) for name, counter in self._windows[window].clusters.items()}
 
-    def traced(self, window: str) -> int:
+    def traced(self, window: tuple[int, str]) -> int:
         """How many items of a window were asked."""
         return len(self._windows[window].items)
 
@@ -214,9 +214,11 @@ class ItemWindows:
         tables = dict(_tables(series))
         changes = self._changes(tables)
         known = {} if changes is None else self._windows
-        self._windows = {window.name: known.get(window.name) or _ItemWindow(self._scores) for window in windows}
-        for window in windows:
-            items = self._windows[window.name]
+        # Windows of several moments have one name, so their place in the list tells them apart.
+        named = {(place, window.name): window for place, window in enumerate(windows)}
+        self._windows = {name: known.get(name) or _ItemWindow(self._scores) for name in named}
+        for name, window in named.items():
+            items = self._windows[name]
             places = {place for place in tables if _holds(window, place)}
             self._move(items, places, changes or {})
             for place in places - items.places:

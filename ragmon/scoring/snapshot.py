@@ -292,7 +292,7 @@ class SeriesReader:
             if sums is None:
                 sums = cached.sums.read(series, windows, self._state.newest)
                 self._read_items(cached, series, windows)
-            parts, strata = _parts(group, keys, cached, window, rows_of_window(sums, place))
+            parts, strata = _parts(group, keys, cached, (place, window.name), rows_of_window(sums, place))
             traffic = _traffic(group, strata, calls, since, self._table)
             results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, traffic))))
         cached.results = results
@@ -312,7 +312,7 @@ class SeriesReader:
 
 
 def _parts(
-    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: Window, rows: Rows
+    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], rows: Rows
 ) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
     """The counts of one window by gold set and version, and by stratum.
 
@@ -329,7 +329,7 @@ def _parts(
             strata.setdefault(kind.stratum, WindowBucket()).merge(row)
     for gold, items in cached.items.items():
         part = parts.setdefault(gold, _Part())
-        part.clusters, part.traced = items.clusters(window.name), items.traced(window.name)
+        part.clusters, part.traced = items.clusters(window), items.traced(window)
     return parts, strata
 
 
