@@ -89,7 +89,7 @@ def memory(path: str, *, native: bool) -> float:
 
 
 def peak() -> float:
-    """Peak resident MB of this process; `getrusage` would tell that of the process that started it, if it was larger."""
+    """Peak resident MB of this process; `getrusage` would tell that of its parent, if it was larger."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) / 1024
 

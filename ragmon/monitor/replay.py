@@ -8,12 +8,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from threading import active_count
+from threading import Event, active_count
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -487,9 +488,8 @@ def run_files(
             records = records if follow is None else follow(records)
             run.feed(records if follower is None else follower.follow(records))
         return run
-    if follower is None and NativeScan.can_read(run.scorer, options):
-        with _without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
-            _merge_all(run, tasks, threads.map(score_task, tasks, [make_scorer] * len(tasks)))
+    if follower is None and NativeScan.can_read(run.scorer, options) and all(Path(path).is_file() for path in paths):
+        _in_threads(run, tasks, make_scorer, jobs)
         return run
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
@@ -498,6 +498,27 @@ def run_files(
         results = pool.map(_score_task_alone, tasks, [make_scorer] * len(tasks))
         _merge_all(run, tasks, results, follower)
     return run
+
+
+def _in_threads(run: Run, tasks: Sequence[Task], make_scorer: MakeScorer, jobs: int) -> None:
+    """Score tasks in threads, which is worth it where the native core reads, without the interpreter lock.
+
+    Whatever ends the main thread early, such as Ctrl-C, ends the others after the block that they are reading. A pipe
+    could let one of them wait for ever, so it is none of these tasks.
+    """
+    stopped = Event()
+
+    def go_on(_position: int) -> None:
+        if stopped.is_set():
+            raise CancelledError
+
+    with _without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
+        try:
+            _merge_all(run, tasks, threads.map(partial(score_task, progress=go_on), tasks, [make_scorer] * len(tasks)))
+        except BaseException:
+            stopped.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @contextmanager
@@ -535,15 +556,16 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
     return tasks
 
 
-def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
+def score_task(task: Task, make_scorer: MakeScorer, progress: Progress | None = None) -> RunCounts:
     """Score one task, beside others.
 
     Args:
         task: The task.
         make_scorer: Creates the scorer.
+        progress: Callback for the bytes read.
     """
     run = Run(make_scorer(), ReadSummary())
-    run.read([task])
+    run.read([task], progress)
     return run.counted()
 
 

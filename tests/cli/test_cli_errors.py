@@ -11,7 +11,8 @@ import pytest
 
 from ragmon.cli import COMMANDS
 from tests.support.command_line import COMMAND, SMALL, environment, gold, lines, on_terminal, ragmon, start, traces
-from tests.support.waiting import TIMEOUT
+from tests.support.trace_files import good
+from tests.support.waiting import TIMEOUT, wait_for
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 FULL = Path("/dev/full")
@@ -187,3 +188,14 @@ class TestInterrupt:
         assert (process.returncode, out, err.strip()) == (130, "", "")
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
+
+    @pytest.mark.slow
+    def test_ctrl_c_does_not_wait_for_the_end_of_a_file(self, tmp_path):
+        """Where threads read with the native core, and where processes read without it."""
+        path = tmp_path / "traces.jsonl"
+        path.write_bytes(b"".join(good(n) for n in range(100_000)))
+        with start("replay", *[path] * 200, "--jobs", 2, start_new_session=True, stdin=subprocess.DEVNULL) as process:
+            wait_for(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 1)
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=TIMEOUT)
+        assert (process.returncode, out, "Traceback" in err) == (130, "", False)
