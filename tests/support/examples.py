@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 SHARES = {"few": 0.1, "": 0.5, "many": 5.0}
 PROFILE = os.environ.get("RAGMON_EXAMPLES", "")
@@ -22,8 +22,14 @@ def cases(number):
 
 
 def load_profile():
-    """Make the number that applies the one of every property, and what CI tries always the same."""
+    """Make the number that applies the one of every property, and what CI tries always the same.
+
+    How long it takes to generate cases says nothing on a machine that is shared.
+    """
     number = {"few": 20, "": USUAL, "many": 10 * USUAL}[PROFILE]
     fixed = bool(os.environ.get("CI")) and PROFILE != "many"
-    settings.register_profile("ragmon", max_examples=number, derandomize=fixed, deadline=None)
+    checks = [HealthCheck.too_slow]
+    settings.register_profile(
+        "ragmon", max_examples=number, derandomize=fixed, deadline=None, suppress_health_check=checks
+    )
     settings.load_profile("ragmon")
