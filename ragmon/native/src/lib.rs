@@ -22,6 +22,7 @@ pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
+pub mod overlap;
 pub mod question;
 pub mod rules;
 pub mod scan;
@@ -33,7 +34,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -65,6 +66,24 @@ pub unsafe extern "C" fn ragmon_question_key(text: *const u8, length: usize, out
         }
         out[..key.len()].copy_from_slice(&key);
         key.len() as i64
+    })
+}
+
+/// How many of an answer's words, which have single spaces between them, occur in a text of ASCII; -1 where it panicked.
+///
+/// # Safety
+/// `words` and `text` hold as many bytes as is said.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_words_found(
+    words: *const u8,
+    words_length: usize,
+    text: *const u8,
+    text_length: usize,
+) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: both are valid for their lengths, for the time of this call.
+        let (words, text) = unsafe { (input(words, words_length), input(text, text_length)) };
+        overlap::words_found(words, text) as i64
     })
 }
 
