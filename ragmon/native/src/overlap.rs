@@ -10,7 +10,7 @@ impl Sketch {
     /// The place of a word that is not empty: which number, and which bit of it.
     fn place(word: &[u8]) -> (usize, u64) {
         let (first, last) = (word[0] as usize, word[word.len() - 1] as usize);
-        let mixed = first * 31 ^ last * 7 ^ word.len() * 131;
+        let mixed = (first * 31) ^ (last * 7) ^ (word.len() * 131);
         ((mixed >> 6) % 16, 1 << (mixed % 64))
     }
 
