@@ -11,7 +11,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold, head, is_cut
 from ragmon.metrics.base import Metric, register
 from ragmon.metrics.facts import Facts
-from ragmon.native.overlap import words_found
+from ragmon.native.live import words_found
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with a smaller share counts as ungrounded."""

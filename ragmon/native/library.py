@@ -33,7 +33,6 @@ _CONTEXT: Final = ctypes.c_void_p
 _U32, _U64, _I64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_question_key": (_I64, (_BYTES, _SIZE, ctypes.c_void_p)),
-    "ragmon_words_found": (_I64, (_BYTES, _SIZE, _BYTES, _SIZE)),
     "ragmon_scan_new": (_CONTEXT, ()),
     "ragmon_scan_free": (None, (_CONTEXT,)),
     "ragmon_scan_describe": (_I64, (_CONTEXT, _U32, _BYTES, _SIZE)),
@@ -48,6 +47,11 @@ _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_scan_clear": (None, (_CONTEXT,)),
 }
 """The result and the arguments of every function, as in src/lib.rs."""
+_BRIEF_SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
+    "ragmon_words_found": (_I64, (_BYTES, _SIZE, _BYTES, _SIZE)),
+    "ragmon_extent": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U32), _SIZE, ctypes.POINTER(_I64))),
+}
+"""Those that take so short a time that they keep the interpreter lock."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,13 @@ class NativeCore:
 
     Attributes:
         functions: The functions of the library; None where it is not used.
+        brief: Its functions that keep the interpreter lock; None where it is not used.
         version: The version of the library; "" where it is not used.
         absence: Why it is not used; "" where it is.
     """
 
     functions: ctypes.CDLL | None
+    brief: ctypes.PyDLL | None = None
     version: str = ""
     absence: str = ""
 
@@ -95,10 +101,17 @@ def _loaded() -> NativeCore:
         abi = functions.ragmon_abi_version()
         if abi != ABI_VERSION:
             return NativeCore(None, absence=f"{file.name} speaks ABI {abi}, not {ABI_VERSION}: build it anew")
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(functions, name)
-            function.restype, function.argtypes = result, arguments
+        brief = ctypes.PyDLL(str(file))
+        _declare(functions, _SIGNATURES)
+        _declare(brief, _BRIEF_SIGNATURES)
         functions.ragmon_core_version.restype = _BYTES
-        return NativeCore(functions, functions.ragmon_core_version().decode())
+        return NativeCore(functions, brief, functions.ragmon_core_version().decode())
     except (OSError, AttributeError) as error:
         return NativeCore(None, absence=f"{file.name} cannot be loaded ({error})")
+
+
+def _declare(functions: ctypes.CDLL, signatures: dict[str, tuple[object, tuple[object, ...]]]) -> None:
+    """Tell ctypes what functions take and give."""
+    for name, (result, arguments) in signatures.items():
+        function = getattr(functions, name)
+        function.restype, function.argtypes = result, arguments

@@ -15,6 +15,7 @@ mod abi;
 pub mod captured;
 pub mod counts;
 pub mod export;
+pub mod extent;
 pub mod facts;
 pub mod fold;
 pub mod gold;
@@ -84,6 +85,35 @@ pub unsafe extern "C" fn ragmon_words_found(
         // SAFETY: the caller's promise: both are valid for their lengths, for the time of this call.
         let (words, text) = unsafe { (input(words, words_length), input(text, text_length)) };
         overlap::words_found(words, text) as i64
+    })
+}
+
+/// Count the messages of a protocol message against limits: messages, parts of each, fields of each, depth.
+///
+/// Returns twice the number of its items, and one more where a limit is exceeded; -2 where the description of its layout
+/// cannot be read.
+///
+/// # Safety
+/// `body` holds `length` bytes, `layouts` as many numbers as is said, and `limits` four.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_extent(
+    body: *const u8,
+    length: usize,
+    layouts: *const u32,
+    layouts_length: usize,
+    limits: *const i64,
+) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: all three are valid for their lengths, for the time of this call.
+        let (body, layouts, limits) =
+            unsafe { (input(body, length), input(layouts, layouts_length), input(limits, 4)) };
+        let limits = extent::Limits {
+            messages: limits[0],
+            parts: limits[1],
+            fields: limits[2],
+            depth: limits[3] as u32,
+        };
+        extent::extent(body, layouts, &limits).map_or(-2, |found| found.items as i64 * 2 + i64::from(found.exceeds))
     })
 }
 
