@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 """The version of the ABI that this ragmon speaks (`ABI_VERSION` of src/lib.rs)."""
 SWITCH: Final = "RAGMON_NATIVE"
 """The environment variable that switches the native core off."""
@@ -33,6 +33,7 @@ _CONTEXT: Final = ctypes.c_void_p
 _U32, _U64, _I64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_question_key": (_I64, (_BYTES, _SIZE, ctypes.c_void_p)),
+    "ragmon_extent": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U32), _SIZE)),
     "ragmon_scan_new": (_CONTEXT, ()),
     "ragmon_scan_free": (None, (_CONTEXT,)),
     "ragmon_scan_describe": (_I64, (_CONTEXT, _U32, _BYTES, _SIZE)),

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from enum import IntEnum
+from functools import cache
+from typing import Any, Final
 
 import msgspec
 
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.spans import Span
+from ragmon.native.extent import NativeExtent
 
 SERVICE: Final = "service.name"
 """The resource attribute with the name of the service."""
@@ -128,21 +130,22 @@ _GROUPS: Final = (3, 4)
 """The wire types that start and end a group. Its fields are counted as fields of the message around it."""
 
 
-class _Kind(Enum):
-    """The limit that a message counts against."""
+class _Kind(IntEnum):
+    """The limit that a message counts against; the native core knows the numbers."""
 
-    HOLDER = auto()
+    HOLDER = 0
     """It contains items or other holders; counts against `MAX_MESSAGES` and `MAX_FIELDS_PER_MESSAGE`."""
-    ITEM = auto()
+    ITEM = 1
     """A span, a point, a log record; counts against `MAX_MESSAGES`."""
-    PART = auto()
+    PART = 2
     """An attribute, an event, a link; counts against `MAX_PARTS_PER_MESSAGE`."""
-    VALUE = auto()
+    VALUE = 3
     """The value of an attribute; counted together with the attribute."""
 
 
-class MessageLayout(NamedTuple):
-    """The layout of a message type.
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageLayout:
+    """The layout of a message type; each is equal to itself alone.
 
     Attributes:
         kind: The limit it counts against.
@@ -231,11 +234,7 @@ def exceeds_limits(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
             brackets > _BRACKETS_PER_MESSAGE * MAX_MESSAGES
             or body.count(b'"') - body.count(b'\\"') > _QUOTES_PER_MESSAGE * MAX_MESSAGES
         )
-    try:
-        _FieldScanner(body).message(0, len(body), layout)
-    except _TooManyError:
-        return True
-    return False
+    return _scan(body, layout)[1]
 
 
 def spans_in(body: bytes) -> int:
@@ -244,10 +243,49 @@ def spans_in(body: bytes) -> int:
     >>> spans_in(b"\n\x06\x12\x04\x12\x00\x12\x09"), spans_in(b"no request")
     (2, 1)
     """
+    return max(1, _scan(body, SPANS)[0])
+
+
+def _scan(body: bytes, layout: MessageLayout) -> tuple[int, bool]:
+    """The number of items that start in a request, and whether it exceeds the limits, where the scan ends."""
+    return _native_extent(layout, MAX_MESSAGES).of(body) or scan_in_python(body, layout)
+
+
+def scan_in_python(body: bytes, layout: MessageLayout) -> tuple[int, bool]:
+    """What the native core finds as well: the number of items that start in a request, and whether it holds too much.
+
+    Args:
+        body: The decompressed body in protobuf.
+        layout: The layout of such a request.
+    """
     scanner = _FieldScanner(body)
-    with suppress(_TooManyError):
-        scanner.message(0, len(body), SPANS)
-    return max(1, scanner.items)
+    try:
+        scanner.message(0, len(body), layout)
+    except _TooManyError:
+        return scanner.items, True
+    return scanner.items, False
+
+
+@cache
+def _native_extent(layout: MessageLayout, messages: int) -> NativeExtent:
+    """The same limits and layouts for the native core.
+
+    Args:
+        layout: The layout of a request.
+        messages: The maximum number of its messages.
+    """
+    items, parts = _Budget(messages), _Budget(MAX_PARTS_PER_MESSAGE * messages)
+    description = [_MAX_DEPTH, items.messages, items.fields, parts.messages, parts.fields]
+    places = {layout: 0}
+    layouts = [layout]
+    for held in layouts:  # which grows meanwhile, as layouts are found in layouts
+        for inner in held.inner.values():
+            if inner not in places:
+                places[inner] = len(layouts)
+                layouts.append(inner)
+        description += [held.kind, len(held.inner)]
+        description += [number for field, inner in held.inner.items() for number in (field, places[inner])]
+    return NativeExtent(description)
 
 
 class _Budget:

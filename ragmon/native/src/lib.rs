@@ -15,6 +15,7 @@ mod abi;
 pub mod captured;
 pub mod counts;
 pub mod export;
+pub mod extent;
 pub mod facts;
 pub mod fold;
 pub mod gold;
@@ -33,7 +34,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -65,6 +66,23 @@ pub unsafe extern "C" fn ragmon_question_key(text: *const u8, length: usize, out
         }
         out[..key.len()].copy_from_slice(&key);
         key.len() as i64
+    })
+}
+
+/// Count the items of a protocol message; returns twice their number, and one more where it holds too much (`extent`);
+/// -2 where the description cannot be read.
+///
+/// # Safety
+/// `body` holds `length` bytes, and `limits` holds `count` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_extent(body: *const u8, length: usize, limits: *const u32, count: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: both are valid for so many elements, for the time of this call.
+        let (body, limits) = unsafe { (input(body, length), input(limits, count)) };
+        extent::Limits::new(limits).map_or(-2, |limits| {
+            let found = extent::extent(body, &limits);
+            found.items as i64 * 2 + i64::from(found.exceeds)
+        })
     })
 }
 
