@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar, Token, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from random import Random
@@ -92,8 +92,15 @@ def trace_id(bits: int, lowest: int, *, won: bool) -> int:
     return (bits >> 64 << RANDOM_BITS) | draw
 
 
+class Planned:
+    """What has a sampling plan, in a slot: every call reads it, and from a dictionary that takes 30 ns longer."""
+
+    __slots__ = ("plan",)
+    plan: Plan | None
+
+
 @dataclass(eq=False)
-class TracedFunction:
+class TracedFunction(Planned):
     """A decorated function and the arguments of its decorator.
 
     Attributes:
@@ -114,7 +121,9 @@ class TracedFunction:
     extract: dict[str, Path] | Callable[[Any], Mapping[str, Any]] | None = None
     reduce: Callable[[list[Any]], Any] | None = None
     id_from: Path | None = None
-    plan: Plan | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.plan = None
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
@@ -153,7 +162,7 @@ class UnsampledCall:
 class Call:
     """A call that is kept or may be kept: references, not copies, until the worker reads it.
 
-    Defaults are class attributes: making a call object is half the cost of keeping the call.
+    With slots: an attribute that the class has as well, as a default, takes 30 ns at every access.
 
     Attributes:
         decision: The result of the audit draw.
@@ -175,24 +184,31 @@ class Call:
         ended: Whether it has ended; code it started may still run in its context.
     """
 
-    parent: Parent | None = None
-    probe: str | None = None
-    bits = 0
-    fields: dict[str, Any] | None = None
-    stages: list[tuple[str, float, float]] | None = None
-    items: list[Any] | None = None
-    spans: list[Any] | None = None
-    context: Context | None = None
-    open = 0
-    result: Any = None
-    error: str | None = None
-    ending: str | None = None
-    stratum = constants.REST
-    seconds: float | None = None
-    ts = 0.0
-    weight = 0
-    detailed = True
-    ended = False
+    __slots__ = (
+        "args",
+        "bits",
+        "context",
+        "decision",
+        "detailed",
+        "ended",
+        "ending",
+        "error",
+        "fields",
+        "items",
+        "kwargs",
+        "open",
+        "parent",
+        "plan",
+        "probe",
+        "result",
+        "seconds",
+        "spans",
+        "stages",
+        "stratum",
+        "traced_function",
+        "ts",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -207,8 +223,24 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.decision = decision
-        if plan.requests_in_context:
-            self.context = copy_context()
+        self.parent: Parent | None = None
+        self.probe: str | None = None
+        self.bits = 0
+        self.fields: dict[str, Any] | None = None
+        self.stages: list[tuple[str, float, float]] | None = None
+        self.items: list[Any] | None = None
+        self.spans: list[Any] | None = None
+        self.open = 0
+        self.result: Any = None
+        self.error: str | None = None
+        self.ending: str | None = None
+        self.stratum = constants.REST
+        self.seconds: float | None = None
+        self.ts = 0.0
+        self.weight = 0
+        self.detailed = True
+        self.ended = False
+        self.context: Context | None = copy_context() if plan.requests_in_context else None
 
     def forget(self) -> None:
         """Drop all references to the application's objects."""

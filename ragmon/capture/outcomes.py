@@ -182,12 +182,14 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
         # The application may change the result after it has returned it.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
-        call.weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
-        for values in (call.kwargs, call.fields):
-            if values:
-                call.weight += estimated_bytes(values.values())
+        weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
+        if call.kwargs:
+            weight += estimated_bytes(call.kwargs.values())
+        if call.fields:
+            weight += estimated_bytes(call.fields.values())
         if call.items:
-            call.weight += estimated_bytes(call.items)
+            weight += estimated_bytes(call.items)
+        call.weight = weight
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
         if plan.runtime is not None:
             plan.runtime.submit(call)
@@ -202,22 +204,19 @@ def estimated_bytes(parts: Iterable[Any]) -> int:
         kind = type(part)
         if kind is str or kind is bytes:
             size += len(part)
-        elif kind is list and part:
-            size += len(part) * _entry_size(part[0])
+        elif kind is list and part:  # all entries count as the first one
+            first = part[0]
+            if type(first) is str:
+                entry = len(first)
+            else:
+                entry = _ENTRY
+                if type(first) is dict:
+                    for value in first.values():
+                        if type(value) is str:
+                            entry += len(value)
+            size += len(part) * entry
         else:
             size += _SMALL
-    return size
-
-
-def _entry_size(first: Any) -> int:
-    """The size of a list's first entry, used for all its entries."""
-    if type(first) is str:
-        return len(first)
-    size = _ENTRY
-    if type(first) is dict:
-        for value in first.values():
-            if type(value) is str:
-                size += len(value)
     return size
 
 

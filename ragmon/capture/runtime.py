@@ -112,7 +112,8 @@ class Plan:
         times: Read the clock for every call.
         refuses: As in the settings; None where no refusals are kept, so that nobody pays for it.
         blind: Results are not looked at: all calls that return count as one stratum.
-        on: A runtime is installed.
+        on: It is of a runtime.
+        stale: Another runtime is installed than the one it is of.
         probe_key: As in the settings.
         remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
@@ -142,6 +143,7 @@ class Plan:
         "runtime",
         "sampled",
         "slow_above",
+        "stale",
         "tally",
         "threshold",
         "time_rest",
@@ -181,6 +183,7 @@ class Plan:
         self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.count_rest = tally.live[constants.REST]
         self.on = runtime is not None
+        self.stale = False
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
 
@@ -254,6 +257,11 @@ class Runtime:
         for plan in list(self._plans.values()):
             plan.refresh()
 
+    def mark(self, *, stale: bool) -> None:
+        """Tell the plans whether another runtime is installed, so that no call has to compare."""
+        for plan in list(self._plans.values()):
+            plan.stale = stale
+
     def totals(self) -> dict[tuple[str, str, str], int]:
         """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
         totals = {}
@@ -293,6 +301,12 @@ def install_runtime(runtime: Runtime | None) -> Runtime | None:
     global current  # one process has one capture, and decorated functions must find it without a lookup
     expect_none()
     previous, current = current, runtime
+    # After `current` is set: `prepare` looks at it when it has made a plan, so that none stays valid by mistake.
+    if previous is not None:
+        previous.mark(stale=True)
+    if runtime is not None:
+        runtime.mark(stale=False)
+    NO_PLAN.stale = runtime is not None
     return previous
 
 
@@ -306,8 +320,11 @@ def prepare(site: TracedFunction) -> Plan:
     """Compute and cache the plan of a function under the runtime installed now."""
     if current is None:
         _not_installed()
-    site.plan = NO_PLAN if current is None else current.plan(site)
-    return site.plan
+    found = current
+    plan = site.plan = NO_PLAN if found is None else found.plan(site)
+    if found is not current:  # another one was installed meanwhile
+        plan.stale = True
+    return plan
 
 
 def _not_installed() -> None:

@@ -17,10 +17,9 @@ from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
-from ragmon.capture import runtime
 from ragmon.capture.call import Call, Mark, TracedFunction, active, end_call
 from ragmon.capture.outcomes import ABANDONED, CUT, count_ended, raised, returned, streamed
-from ragmon.capture.runtime import start_call
+from ragmon.capture.runtime import Plan, prepare, start_call
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
@@ -397,6 +396,6 @@ def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[A
     return functools.wraps(site.function)(_trace_async_generator(start))
 
 
-def _plan(site: TracedFunction) -> runtime.Plan:
+def _plan(site: TracedFunction) -> Plan:
     plan = site.plan
-    return runtime.prepare(site) if plan is None or plan.runtime is not runtime.current else plan
+    return prepare(site) if plan is None or plan.stale else plan
