@@ -1,4 +1,4 @@
-"""Fuzzes OTLP in protobuf, with the native core against plain Python: `python -m tests.support.otlp_fuzz [SECONDS [SEED]]`.
+"""Fuzzes OTLP in protobuf on both paths, native and Python: `python -m tests.support.otlp_fuzz [SECONDS [SEED]]`.
 
 The bodies are what real instrumentations and agents sent, and what ragmon sends. They are damaged from a seed: bytes,
 lengths, tags, whole stretches, and fields in places where they do not belong.
