@@ -34,6 +34,7 @@ _U32, _U64, _I64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_question_key": (_I64, (_BYTES, _SIZE, ctypes.c_void_p)),
     "ragmon_extent": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U32), _SIZE)),
+    "ragmon_otlp_spans": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U64), _SIZE)),
     "ragmon_scan_new": (_CONTEXT, ()),
     "ragmon_scan_free": (None, (_CONTEXT,)),
     "ragmon_scan_describe": (_I64, (_CONTEXT, _U32, _BYTES, _SIZE)),
