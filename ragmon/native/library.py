@@ -50,6 +50,7 @@ _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
 _BRIEF_SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_words_found": (_I64, (_BYTES, _SIZE, _BYTES, _SIZE)),
     "ragmon_extent": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U32), _SIZE, ctypes.POINTER(_I64))),
+    "ragmon_otlp_spans": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U64), _SIZE)),
 }
 """Those that take so short a time that they keep the interpreter lock."""
 

@@ -23,6 +23,7 @@ pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
+pub mod otlp;
 pub mod overlap;
 pub mod question;
 pub mod rules;
@@ -114,6 +115,24 @@ pub unsafe extern "C" fn ragmon_extent(
             depth: limits[3] as u32,
         };
         extent::extent(body, layouts, &limits).map_or(-2, |found| found.items as i64 * 2 + i64::from(found.exceeds))
+    })
+}
+
+/// Find the spans of a plain OTLP request (`otlp`). Returns how many there are, of which the first `room` are written;
+/// -2 where the request is not plain.
+///
+/// # Safety
+/// `body` holds `length` bytes, and `out` has room for `room` rows, aligned as numbers of 64 bits are.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_otlp_spans(body: *const u8, length: usize, out: *mut otlp::Row, room: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: both are valid for so many elements, for the time of this call.
+        let (body, out) = unsafe { (input(body, length), output(out, room)) };
+        otlp::spans(body).map_or(-2, |rows| {
+            let count = rows.len().min(room);
+            out[..count].copy_from_slice(&rows[..count]);
+            rows.len() as i64
+        })
     })
 }
 
