@@ -122,6 +122,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.stream
 	$(PY) -m bench.alarm_delay
 	$(PY) -m bench.readings
+	$(PY) -m bench.curves
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) site .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

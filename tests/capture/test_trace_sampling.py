@@ -170,3 +170,37 @@ def test_a_worker_that_cannot_take_a_call_does_not_reach_the_application():
             traced("raise")
     finally:
         runtime.install_runtime(before)
+
+
+def test_a_function_follows_the_installed_runtime_also_back_to_an_earlier_one():
+    first, second = [], []
+    runtimes = [runtime.Runtime(kept.append) for kept in (first, second)]
+    before = runtime.install_runtime(None)
+    try:
+        for found in (*runtimes, *runtimes, None, runtimes[0]):
+            runtime.install_runtime(found)
+            traced("q")
+            traced("q")
+    finally:
+        runtime.install_runtime(before)
+    assert (len(first), len(second)) == (6, 4)
+    assert [live(found)["rest"] for found in runtimes] == [6, 4]
+
+
+def test_a_plan_that_is_made_while_another_runtime_is_installed_is_used_once():
+    """As if another thread had installed one just then."""
+    first, second = [], []
+
+    def interrupted(_):
+        runtime.install_runtime(later)
+        return runtime.CaptureSettings()
+
+    later = runtime.Runtime(second.append)
+    function = ragmon.trace(pipeline)
+    before = runtime.install_runtime(runtime.Runtime(first.append, terms=interrupted))
+    try:
+        for _ in range(3):
+            function("q")
+    finally:
+        runtime.install_runtime(before)
+    assert (len(first), len(second)) == (1, 2)
