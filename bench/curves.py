@@ -18,7 +18,8 @@ from time import process_time
 from typing import NamedTuple
 
 from bench.readings import BEGIN, Case, Traffic, write_config
-from ragmon.config.load import Settings, load
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files
@@ -169,14 +170,14 @@ def live(at: Point, settings: Settings) -> Cost:
     minute = 60 * RATE * at.case.pipelines
     count = -(-LIVE // minute) * minute
     for record in islice(records, WARM * minute):
-        engine.observe(record, record.ts)
+        engine.observe(record, record.ts or 0.0)
 
     def seconds() -> float:
         batch = list(islice(records, count))
         gc.collect()
         started = process_time()
         for record in batch:
-            engine.observe(record, record.ts)
+            engine.observe(record, record.ts or 0.0)
         return process_time() - started
 
     return Cost(count, seconds)
