@@ -65,8 +65,9 @@ test-failed: setup            ## the tests that failed in the last run, once mor
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
 
-fuzz: setup                   ## half an hour of weird lines, by the native core and by plain Python
-	$(PY) -m tests.support.native_fuzz $(or $(ARGS),1800)
+fuzz: setup                   ## half an hour of weird lines and OTLP bodies, by the native core and by plain Python
+	$(PY) -m tests.support.native_fuzz $(or $(ARGS),900)
+	$(PY) -m tests.support.otlp_fuzz $(or $(ARGS),900)
 
 native: setup                 ## the native core anew, from ragmon/native/src
 	cd ragmon/native && cargo build --release --offline --locked

@@ -115,8 +115,9 @@ class Traffic:
 
 def measure(case: Case, folder: Path) -> tuple[int, float, float, float]:
     """Series, and CPU milliseconds of a start, of the first reading and of a later one."""
+    config = write_config(folder, case)
     begin = process_time()
-    state = ServerState(load(write_config(folder, case)))
+    state = ServerState(load(config))
     start = process_time() - begin
     traffic, now = Traffic(case), BEGIN
     each = max(PER_MINUTE, 3 * case.items // MINUTES) if case.pipelines == 1 else PER_MINUTE

@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=list)
 
 # What a gold item provides, as bits; `ragmon.metrics.facts` combines them with the facts of a record.
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
@@ -124,5 +125,24 @@ class GoldItem:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the canonical content of the item: items with the same fingerprint are the same question."""
-        canonical = json.dumps(self.content(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=list)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return hashlib.sha256(_CANONICAL.encode(self.content()).encode()).hexdigest()
+
+    def in_set(self, name: str, version: str, tags: Mapping[str, str]) -> GoldItem:
+        """The item as one of a gold set. What was computed from its content is not computed again.
+
+        Args:
+            name: The set.
+            version: The version of the set.
+            tags: The tags of the set; those of the item come before them.
+
+        >>> item = GoldItem("a", "Why?", answerable=False, tags={"lang": "en"})
+        >>> item.in_set("ferry", "1f2e", {"lang": "de", "area": "fares"}).tags == {"lang": "en", "area": "fares"}
+        True
+        """
+        both = {**tags, **self.tags}
+        item = object.__new__(type(self))
+        item.__dict__.update(self.__dict__)
+        item.__dict__.update(set_name=name, set_version=version, tags=both)
+        if both != self.tags:
+            item.__dict__.pop("fingerprint", None)
+        return item

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -59,11 +59,8 @@ class GoldSet:
         if duplicate is not None:
             hint = "qids are permanent: give one question a new one"
             raise GoldError("qid appears twice", path=self.name, value=duplicate, hint=hint)
-        tagged = (
-            replace(item, set_name=self.name, set_version=self.short_version, tags={**self.tags, **item.tags})
-            for item in self.items
-        )
-        object.__setattr__(self, "items", tuple(tagged))
+        version = self.short_version
+        object.__setattr__(self, "items", tuple(item.in_set(self.name, version, self.tags) for item in self.items))
 
     @classmethod
     def load(

@@ -11,6 +11,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold, head, is_cut
 from ragmon.metrics.base import Metric, register
 from ragmon.metrics.facts import Facts
+from ragmon.native.live import words_found
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with a smaller share counts as ungrounded."""
@@ -114,14 +115,23 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
     claim_words = () if is_cut(claim) else content_words(claim)
     if not claim_words:
         return None
+    heads = [head(context) for context in contexts]
+    found = words_found(claim_words, heads)
+    if found is None:
+        found = _found(claim_words, heads, cache)
+    if found < len(claim_words) and any(map(is_cut, contexts)):
+        return None
+    return found / len(claim_words)
+
+
+def _found(claim_words: Sequence[str], contexts: Sequence[str], cache: TokenCache) -> int:
+    """How many of the claim's words occur in the contexts, repetitions counted."""
     missing = set(claim_words)
     for context in contexts:
-        missing -= cache.words(head(context))
+        missing -= cache.words(context)
         if not missing:
-            return 1.0
-    if any(map(is_cut, contexts)):
-        return None
-    return sum(word not in missing for word in claim_words) / len(claim_words)
+            break
+    return sum(word not in missing for word in claim_words)
 
 
 @register

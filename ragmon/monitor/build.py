@@ -25,6 +25,7 @@ from ragmon.capture.runtime import CaptureSettings
 from ragmon.capture.trace_buffer import SpanSettings
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.config.tables import CaptureTable
+from ragmon.core.collector import without_collector
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.paths import parse
@@ -134,7 +135,8 @@ def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
         GoldError: A file is broken, or differs from the frozen set.
         RagmonError: The key of a frozen set cannot be read.
     """
-    return tuple(_load_set(spec) for spec in specs)
+    with without_collector():
+        return tuple(_load_set(spec) for spec in specs)
 
 
 def read_gold(spec: GoldSpec) -> GoldSet:

@@ -9,7 +9,6 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ import msgspec
 
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
+from ragmon.core.collector import without_collector
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
 from ragmon.core.errors import InputError
 from ragmon.core.net import current_version
@@ -480,7 +480,7 @@ def run_files(
     run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)
     tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
-        with _without_collector():
+        with without_collector():
             if follow is None and follower is None:
                 run.read([Task(path, None, options, span_options) for path in paths], progress)
                 return run
@@ -512,27 +512,13 @@ def _in_threads(run: Run, tasks: Sequence[Task], make_scorer: MakeScorer, jobs: 
         if stopped.is_set():
             raise CancelledError
 
-    with _without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
+    with without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
         try:
             _merge_all(run, tasks, threads.map(partial(score_task, progress=go_on), tasks, [make_scorer] * len(tasks)))
         except BaseException:
             stopped.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Switch garbage collection off: records are short-lived and have no cycles, so it would only cost time."""
-    gc_was_enabled = gc.isenabled()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if gc_was_enabled:
-            gc.enable()
 
 
 def _merge_all(run: Run, tasks: Sequence[Task], results: Iterable[RunCounts], follower: Follower | None = None) -> None:

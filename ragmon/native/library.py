@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 """The version of the ABI that this ragmon speaks (`ABI_VERSION` of src/lib.rs)."""
 SWITCH: Final = "RAGMON_NATIVE"
 """The environment variable that switches the native core off."""
@@ -47,6 +47,12 @@ _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_scan_clear": (None, (_CONTEXT,)),
 }
 """The result and the arguments of every function, as in src/lib.rs."""
+_BRIEF_SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
+    "ragmon_words_found": (_I64, (_BYTES, _SIZE, _BYTES, _SIZE)),
+    "ragmon_extent": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U32), _SIZE, ctypes.POINTER(_I64))),
+    "ragmon_otlp_spans": (_I64, (_BYTES, _SIZE, ctypes.POINTER(_U64), _SIZE)),
+}
+"""Those that take so short a time that they keep the interpreter lock."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,13 @@ class NativeCore:
 
     Attributes:
         functions: The functions of the library; None where it is not used.
+        brief: Its functions that keep the interpreter lock; None where it is not used.
         version: The version of the library; "" where it is not used.
         absence: Why it is not used; "" where it is.
     """
 
     functions: ctypes.CDLL | None
+    brief: ctypes.PyDLL | None = None
     version: str = ""
     absence: str = ""
 
@@ -94,10 +102,17 @@ def _loaded() -> NativeCore:
         abi = functions.ragmon_abi_version()
         if abi != ABI_VERSION:
             return NativeCore(None, absence=f"{file.name} speaks ABI {abi}, not {ABI_VERSION}: build it anew")
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(functions, name)
-            function.restype, function.argtypes = result, arguments
+        brief = ctypes.PyDLL(str(file))
+        _declare(functions, _SIGNATURES)
+        _declare(brief, _BRIEF_SIGNATURES)
         functions.ragmon_core_version.restype = _BYTES
-        return NativeCore(functions, functions.ragmon_core_version().decode())
+        return NativeCore(functions, brief, functions.ragmon_core_version().decode())
     except (OSError, AttributeError) as error:
         return NativeCore(None, absence=f"{file.name} cannot be loaded ({error})")
+
+
+def _declare(functions: ctypes.CDLL, signatures: dict[str, tuple[object, tuple[object, ...]]]) -> None:
+    """Tell ctypes what functions take and give."""
+    for name, (result, arguments) in signatures.items():
+        function = getattr(functions, name)
+        function.restype, function.argtypes = result, arguments

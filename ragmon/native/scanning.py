@@ -186,10 +186,10 @@ def as_bytes(text: str) -> bytes:
 
 def blob(text: bytes) -> bytes:
     """Bytes behind their length."""
-    return numbers(len(text)) + text
+    return len(text).to_bytes(4, "little") + text
 
 
 def blobs(texts: Iterable[str]) -> bytes:
     """A list of texts behind its length."""
     encoded = [blob(as_bytes(text)) for text in texts]
-    return numbers(len(encoded)) + b"".join(encoded)
+    return len(encoded).to_bytes(4, "little") + b"".join(encoded)

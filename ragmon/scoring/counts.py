@@ -115,10 +115,8 @@ class WindowBucket:
     def merge(self, other: WindowBucket) -> None:
         """Add another row's counts to this one."""
         # Readers merge tens of thousands of small rows: function calls for each part would double the cost.
-        cells = self.cells
         self.ranked = []
-        for key, n in other.cells.items():
-            cells[key] = cells.get(key, 0) + n
+        add_counts(self.cells, other.cells)
         for name, other_cells in other.measures.items():
             own_cells = self.measures.setdefault(name, {})
             for key, sums in other_cells.items():
@@ -126,12 +124,7 @@ class WindowBucket:
         if other._pending:
             other._fill_histograms()
         for stage, histogram in other._latency.items():
-            counts = self._latency.get(stage)
-            if counts is None:
-                self._latency[stage] = dict(histogram)
-                continue
-            for bucket, n in histogram.items():
-                counts[bucket] = counts.get(bucket, 0) + n
+            add_counts(self._latency.setdefault(stage, {}), histogram)
         for metric, sums in other.spill.items():
             add_sums(self.spill, metric, sums)
         self.spilled += other.spilled
@@ -140,9 +133,12 @@ class WindowBucket:
 
     def _merge_groups(self, other: WindowBucket) -> None:
         groups = self.groups
-        for key, packed in other.groups.items():
-            # Most facts are rare, and a packed count that was never added to is one of the 64 that all rows share.
-            groups[key] = groups[key] + packed if key in groups else packed
+        if not groups:
+            groups.update(other.groups)
+        else:
+            for key, packed in other.groups.items():
+                # Most facts are rare; a packed count that was never added to is one of the 64 that all rows share.
+                groups[key] = groups[key] + packed if key in groups else packed
         for name, other_groups in other.measured_groups.items():
             own_groups = self.measured_groups.setdefault(name, {})
             for key, pair in other_groups.items():
@@ -240,6 +236,9 @@ def with_keys(table: Mapping[str, T]) -> dict[Key, T]:
 
 def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
     """Add counts to a dictionary of counts."""
+    if not mine:  # as most are at first; this copies many at once
+        mine.update(other)
+        return
     for key, n in other.items():
         mine[key] = mine.get(key, 0) + n
 

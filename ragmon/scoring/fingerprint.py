@@ -62,7 +62,12 @@ def _sum(counts: Any, path: str) -> int:
     if isinstance(counts, int):
         return counts * place(path)
     if isinstance(counts, dict):
-        return sum(_sum(inner, f"{path}{name!r}:") for name, inner in counts.items())
+        total = 0
+        for name, inner in counts.items():
+            below = f"{path}{name!r}:"
+            # Most are numbers, and a call for each would take half of the time.
+            total += inner * place(below) if type(inner) is int else _sum(inner, below)
+        return total
     if isinstance(counts, list | tuple):
         return sum(_sum(inner, f"{path}{number}:") for number, inner in enumerate(counts))
     raise TypeError(f"a count is a whole number, and {counts!r} is none")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 from ragmon import stats
@@ -82,6 +83,8 @@ def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
     return Counter(cluster for cluster in sums if cluster is not None)
 
 
+_LANE: Final = "LQL"
+"""The scores of a metric in 16 bytes: how many are known, their sum in micro-units, and how many are unknown."""
 _Facts = tuple[tuple[Key, int], ...]
 """The facts counted for an item, sorted: most items share theirs with others."""
 
@@ -99,6 +102,8 @@ class _Scores:
         metrics = enumerate(table.metrics.values())
         self.places = {metric.key: place for place, metric in metrics if metric.key in wanted and not metric.measured}
         self._table = table
+        self._lanes = Struct("<" + len(self.places) * _LANE)
+        self._packed: dict[Key, int | None] = {}
         self._cache: dict[_Facts, tuple[_Facts, list[Cluster | None]]] = {}
 
     def of(self, facts: _Facts) -> tuple[_Facts, list[Cluster | None]]:
@@ -107,10 +112,35 @@ class _Scores:
         if cached is None:
             if len(self._cache) >= MEMORY:
                 self._cache.clear()
-            counts = dict(facts)
-            clusters = [item_sums(self._table, counts, place).cluster() for place in self.places.values()]
-            cached = self._cache[facts] = (facts, clusters)
+            cached = self._cache[facts] = (facts, self._clusters(facts))
         return cached
+
+    def _clusters(self, facts: _Facts) -> list[Cluster | None]:
+        """The scores by metric: those of all metrics are one number, which adds up."""
+        total = 0
+        for key, count in facts:
+            packed = self._packed[key] if key in self._packed else self._pack(key)
+            if packed is None:
+                counts = dict(facts)
+                return [item_sums(self._table, counts, place).cluster() for place in self.places.values()]
+            total += count * packed
+        lanes = iter(self._lanes.unpack(total.to_bytes(self._lanes.size, "little")))
+        return [ItemSums(*lane).cluster() for lane in zip(lanes, lanes, lanes, strict=True)]
+
+    def _pack(self, key: Key) -> int | None:
+        """The scores of facts as one number; None where a metric breaks its law and has one outside of [0, 1]."""
+        if len(self._packed) >= MEMORY:
+            self._packed.clear()
+        scores, lanes = self._table.scores(key), []
+        for place in self.places.values():
+            score = scores[place]
+            if isinstance(score, int):
+                lanes += [1, score, 0]
+            else:
+                lanes += [0, 0, int(score is not None and score not in IGNORABLE)]
+        in_bounds = all(0 <= score <= stats.MICRO for score in lanes)
+        self._packed[key] = int.from_bytes(self._lanes.pack(*lanes), "little") if in_bounds else None
+        return self._packed[key]
 
 
 _Place = tuple[SeriesKey, Literal["step", "hour", "whole"], int]

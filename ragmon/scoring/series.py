@@ -69,11 +69,14 @@ class WindowSeries:
         self.expired = (self.expired + other.expired) % PRIME
 
     def all_folded(self, cut: Cut) -> dict[int, WindowBucket]:
-        """Every row that is not past, as if all were folded."""
-        rows: dict[int, WindowBucket] = {}
-        for start, row in (*self.folded.items(), *self.fresh.items()):
-            merge_row(rows, start if start == UNTIMED else start // FOLDED * FOLDED, row, cut)
-        return rows
+        """Every row that is not past, as if all were folded; folded rows are the series' own, and are not changed."""
+        growing: dict[int, WindowBucket] = {}
+        for start, row in self.fresh.items():
+            folded = start if start == UNTIMED else start // FOLDED * FOLDED
+            if folded in self.folded and folded not in growing:
+                merge_row(growing, folded, self.folded[folded], cut)
+            merge_row(growing, folded, row, cut)
+        return {**self.folded, **growing}
 
     def fold(self, before: float, cut: Cut) -> None:
         """Fold the rows that started before a time."""

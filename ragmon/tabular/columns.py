@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ragmon.core.errors import InputError, UnknownNameError, shorten
@@ -129,6 +130,7 @@ GOLD: Final[Mapping[str, UsualNames]] = {
 """The fields of a gold item."""
 
 
+@lru_cache(4096)  # every row of a file has the same few names
 def normalised(name: str) -> str:
     """The key by which names are compared.
 

@@ -32,6 +32,9 @@ SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citatio
 """Fields that only a trace has."""
 SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
 """Fields that only a gold item has."""
+_ANSWERED: Final = frozenset(name for field in SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
+_RIGHT: Final = frozenset(name for field in SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
+"""The names of these fields that mean nothing else."""
 _TRACE_MEMBERS: Final = ("answer_json", "chunks", "kind", "retrieval", "sampling", "trace_id", "v")
 """Members of trace lines that no gold item has."""
 _NO_REFERENCE: Final = frozenset(("unanswerable", "not answerable", "no answer", "n/a", "not in context"))
@@ -121,27 +124,26 @@ def is_gold(row: Mapping[str, Any]) -> bool:
     >>> is_gold({"question": "Why?", "answerable": True}), is_gold({"question": "Why?", "answer": "So."})
     (True, False)
     """
-    return _says(row, SAYS_WHAT_IS_RIGHT, GOLD) and not _is_answered(row)
+    return _says(row, _RIGHT) and not _is_answered(row)
 
 
 def has_reference(row: Mapping[str, Any]) -> bool:
     """Whether a row says what is right, by any usual name."""
-    return _says(row, SAYS_WHAT_IS_RIGHT, GOLD)
+    return _says(row, _RIGHT)
 
 
 def is_trace(row: Mapping[str, Any]) -> bool:
     """Whether a row says what was answered, and nothing of what is right."""
-    return _is_answered(row) and not _says(row, SAYS_WHAT_IS_RIGHT, GOLD)
+    return _is_answered(row) and not _says(row, _RIGHT)
 
 
 def _is_answered(row: Mapping[str, Any]) -> bool:
-    return not row.keys().isdisjoint(_TRACE_MEMBERS) or _says(row, SAYS_WHAT_WAS_ANSWERED, TRACE)
+    return not row.keys().isdisjoint(_TRACE_MEMBERS) or _says(row, _ANSWERED)
 
 
-def _says(row: Mapping[str, Any], fields: Sequence[str], names: Mapping[str, UsualNames]) -> bool:
-    """Whether a row has a member for one of the fields, by a name that means nothing else."""
-    keys = {normalised(column) for column in flat(row)}
-    return any(not keys.isdisjoint(names[name].strong) for name in fields)
+def _says(row: Mapping[str, Any], strong: frozenset[str]) -> bool:
+    """Whether a row has a member by one of these names, which mean nothing else."""
+    return not strong.isdisjoint(map(normalised, flat(row)))
 
 
 def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
@@ -162,7 +164,7 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
     assigned = _checked(members, TRACE, options.columns, path)
     if assigned.keys() & SAYS_WHAT_WAS_ANSWERED:
         return
-    if _says(dict.fromkeys(members), SAYS_WHAT_IS_RIGHT, GOLD):
+    if _says(dict.fromkeys(members), _RIGHT):
         raise gold_as_traces(path)
     unknown = [name for name in ("question", "answer", "retrieved_ids") if name not in assigned]
     message = f"no column is known as the answer or what was retrieved; its columns: {shown(members) or 'none'}"

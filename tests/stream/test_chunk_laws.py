@@ -147,6 +147,19 @@ def test_a_hundred_kills_change_nothing(day, expected):
     assert result(head.engine) == expected
 
 
+def test_a_clock_of_brokers_that_goes_back_stands_still_until_it_has_caught_up(day):
+    """As at a failover to a broker whose clock is behind: the log's time is the running maximum of its messages."""
+    settings, records, end = day
+    (log,) = shuffled_logs(records[:3000], 1, 13)
+    place, behind = len(log) // 2, 90.0
+    jumped = [*log[:place], *((at - behind, message) for at, message in log[place:])]
+    newest, expected = 0.0, []
+    for at, message in jumped:
+        newest = max(newest, at)
+        expected.append((newest, message))
+    assert all_chunks(settings, [jumped], end) == all_chunks(settings, [expected], end)
+
+
 def test_a_repeat_is_dropped_as_long_as_it_is_remembered_and_counts_again_later():
     settings, message = defaults(), make_record(ts=START)
     log = [(START + after, encode(message)) for after in (0, 599, 2000)]

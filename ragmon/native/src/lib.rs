@@ -15,6 +15,7 @@ mod abi;
 pub mod captured;
 pub mod counts;
 pub mod export;
+pub mod extent;
 pub mod facts;
 pub mod fold;
 pub mod gold;
@@ -22,6 +23,8 @@ pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
+pub mod otlp;
+pub mod overlap;
 pub mod question;
 pub mod rules;
 pub mod scan;
@@ -33,7 +36,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -65,6 +68,71 @@ pub unsafe extern "C" fn ragmon_question_key(text: *const u8, length: usize, out
         }
         out[..key.len()].copy_from_slice(&key);
         key.len() as i64
+    })
+}
+
+/// How many of an answer's words, which have single spaces between them, occur in a text of ASCII; -1 where it panicked.
+///
+/// # Safety
+/// `words` and `text` hold as many bytes as is said.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_words_found(
+    words: *const u8,
+    words_length: usize,
+    text: *const u8,
+    text_length: usize,
+) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: both are valid for their lengths, for the time of this call.
+        let (words, text) = unsafe { (input(words, words_length), input(text, text_length)) };
+        overlap::words_found(words, text) as i64
+    })
+}
+
+/// Count the messages of a protocol message against limits: messages, parts of each, fields of each, depth.
+///
+/// Returns twice the number of its items, and one more where a limit is exceeded; -2 where the description of its layout
+/// cannot be read.
+///
+/// # Safety
+/// `body` holds `length` bytes, `layouts` as many numbers as is said, and `limits` four.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_extent(
+    body: *const u8,
+    length: usize,
+    layouts: *const u32,
+    layouts_length: usize,
+    limits: *const i64,
+) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: all three are valid for their lengths, for the time of this call.
+        let (body, layouts, limits) =
+            unsafe { (input(body, length), input(layouts, layouts_length), input(limits, 4)) };
+        let limits = extent::Limits {
+            messages: limits[0],
+            parts: limits[1],
+            fields: limits[2],
+            depth: limits[3] as u32,
+        };
+        extent::extent(body, layouts, &limits).map_or(-2, |found| found.items as i64 * 2 + i64::from(found.exceeds))
+    })
+}
+
+/// Find the spans of a plain OTLP request (`otlp`). Returns how many there are, of which the first `room` are written;
+/// -2 where the request is not plain.
+///
+/// # Safety
+/// `body` holds `length` bytes, and `out` has room for `room` rows, aligned as numbers of 64 bits are.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_otlp_spans(body: *const u8, length: usize, out: *mut otlp::Row, room: usize) -> i64 {
+    guarded(PANICKED, || {
+        // SAFETY: the caller's promise: both are valid for so many elements, for the time of this call.
+        let (body, out) = unsafe { (input(body, length), output(out, room)) };
+        otlp::spans(body).map_or(-2, |rows| {
+            let count = rows.len().min(room);
+            out[..count].copy_from_slice(&rows[..count]);
+            rows.len() as i64
+        })
     })
 }
 
