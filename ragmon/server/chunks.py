@@ -85,7 +85,7 @@ class JournalChunks:
         self._writer = writer
         self._folder = folder
         self._lock = Lock()
-        self._counters: dict[tuple[str, str, int, str], PartitionCounter] = {}
+        self._counters: dict[tuple[str, str, int, float, str], PartitionCounter] = {}
 
     def since(self, place: ChunkPlace) -> ChunkAnswer:
         """The chunks that are complete, from a row on; from the first one if the rows are of another journal.
@@ -99,16 +99,19 @@ class JournalChunks:
             engine = self._writer.server_state.engine
             config = config_version(engine.settings, engine.scorer.gold.sets)
             counter, answer = self._counter_at(journal, place, engine, config), ChunkAnswer([], more=False)
+            until = place.until
             for chunk in self._count(counter, journal):
                 answer.chunks.append(chunk.dump())
-            self._counters[place.part, place.log, counter.base, config] = counter
+                until = chunk.until
+            # Heads that ask for the same row may have been told of different times: a chunk without rows tells a time.
+            self._counters[place.part, place.log, counter.base, until, config] = counter
             while len(self._counters) > HEADS:
                 del self._counters[next(iter(self._counters))]
             return answer._replace(more=counter.upto <= journal.last()[0])
 
     def _counter_at(self, journal: JournalReader, place: ChunkPlace, engine: Engine, config: str) -> PartitionCounter:
         """The counter that goes on at a row: one at hand, or a new one. It is taken: if it fails, it is made anew."""
-        known = self._counters.pop((place.part, place.log, place.base, config), None)
+        known = self._counters.pop((place.part, place.log, place.base, place.until, config), None)
         if known is not None:
             return known
         stream = engine.settings.stream

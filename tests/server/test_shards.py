@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+from base64 import b64decode
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from zlib import crc32
 
@@ -18,6 +20,7 @@ from ragmon.config.load import load
 from ragmon.core.record import Label
 from ragmon.server.journal import erase
 from ragmon.server.server import Server
+from ragmon.stream.chunk import Chunk
 from tests.support.alarming import NOON, SEVERAL, mixed, shown, write_config
 from tests.support.serving import (
     PORTS,
@@ -311,6 +314,28 @@ def test_without_a_token_chunks_are_for_a_port_that_no_other_machine_reaches(tmp
         request = Request(f"{shard.admin}/api/chunks?part=x", headers={"Host": socket.gethostname()})
         with pytest.raises(HTTPError, match="403"):
             urlopen(request)
+
+
+def test_two_heads_that_ask_for_the_same_row_are_both_told_the_time(tmp_path):
+    """Also where one of them was told of a later time before, in a chunk without rows."""
+    time = Time(60.0 * NOON)
+    with running(tmp_path / "a", time) as shard:
+        send(time, traffic(minutes=1), [shard])
+
+        def told(place=None):
+            """The chunks from a place on, and the place after them."""
+            query = urlencode({"part": "a", **(place or {})})
+            chunks = [b64decode(one) for one in json.loads(get(f"{shard.admin}/api/chunks?{query}")[1])["chunks"]]
+            last = Chunk.load(chunks[-1])
+            after = {"log": last.log, "base": last.upto, "low": last.low, "until": repr(last.until)}
+            return chunks, after
+
+        time.now += 60
+        _, both = told()
+        time.now += 60
+        first, _ = told(both)
+        assert told(both)[0] == first
+        assert Chunk.load(first[-1]).until == time.now // 10 * 10
 
 
 def test_without_the_token_nobody_gets_chunks(tmp_path):
