@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Collection, Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from ragmon.core.errors import RagmonError, shorten
 
 
+@cache
 def current_version() -> str:
     """The installed version; `0+unknown` where the package was never installed."""
     try:

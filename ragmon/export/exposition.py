@@ -7,6 +7,7 @@ of a series once; later scrapes take the part before the number from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import ClassVar, Final
 
 from prometheus_client.core import Metric
@@ -23,6 +24,13 @@ FORMATS: Final = 4
 """Formats in which pages are kept."""
 Encoder = Callable[[MetricCollector], bytes]
 _number: Final[Callable[[float], str]] = floatToGoString
+
+
+@cache
+def _checked_name(family: str, kind: str, ending: str) -> str:
+    """The name of a declared family without its ending, checked by prometheus_client."""
+    name: str = Metric(family.removesuffix(ending), "", kind).name
+    return name
 
 
 class RowFamily(Metric):
@@ -46,7 +54,9 @@ class RowFamily(Metric):
         self.label_values: list[tuple[str, ...]] = []
         self.values: list[float] = []
         self._labels = tuple(family.labels)
-        super().__init__(family.removesuffix(self.ending), family.text, self.kind)
+        # What the constructor of `Metric` sets, after it has checked the name: a page has hundreds of families.
+        self.name, self.unit = _checked_name(family, self.kind, self.ending), ""
+        self.documentation, self.type = family.text, self.kind
         if value is not None:
             self.add_metric((), value)
 
@@ -67,7 +77,7 @@ class RowFamily(Metric):
 
     @samples.setter
     def samples(self, _: list[Sample]) -> None:
-        """Nothing: the constructor of `Metric` sets an empty list."""
+        """Nothing: samples are made of the rows."""
 
     def sample(self, labels: Sequence[str], value: float) -> Sample:
         """A sample as prometheus_client has it."""
@@ -137,14 +147,16 @@ class ExpositionWriter:
 
     def _rows(self, family: RowFamily, known: _Prefixes) -> Iterator[str]:
         """The lines of a family that has rows."""
-        prefixes = {labels: known.get(labels, "") for labels in family.label_values}
-        if new := [labels for labels, prefix in prefixes.items() if not prefix]:
-            text = self._samples(family, [family.sample(labels, 0.0) for labels in new])
-            for labels, line in zip(new, text.removesuffix("\n").split("\n"), strict=True):
-                prefixes[labels] = _before_number(line)
-        self._prefixes[family.name] = prefixes
-        for labels, value in zip(family.label_values, family.values, strict=True):
-            yield f"{prefixes[labels]}{_number(value)}\n"
+        prefixes = [known.get(labels, "") for labels in family.label_values]
+        if new := [place for place, prefix in enumerate(prefixes) if not prefix]:
+            text = self._samples(family, [family.sample(family.label_values[place], 0.0) for place in new])
+            for place, line in zip(new, text.removesuffix("\n").split("\n"), strict=True):
+                prefixes[place] = _before_number(line)
+        # Nearly always the same series are there again, and their labels need not be hashed once more.
+        is_same = not new and len(known) == len(prefixes)
+        self._prefixes[family.name] = known if is_same else dict(zip(family.label_values, prefixes, strict=True))
+        numbers = map(_number, family.values)
+        yield "".join([f"{prefix}{number}\n" for prefix, number in zip(prefixes, numbers, strict=True)])
 
     def _histogram(self, family: Metric, known: _Prefixes) -> Iterator[str]:
         """The lines of a family of samples, some of which may have an exemplar."""

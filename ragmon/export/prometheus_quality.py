@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Final
 
@@ -51,30 +52,32 @@ class _Family:
         self._gauges = [GaugeRows(ending.of(series_name, text, cut)) for ending in gauges]
         self._counters = [CounterRows(ending.of(series_name, text, cut)) for ending in sums]
 
-    def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
+    def add(self, series: SeriesStats, labels: Sequence[str], k: str, key: str, stat: Stat) -> None:
         """Add the metric's statistics in one series; nothing where it has no value.
 
         Gauges estimate all calls where their number is known; counters count audit members, which add up over replicas.
 
         Args:
             series: The series.
+            labels: Its labels.
             k: The metric's cut-off; "" where it has none.
             key: The metric's key.
             stat: The metric's sums in the series.
         """
-        labels = [label(series.pipeline), series.source, label(series.gold)]
-        cut = [k] if self._at_k else []
+        labels = (*labels, k) if self._at_k else labels
         if series.window == ALL:
             if stat.n:
                 sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
                 for counter, number in zip(self._counters, sums, strict=False):
-                    counter.add_metric([*labels, series.gold_version, *cut], number)
+                    counter.add_metric(labels, number)
+            return
+        if not stat.n and key not in series.estimates:
             return
         estimate = series.estimate(key)
         if estimate.value is not None:
             numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
             for gauge, number in zip(self._gauges, numbers, strict=True):
-                gauge.add_metric([*labels, label(series.window), *cut], number)
+                gauge.add_metric(labels, number)
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges
@@ -87,9 +90,11 @@ def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
     judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # each judge in ragmon.toml is a metric
     by_name = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
     for series in exported_series(snapshot):
+        last = series.gold_version if series.window == ALL else label(series.window)
+        labels = (label(series.pipeline), series.source, label(series.gold), last)
         for key, stat in exported_metrics(series, snapshot):
             name, _, k = key.partition("@")
-            by_name[name].add(series, k, key, stat)
+            by_name[name].add(series, labels, k, key, stat)
     for family in by_name.values():
         yield from family
 
@@ -277,12 +282,16 @@ def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
     return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in counts.items()}
 
 
+@cache
+def _limits(bounds: tuple[float, ...]) -> list[str]:
+    return [*map(str, map(float, bounds)), "+Inf"]
+
+
 def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) -> tuple[list[Bucket], float]:
     """The cumulative buckets of a histogram and the sum of its values, from counts by value."""
     bounds = family.bounds
     counts_by_bucket = [0] * (len(bounds) + 1)
     for value, n in counts.items():
         counts_by_bucket[bisect_left(bounds, value)] += n
-    limits = [*map(str, map(float, bounds)), "+Inf"]
-    buckets = [(limit, float(n)) for limit, n in zip(limits, accumulate(counts_by_bucket), strict=True)]
+    buckets = [(limit, float(n)) for limit, n in zip(_limits(bounds), accumulate(counts_by_bucket), strict=True)]
     return buckets, sum(value * n for value, n in counts.items())

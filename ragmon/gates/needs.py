@@ -7,7 +7,7 @@ answerable and once as an unanswerable question, and whatever fact the metric as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from ragmon.core.errors import Unassessed
@@ -48,6 +48,8 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "relevant": (IDS, GOLD_IDS),
 }
 """The fields behind each fact."""
+_KNOWN_METRICS: Final = 512
+"""Metrics whose fields are cached: their scores depend on facts alone."""
 _UNKNOWN: Final = (
     bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
 )
@@ -70,6 +72,7 @@ class _NotingFacts(Facts):
         return super().__getattribute__(name)
 
 
+@lru_cache(_KNOWN_METRICS)
 def needs(metric: Metric) -> frozenset[str]:
     """The fields of a record without which a metric cannot be assessed.
 

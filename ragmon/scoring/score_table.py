@@ -66,6 +66,8 @@ class Stat:
     @property
     def unknown(self) -> int:
         """Requests without a score whose reason may depend on the outcome."""
+        if not self.unassessed:
+            return 0
         return sum(n for reason, n in self.unassessed.items() if reason not in constants.IGNORABLE)
 
     @property

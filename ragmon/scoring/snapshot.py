@@ -30,7 +30,7 @@ from ragmon.scoring.counts import WindowBucket
 from ragmon.scoring.item_windows import Clusters, ItemWindows
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.series import SeriesKey, WindowSeries
-from ragmon.scoring.window_sums import Rows, Sums, Window, WindowSums, kind_of, rows_of_window
+from ragmon.scoring.window_sums import Rows, Sums, Window, WindowSums, kind_of, merged, rows_of_window
 from ragmon.scoring.windows import MODEL_SLICE, State
 from ragmon.stats.strata import Estimate
 
@@ -205,7 +205,7 @@ class _Group(NamedTuple):
 
 @dataclass
 class _Part:
-    """The counts of one gold set of a group, or of requests without gold."""
+    """The counts of one gold set of a group, or of requests without gold; its row is for reading alone."""
 
     row: WindowBucket = field(default_factory=WindowBucket)
     clusters: Mapping[str, Clusters] = field(default_factory=dict)
@@ -318,19 +318,19 @@ def _parts(
 
     Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the outcome.
     """
-    parts, strata = {("", ""): _Part()}, dict[str, WindowBucket]()
+    by_gold: dict[tuple[str, str], list[WindowBucket]] = {("", ""): []}
+    by_stratum: dict[str, list[WindowBucket]] = {}
     for kind in dict.fromkeys(map(kind_of, keys)):
         row = rows.get(kind)
         if kind.drawn:
-            part = parts.setdefault((kind.gold, kind.gold_version), _Part())
-            if row is not None:
-                part.row.merge(row)
+            by_gold.setdefault((kind.gold, kind.gold_version), []).extend(() if row is None else (row,))
         if row is not None and group.source == LIVE:
-            strata.setdefault(kind.stratum, WindowBucket()).merge(row)
+            by_stratum.setdefault(kind.stratum, []).append(row)
+    parts = {gold: _Part(merged(found)) for gold, found in by_gold.items()}
     for gold, items in cached.items.items():
         part = parts.setdefault(gold, _Part())
         part.clusters, part.traced = items.clusters(window), items.traced(window)
-    return parts, strata
+    return parts, {stratum: merged(found) for stratum, found in by_stratum.items()}
 
 
 class _Traffic(NamedTuple):
@@ -395,9 +395,7 @@ def _stats_of(
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over all requests, and one per gold set version over its requests only."""
     with_rows = [part.row for part in parts.values() if part.row.count]
-    all_requests = with_rows[0] if len(with_rows) == 1 else WindowBucket()
-    for row in with_rows if len(with_rows) > 1 else ():
-        all_requests.merge(row)
+    all_requests = merged(with_rows)
     statistics = cache(table.of)  # the only row of a window is all requests as well
     for (gold, version), part in sorted(parts.items()):
         row = part.row if gold else all_requests
@@ -412,7 +410,7 @@ def _stats_of(
                 metrics=MappingProxyType(
                     statistics(row) if gold else _metrics_of_all(table, statistics(all_requests), statistics(part.row))
                 ),
-                latency=MappingProxyType(row.latency),
+                latency=MappingProxyType({stage: dict(counts) for stage, counts in row.latency.items()}),
                 clusters=MappingProxyType(part.clusters),
                 traced=part.traced,
                 records=row.count,

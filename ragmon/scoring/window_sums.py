@@ -61,6 +61,8 @@ class Window:
 Rows = dict[Kind, WindowBucket]
 Sums = dict[int, Rows]
 """Rows by bit mask of the windows they are in, and by kind."""
+_Parts = dict[int, dict[Kind, list[WindowBucket]]]
+"""The same, before they are summed up."""
 _Blocks = dict[tuple[int, int], WindowBucket]
 """The sums of fresh rows by the length and the start of their block."""
 
@@ -73,7 +75,7 @@ class WindowSums:
         self._blocks: dict[SeriesKey, tuple[int, _Blocks]] = {}
 
     def read(self, series: Mapping[SeriesKey, WindowSeries], windows: Sequence[Window], newest: float) -> Sums:
-        """The sums of all rows.
+        """The sums of all rows, for reading alone.
 
         Args:
             series: The series.
@@ -84,7 +86,7 @@ class WindowSums:
         cache_key = (max(each.old_changed for each in series.values()), tuple(series), whole_edges)
         if self._folded[0] != cache_key:
             self._folded = (cache_key, _folded_sums(series, windows))
-        sums = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in self._folded[1].items()}
+        sums = {mask: {kind: [row] for kind, row in rows.items()} for mask, rows in self._folded[1].items()}
         inner_edges = sorted({edge for pair in whole_edges for edge in pair if edge % FOLDED and abs(edge) != inf})
         known, self._blocks = self._blocks, {}
         for key, each in series.items():
@@ -93,7 +95,7 @@ class WindowSums:
             for start, row in reading.sums():
                 _add(sums, _window_mask(start, windows, fresh=True), kind_of(key), row)
             self._blocks[key] = (each.closed_changed, reading.used)
-        return sums
+        return {mask: {kind: merged(rows) for kind, rows in by_kind.items()} for mask, by_kind in sums.items()}
 
 
 class _FreshRows:
@@ -136,9 +138,7 @@ class _FreshRows:
     def _sum(self, block: int, length: int, starts: Sequence[int]) -> WindowBucket:
         total = self._known.get((length, block))
         if total is None:
-            total = WindowBucket()
-            for start in starts:
-                total.merge(self._rows[start])
+            total = _added([self._rows[start] for start in starts])
         self.used[length, block] = total
         return total
 
@@ -155,7 +155,7 @@ def _window_mask(start: int, windows: Sequence[Window], *, fresh: bool = False) 
 
 def _folded_sums(series: Mapping[SeriesKey, WindowSeries], windows: Sequence[Window]) -> Sums:
     """The sums of folded and older rows of several series, each row added once."""
-    sums: Sums = {}
+    sums: _Parts = {}
     unbounded_mask = sum(1 << place for place, window in enumerate(windows) if window.span is None)
     for key, each in series.items():
         kind = kind_of(key)
@@ -163,30 +163,32 @@ def _folded_sums(series: Mapping[SeriesKey, WindowSeries], windows: Sequence[Win
             _add(sums, unbounded_mask, kind, each.past)
         for start, row in each.folded.items():
             _add(sums, _window_mask(start, windows), kind, row)
-    return sums
+    return {mask: {kind: _added(rows) for kind, rows in by_kind.items()} for mask, by_kind in sums.items()}
 
 
-def _add(sums: Sums, mask: int, kind: Kind, row: WindowBucket) -> None:
+def _add(sums: _Parts, mask: int, kind: Kind, row: WindowBucket) -> None:
     if mask:
-        rows = sums.setdefault(mask, {})
-        target = rows.get(kind)
-        if target is None:
-            rows[kind] = _copied(row)
-        else:
-            target.merge(row)
+        sums.setdefault(mask, {}).setdefault(kind, []).append(row)
 
 
-def _copied(row: WindowBucket) -> WindowBucket:
-    copy = WindowBucket()
-    copy.merge(row)
-    return copy
+def _added(rows: Sequence[WindowBucket]) -> WindowBucket:
+    """A new row with the counts of several."""
+    total = WindowBucket()
+    for row in rows:
+        total.merge(row)
+    return total
+
+
+def merged(rows: Sequence[WindowBucket]) -> WindowBucket:
+    """The sum of rows. It is for reading alone: where there is one row, it is that row and no copy."""
+    return rows[0] if len(rows) == 1 else _added(rows)
 
 
 def rows_of_window(sums: Sums, place: int) -> Rows:
-    """The rows of one window by kind."""
-    window_rows: Rows = {}
+    """The rows of one window by kind; they are for reading alone."""
+    window_rows: dict[Kind, list[WindowBucket]] = {}
     for mask, rows in sums.items():
         if mask >> place & 1:
             for kind, row in rows.items():
-                window_rows.setdefault(kind, WindowBucket()).merge(row)
-    return window_rows
+                window_rows.setdefault(kind, []).append(row)
+    return {kind: merged(parts) for kind, parts in window_rows.items()}

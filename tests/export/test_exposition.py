@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ ACCEPTS = (
 )
 GAUGE = Family("rag_some", 'HELP with "quotes" \\ and\na second line', SeriesScope.MONITOR, ("z", "a"))
 COUNTER = Family("rag_calls_total", "Calls", SeriesScope.MONITOR, ("a",))
+ONE_LABEL = Family("rag_items", "Items", SeriesScope.MONITOR, ("a",))
 ALONE = Family("rag_alone", "One number", SeriesScope.MONITOR)
 texts = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
     ('"', "\\", "a b", "x\n", "\u2028", "# EOF\n")
@@ -92,6 +95,25 @@ def test_a_page_is_written_again_only_when_the_data_changed():
     assert exposition.page("")[0].endswith(b"rag_alone 1.0\n")
     version[0] = 1
     assert exposition.page("")[0].endswith(b"rag_alone 2.0\n")
+
+
+def test_series_that_go_come_back_and_change_places_keep_their_labels_and_numbers():
+    """What is kept of a page may be of other series than the next one has."""
+    names = [["a", "b"], ["b"], ["b", "a"], [], ["c", "b", "a"], ["a", "c", "b"], ["d", "e", "f"]]
+    number = itertools.count(1)
+    pages = [[(name, float(next(number))) for name in page] for page in names]
+    moment = [0]
+
+    def families():
+        family = GaugeRows(ONE_LABEL)
+        for name, value in pages[moment[0]]:
+            family.add_metric((name,), value)
+        return [family]
+
+    exposition = Exposition(families, lambda: moment[0])
+    for moment[0], page in enumerate(pages):
+        lines = [line for line in exposition.page("")[0].decode().splitlines() if not line.startswith("#")]
+        assert lines == [f'{ONE_LABEL}{{a="{name}"}} {value}' for name, value in page]
 
 
 def test_who_asks_for_a_thousand_versions_of_a_format_fills_no_memory():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ragmon.core.constants import HOUR
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Answer, Record
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.scoring.score_table import ScoreTable
@@ -72,6 +72,8 @@ def some_record(chance, ts):
         qid=asks,
         retrieved_ids=ids,
         answer_json=Answer(chance.choice(("value one", "not in context")), chance.choice((["d1"], []))),
+        latency_ms=chance.choice((None, Latency(total=chance.choice((5.0, 80.0, 900.0)), retrieve=3.0))),
+        session=chance.choice((None, "s1", "s2", "s3")),
         build=chance.choice(("b1", "b2")),
         tags=chance.choice((None, {"lang": "de"})),
     )
@@ -100,6 +102,18 @@ def test_after_any_records_folds_merges_and_pauses_a_reading_is_that_of_a_first_
         windows = chance.choice((WINDOWS, WINDOWS, WINDOWS, dict(list(WINDOWS.items())[:3])))
         asked = now + chance.choice((0, 0, 3, -30))
         assert read(scorer, asked, windows) == read_first(scorer, asked, windows)
+
+
+def test_a_snapshot_stays_as_it_was_taken_while_records_go_on():
+    """Rows that are alone in a window are read where they lie, and grow afterwards."""
+    chance = random.Random(11)
+    scorer = scorer_of(GOLD, State(retention=26.0 * HOUR, timed_items=True))
+    taken = []
+    for place in range(40):
+        scorer.observe(some_record(chance, NOON + 4 * place))
+        snapshot = scorer.snapshot(now=NOON + 4 * place, windows=WINDOWS, gated=GATED)
+        taken.append((snapshot, repr(comparable(snapshot))))
+    assert all(repr(comparable(snapshot)) == before for snapshot, before in taken)
 
 
 def test_edges_of_windows_pass_through_blocks_of_rows_that_were_summed_up():
