@@ -7,7 +7,7 @@ of a series once; later scrapes take the part before the number from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar, Final
 
 from prometheus_client.core import Metric
@@ -23,7 +23,8 @@ END: Final = "# EOF\n"
 FORMATS: Final = 4
 """Formats in which pages are kept."""
 Encoder = Callable[[MetricCollector], bytes]
-_number: Final[Callable[[float], str]] = floatToGoString
+_format: Final[Callable[[float], str]] = floatToGoString
+_formatted: Final = lru_cache(1 << 16)(_format)
 
 
 @cache
@@ -31,6 +32,12 @@ def _checked_name(family: str, kind: str, ending: str) -> str:
     """The name of a declared family without its ending, checked by prometheus_client."""
     name: str = Metric(family.removesuffix(ending), "", kind).name
     return name
+
+
+def _number(value: float) -> str:
+    """A number as prometheus_client writes it; most are on one page after the other."""
+    # The cache cannot tell the two zeros apart.
+    return _formatted(value) if value else _format(value)
 
 
 class RowFamily(Metric):
@@ -155,8 +162,8 @@ class ExpositionWriter:
         # Nearly always the same series are there again, and their labels need not be hashed once more.
         is_same = not new and len(known) == len(prefixes)
         self._prefixes[family.name] = known if is_same else dict(zip(family.label_values, prefixes, strict=True))
-        numbers = map(_number, family.values)
-        yield "".join([f"{prefix}{number}\n" for prefix, number in zip(prefixes, numbers, strict=True)])
+        rows = zip(prefixes, family.values, strict=True)
+        yield "".join([f"{prefix}{_number(value)}\n" for prefix, value in rows])
 
     def _histogram(self, family: Metric, known: _Prefixes) -> Iterator[str]:
         """The lines of a family of samples, some of which may have an exemplar."""

@@ -171,7 +171,8 @@ def _few(by_group: Sequence[float]) -> float:
 
 def _between(columns: Iterable[Sequence[float]]) -> float:
     """The squared distances of the groups from their mean, for what each group holds of each stratum."""
-    sums = [math.fsum(column) for column in zip(*columns, strict=True)]
+    strata = list(columns)
+    sums = strata[0] if len(strata) == 1 else [math.fsum(column) for column in zip(*strata, strict=True)]
     mean = math.fsum(sums) / GROUPS
     return math.fsum((x - mean) ** 2 for x in sums) * GROUPS / (GROUPS - 1)
 
