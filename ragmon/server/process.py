@@ -30,8 +30,10 @@ from ragmon.server.journal.quarantine import Attempts
 EVERY: Final = 10.0
 """Seconds between two trims: one takes some milliseconds."""
 _ARENAS: Final = 2
-_LARGE: Final = 256 << 10
+_LARGE: Final = 1 << 20
 """Bytes from which an allocation gets pages of its own, which are released when it is freed."""
+_SPARE: Final = 4 << 20
+"""Bytes that an arena keeps free at its end: to release them after each request costs a tenth of what it takes."""
 # Source: GNU C Library manual, "Malloc Tunable Parameters"; the numbers are those of its malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -42,7 +44,7 @@ def limit_arenas() -> None:
     """Configure glibc to keep little freed memory; any other C library is left unchanged."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        for name, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _LARGE)):
+        for name, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _SPARE)):
             library.mallopt(name, value)
 
 
