@@ -13,6 +13,7 @@ from ragmon.core.constants import STAGES
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_setup import Described
 from ragmon.native.scanning import Scan, Section
+from ragmon.scoring.cohorts import UNTIMED
 from ragmon.scoring.counts import ItemTable, Table, WindowBucket
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.series import SeriesKey, WindowSeries
@@ -23,19 +24,22 @@ _GROUP_BYTES: Final = 256
 """The packed counts of 64 groups, in 32 bits each (`ragmon.scoring.groups`)."""
 
 
-def take_over(scan: Scan, described: Described, scorer: Scorer) -> None:
+def take_over(scan: Scan, described: Described, scorer: Scorer) -> list[Key]:
     """Add everything that a scan has counted to a scorer, and let the scan start anew.
 
     Args:
         scan: The scan.
         described: What it was told.
         scorer: The scorer.
+
+    Returns:
+        The facts that were counted, by number.
     """
+    keys = _keys(scan, scorer)
     state, totals = scorer.state, scan.array(Section.TOTALS)
     scorer.scored += totals[2]
     scorer.unmatched += totals[3]
     state.advance(*scan.times)
-    keys = _keys(scan, scorer)
     lanes = _lanes(scan, described, scorer)
     for lane, is_folded, start, row in _rows(scan, keys):
         state.add_row(lanes[lane], start, row, is_folded=is_folded)
@@ -44,6 +48,7 @@ def take_over(scan: Scan, described: Described, scorer: Scorer) -> None:
     _add_streams(scan, described, scorer)
     _add_captured(scan, described, scorer)
     scan.clear()
+    return keys
 
 
 def _rows_of(array: memoryview, columns: int) -> Iterator[tuple[int, ...]]:
@@ -127,11 +132,11 @@ def _add_streams(scan: Scan, described: Described, scorer: Scorer) -> None:
 
 
 def _add_captured(scan: Scan, described: Described, scorer: Scorer) -> None:
-    """Add what was captured, without its minutes: the report of a run is of all of them."""
-    buckets = [scorer.state.captured.at(*place).past for place in described.captured]
-    for place, mask, n in _rows_of(scan.array(Section.MASKS), 3):
-        masks = buckets[place].masks
-        masks[mask] = masks.get(mask, 0) + n
+    """Add what was captured; a replay has no minutes of it, as its report is of all of them."""
+    series = [scorer.state.captured.at(*place) for place in described.captured]
+    for place, minute, mask, n in _rows_of(scan.array(Section.MASKS), 4):
+        series[place].add(None if minute == UNTIMED else minute, mask, n)
+    buckets = [each.past for each in series]
     examples = iter(scan.texts(Section.EXAMPLES))
     for bucket, (ids, n) in zip(buckets, _rows_of(scan.array(Section.CAPTURED), 2), strict=True):
         bucket.ids += ids

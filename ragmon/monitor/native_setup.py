@@ -104,6 +104,7 @@ class Described:
     Args:
         scan: The scan.
         scorer: The scorer whose rules and gold it has.
+        by_stratum: Whether the stratum is part of what makes a stream, as it is where requests are followed one by one.
 
     Attributes:
         rules, items, streams: By number.
@@ -111,24 +112,29 @@ class Described:
         captured: Pipeline and source of what was captured, by number.
     """
 
-    def __init__(self, scan: Scan, scorer: Scorer) -> None:
+    def __init__(self, scan: Scan, scorer: Scorer, *, by_stratum: bool = False) -> None:
         self._scan = scan
+        self._by_stratum = by_stratum
         self._scorer = scorer
         self.rules: list[ReductionRules] = []
         self.items: list[list[GoldItem]] = []
         self.streams: list[KnownStream] = []
         self.sets: list[tuple[str, str]] = []
         self.captured: list[tuple[str, str]] = []
-        self._known: set[Names] = set()
+        self._known: set[tuple[Names, str | None]] = set()
         self._item_tables: list[Items] = []
         scan.describe(Description.CHARACTERS, characters())
 
     def learn(self, record: Record) -> None:
         """Describe the stream of a record that Python has scored, so that the next ones are the core's."""
-        names = Names.of(record)
-        if names in self._known or len(self._known) >= STREAMS:
+        names, stratum = Names.of(record), None if record.sampling is None else record.sampling.stratum
+        known = (names, stratum if self._by_stratum else None)
+        if known in self._known or len(self._known) >= STREAMS:
             return
-        self._known.add(names)
+        self._known.add(known)
+        encoded = names.encoded()
+        if self._by_stratum:
+            encoded += (_MISSING if stratum is None else as_bytes(stratum)) + _END
         cache = self._scorer.stream_of(record)
         model = self._scorer.model_slice(cache.pipeline, record.model) if record.model else ""
         place = (cache.pipeline, cache.source)
@@ -141,8 +147,15 @@ class Described:
             | bool(model) << 3
         )
         table, rule, where = self._items(cache.items), self._rule(cache.rules), self.captured.index(place)
-        self._scan.describe(Description.STREAM, blob(names.encoded()) + numbers(table, rule, where, bits, cache.lacks))
+        self._scan.describe(Description.STREAM, blob(encoded) + numbers(table, rule, where, bits, cache.lacks))
         self.streams.append(KnownStream(cache, model))
+
+    def forget_streams(self) -> None:
+        """Forget the streams, which are described again; everything that was counted was taken over."""
+        self._scan.forget_streams()
+        self._known.clear()
+        self.streams.clear()
+        self.captured.clear()
 
     def qids(self, stream: int) -> list[str]:
         """The ids of the gold items that records of a stream may match, by number."""

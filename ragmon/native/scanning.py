@@ -56,6 +56,9 @@ class Section(IntEnum):
     CAPTURED = 16
     MASKS = 17
     EXAMPLES = 18
+    FOLLOWED = 19
+    VALUES = 20
+    NAMES = 21
 
 
 class NativeFaultError(Exception):
@@ -145,6 +148,19 @@ class Scan:
         """
         self._must(self._functions.ragmon_scan_advance(self._context, newest, fold_due))
 
+    def follow(self, earliest: float, latest: float) -> None:
+        """Tell of each request of the next blocks by itself; those before or after some times are hard lines.
+
+        Args:
+            earliest: The first event time, seconds since the epoch.
+            latest: The last one.
+        """
+        self._functions.ragmon_scan_follow(self._context, earliest, latest)
+
+    def forget_streams(self) -> None:
+        """Forget the streams that were described; what was counted was fetched before."""
+        self._functions.ragmon_scan_forget_streams(self._context)
+
     @staticmethod
     def _must(result: int) -> None:
         if result < 0:
@@ -164,6 +180,14 @@ class Scan:
         if length < 0:
             raise NativeFaultError(f"the native core cannot give out its {section.name.lower()}")
         return ctypes.string_at(self._functions.ragmon_scan_bytes(self._context), length) if length else b""
+
+    def numbers(self, section: Section) -> list[float]:
+        """An array of numbers."""
+        return memoryview(self.raw(section)).cast("d").tolist()
+
+    def names(self) -> list[bytes]:
+        """The texts of requests that are told of by themselves."""
+        return self.raw(Section.NAMES).split(_BETWEEN)[:-1]
 
     def texts(self, section: Section) -> list[str]:
         """An array of texts."""

@@ -224,6 +224,22 @@ class CapturedSeries:
         counts = self._counts
         counts[mask] = counts.get(mask, 0) + 1
 
+    def add(self, minute: int | None, mask: int, n: int) -> None:
+        """Add records that were counted elsewhere.
+
+        Args:
+            minute: The minute of their time, since the epoch; None where they have none, or it is not kept apart.
+            mask: The bits of what they lack.
+            n: How many there are.
+        """
+        bucket = self.past if minute is None else self.minutes.get(minute)
+        if bucket is None:
+            bucket = self.minutes[minute or 0] = CapturedBucket()
+        add_counts(bucket.masks, {mask: n})
+        if len(self.minutes) > MINUTES:
+            self._trim()
+            self._use(self.past, inf, -inf)
+
     def _turn(self, ts: float | None) -> None:
         """Count in the bucket of a time from here on."""
         if ts is None:

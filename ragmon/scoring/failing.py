@@ -77,6 +77,11 @@ class FailureDetector:
         elif failing_scores:
             self.failures.append(Failed(pipeline, source, record, key, failing_scores, slices))
 
+    def fails(self, pipeline: str, source: str, key: Key) -> bool:
+        """Whether requests with some facts, of which no text was measured, fail a gate."""
+        scores = self._cache.get((pipeline, source, key))
+        return bool(self._judge(pipeline, source, key, {}) if scores is None else scores)
+
     def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
         """The failing scores of a request; cached where they depend on facts alone, which many requests share."""
         gates = self._gates.get((pipeline, source))

@@ -34,6 +34,7 @@ INDEXES: Final = 256
 T = TypeVar("T")
 _NONE: Final[Counter[int]] = Counter()
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_MEASURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 Latencies = tuple[float, ...] | list[float]
@@ -87,6 +88,25 @@ def joined(own: Latencies, other: Latencies) -> Latencies:
         return [*own, *other]
     own.extend(other)
     return own
+
+
+class PlainRequests(NamedTuple):
+    """Requests of one stream, by column.
+
+    Attributes:
+        members: The groups of each.
+        keys: Its facts.
+        columns: Latency in milliseconds, characters of the question and of the answer, score of the first document (as
+            `SHAPES`); NaN where it has none.
+        cites: Whether an answer among them cites something.
+        index: Build and index of all of them; None without an index.
+    """
+
+    members: Sequence[Membership]
+    keys: Sequence[Key]
+    columns: tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
+    cites: bool
+    index: tuple[str, str] | None
 
 
 class StepState(msgspec.Struct):
@@ -217,6 +237,25 @@ class Step:
         if record.scores:
             scores.append(record.scores[0])
         if self.records % TOGETHER == 0:
+            self.flush()
+
+    def add_columns(self, source: str, plain: PlainRequests) -> None:
+        """Add the same properties of many requests."""
+        before, self.records = self.records, self.records + len(plain.keys)
+        if plain.index is not None:
+            self.indexes.add(plain.index)
+            if len(self.indexes) > 2 * INDEXES:
+                self._cut_indexes()
+        columns = [[value for value in column if value == value] for column in plain.columns]  # noqa: PLR0124 - no NaN
+        lists = self.values.get(source)
+        if lists is None:
+            lists = self.values[source] = ([], [], [], [])
+        for own, column in zip(lists, columns, strict=True):
+            own.extend(column)
+        for member, total in zip(plain.members, plain.columns[0], strict=True):
+            if total == total:  # noqa: PLR0124 - as above
+                self._add_latency(source, member, total)
+        if self.records // TOGETHER != before // TOGETHER:
             self.flush()
 
     def _add_latency(self, source: str, member: Membership, milliseconds: float) -> None:
@@ -486,6 +525,28 @@ class MinuteBatches:
             step.add_properties(source, member, record)
         if measured and (source == LABEL or is_first):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
+
+    def collect_plain(self, pipeline: str, arrival: float, source: str, plain: PlainRequests) -> None:
+        """Add requests of one stream that have no gold item, no text measures and no slices.
+
+        Args:
+            pipeline: Their pipeline.
+            arrival: When they arrived, seconds since the epoch.
+            source: Their source, which counts no request a second time.
+            plain: What is to be known of each.
+        """
+        minute = int(arrival) // STEP
+        if minute <= self.closed:
+            self.late += len(plain.keys)
+        step, place = self._at(pipeline, minute), _place(source, "", "")
+        step.cites = step.cites or plain.cites
+        for member, key in zip(plain.members, plain.keys, strict=True):
+            step.count(place, member, key, _NO_MEASURES)
+        step.add_columns(source, plain)
+
+    def clusters_of(self, pipeline: str) -> Collection[str]:
+        """What makes a cluster in a pipeline."""
+        return self._cluster(pipeline)
 
     def _at(self, pipeline: str, minute: int) -> Step:
         """The step of a minute, or of the first one that is open where that was closed."""

@@ -162,6 +162,7 @@ class Scorer:
 
     Attributes:
         observers: Those that follow.
+        streams_forgotten: How often what follows from the names of records was found out anew.
 
     Examples:
         >>> from ragmon.core.record import Answer, Record
@@ -200,6 +201,7 @@ class Scorer:
         # Whether an answer is grounded is a fact, whichever metrics are asked for.
         self._fact_metrics = () if Groundedness.name in self.table.metrics else (Groundedness(),)
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
+        self.streams_forgotten = 0
         self._streams: dict[Names, StreamCache] = {}
         self._latest: StreamCache | None = None
         self._models: dict[str, set[str]] = {}
@@ -319,6 +321,7 @@ class Scorer:
 
     def forget_streams(self) -> None:
         """Clear the stream caches, because series were merged or removed."""
+        self.streams_forgotten += 1
         self._streams.clear()
         self._latest = None
         self._models.clear()
@@ -500,9 +503,13 @@ class Scorer:
 
         So it is where nobody follows single records, none is too old or from the future, and there are no slices.
         """
-        rules = (self._rules, *self._by_pipeline.values())
         follows = bool(self.observers) or self._clock is not None or self.state.retention is not None
-        return not (follows or self._always or self.state.timed_items or any(rule.slices for rule in rules))
+        return self.counts_by_facts and not (follows or self.state.timed_items)
+
+    @property
+    def counts_by_facts(self) -> bool:
+        """Whether the counts of a record without text measures depend on its facts, its time and its names alone."""
+        return not (self._always or any(rule.slices for rule in (self._rules, *self._by_pipeline.values())))
 
     def snapshot(
         self,

@@ -131,7 +131,11 @@ class State:
         else:
             self.cut(row)
             rows[start] = row
-        self._change(series)
+        self._changes = series.changed = self._changes + 1
+        if is_folded or start < self.newest - OPEN:
+            series.closed_changed = self._changes
+        if is_folded:
+            series.old_changed = self._changes
 
     def add_items(self, series: WindowSeries, hour: int, table: ItemTable) -> None:
         """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""

@@ -3,6 +3,7 @@
 use crate::facts::{IDS, REFUSAL_LIKE, SHIPPED};
 use crate::hash::Map;
 use crate::line::Line;
+use crate::text_facts::TextFacts;
 
 const NO_QUESTION: u32 = 1 << 0;
 const NO_ANSWER: u32 = 1 << 1;
@@ -13,6 +14,9 @@ const NO_CITATIONS: u32 = 1 << 4;
 pub const NO_GOLD: u32 = 1 << 5;
 const NO_SESSION: u32 = 1 << 6;
 const NO_LATENCY: u32 = 1 << 8;
+const WITHHELD_QUESTION: u32 = 1 << 9;
+const WITHHELD_ANSWER: u32 = 1 << 10;
+const WITHHELD_CONTEXTS: u32 = 1 << 11;
 const UNFINISHED: u32 = 1 << 12;
 const NOT_SHIPPED: u32 = 1 << 13;
 const NOT_DECORATED: u32 = 1 << 14;
@@ -40,7 +44,29 @@ pub fn lacks(line: &Line<'_>) -> u32 {
         line.error.is_some() || (line.partial && line.has_sampling && !line.audit),
         UNFINISHED,
     );
+    line.facts.map_or(mask, |facts| withheld(mask, line, &facts))
+}
+
+/// The bits of a record whose texts were captured, and not sent because of a setting.
+fn withheld(mut mask: u32, line: &Line<'_>, facts: &TextFacts<'_>) -> u32 {
+    if facts.question_hash.is_some() {
+        mask &= !NO_QUESTION;
+    }
+    if mask & NO_QUESTION != 0 && facts.question_chars.is_some() {
+        mask |= WITHHELD_QUESTION;
+    }
+    if line.claim.is_none() && (facts.claim_chars.is_some() || facts.answered.is_some()) {
+        mask |= NO_ANSWER | WITHHELD_ANSWER;
+    }
+    if facts.has_contexts {
+        mask |= WITHHELD_CONTEXTS;
+    }
     mask
+}
+
+/// Whether question or answer of a record from spans are missing: an instrumentation may have left them out.
+pub fn may_be_hidden(mask: u32) -> bool {
+    mask & NOT_DECORATED != 0 && mask & (NO_QUESTION | NO_ANSWER) != 0
 }
 
 /// The bits that follow from the facts.
@@ -59,8 +85,8 @@ pub fn by_flags(flags: u64, has_claim: bool) -> u32 {
 /// What was captured of a pipeline and source.
 #[derive(Default)]
 pub struct Captured {
-    /// Records by the bits of what they lack.
-    pub masks: Map<u32, u64>,
+    /// Records by minute and by the bits of what they lack.
+    pub masks: Map<(i64, u32), u64>,
     /// Retrieved ids of records whose ids do not occur in gold.
     pub ids: u64,
     /// The first of those ids in the order of text.

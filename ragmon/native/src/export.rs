@@ -53,13 +53,20 @@ pub fn section(scan: &Scan, number: u32, out: &mut Vec<u8>) -> bool {
             captured
                 .masks
                 .iter()
-                .for_each(|(&mask, &count)| put(out, &[place as u64, u64::from(mask), count]));
+                .for_each(|(&(minute, mask), &count)| put(out, &[place as u64, minute as u64, u64::from(mask), count]));
         }),
         18 => scan
             .captured
             .iter()
             .flat_map(|captured| &captured.examples)
             .for_each(|id| text(out, id.as_bytes())),
+        19 => put(out, &scan.live.numbers),
+        20 => scan
+            .live
+            .values
+            .iter()
+            .for_each(|value| out.extend_from_slice(&value.to_ne_bytes())),
+        21 => out.extend_from_slice(&scan.live.texts),
         _ => return false,
     }
     true

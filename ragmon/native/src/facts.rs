@@ -1,7 +1,7 @@
 //! Facts: a request reduced to a small tuple, as `ragmon.metrics.facts.FactReader` does for the plain case.
 //!
-//! Each test below is one of `FactReader`, in its order; the bits are the same. What the plain case never has (facts in
-//! place of text, verdicts, candidates, measured text) has no code here, because `line` refuses it.
+//! Each test below is one of `FactReader`, in its order; the bits are the same. What the plain case never has (verdicts,
+//! candidates, measured text) has no code here, because `line` refuses it.
 
 use crate::gold::Item;
 use crate::hash::of;
@@ -122,6 +122,7 @@ pub fn common(line: &Line<'_>, ranking: &Ranking<'_>, rule: &Rule) -> u64 {
             flags |= DETAILS_MISSING;
         }
     }
+    flags |= line.facts.map_or(0, |facts| facts.grounded());
     if let Some(bound) = rule.within_ms {
         flags |= BOUNDED;
         if let Some(total) = line.latency[0] {

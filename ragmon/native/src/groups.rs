@@ -6,6 +6,8 @@ pub const GROUPS: usize = 64;
 pub const SESSION: u32 = 0;
 /// The kind of a group made from a question.
 pub const QUESTION: u32 = 1;
+/// The kind of a group made from the hash of a question.
+pub const HASH: u32 = 2;
 
 /// The remainders of CRC-32 (ISO-HDLC, as in zlib) by byte.
 const TABLE: [u32; 256] = {

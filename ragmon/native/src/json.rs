@@ -266,20 +266,65 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Pass over a list of numbers or null; returns its length.
-    pub fn skip_numbers(&mut self) -> Option<usize> {
+    /// Pass over a list of numbers or null; returns its length, and the first number as it stands there.
+    pub fn skip_numbers(&mut self) -> Option<(usize, &'a [u8])> {
         if self.is_null()? {
-            return Some(0);
+            return Some((0, b""));
         }
-        let mut count = 0;
+        let (mut count, mut first) = (0, &b""[..]);
         let mut more = self.open(b'[', b']')?;
         while more {
             self.peek();
+            let start = self.at;
             self.skip_number()?;
+            if count == 0 {
+                first = &self.text[start..self.at];
+            }
             count += 1;
             more = self.more(b']')?;
         }
-        Some(count)
+        Some((count, first))
+    }
+
+    /// true or false, or null.
+    pub fn optional_flag(&mut self) -> Option<Option<bool>> {
+        if self.is_null()? {
+            return Some(None);
+        }
+        self.flag().map(Some)
+    }
+
+    /// A whole number that is not negative, or null.
+    pub fn optional_count(&mut self) -> Option<Option<u64>> {
+        if self.is_null()? {
+            return Some(None);
+        }
+        let start = self.at;
+        let mut whole = 0;
+        while let Some(digit) = self.digit() {
+            whole = whole * 10 + digit;
+            if self.at - start > WHOLE_DIGITS {
+                return None;
+            }
+        }
+        let digits = self.at - start;
+        if digits == 0 || (digits > 1 && self.text[start] == b'0') || !self.ends_number() {
+            return None;
+        }
+        Some(Some(whole))
+    }
+
+    /// Pass over a list of strings, or null.
+    pub fn skip_strings(&mut self) -> Option<()> {
+        if self.is_null()? {
+            return Some(());
+        }
+        let mut more = self.open(b'[', b']')?;
+        while more {
+            self.skip_string()?;
+            more = self.more(b']')?;
+        }
+        Some(())
     }
 
     /// Pass over an object of strings, or null.

@@ -23,11 +23,13 @@ pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
+pub mod live;
 pub mod otlp;
 pub mod overlap;
 pub mod question;
 pub mod rules;
 pub mod scan;
+pub mod text_facts;
 pub mod wire;
 
 use std::ffi::c_char;
@@ -36,7 +38,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -291,6 +293,29 @@ pub unsafe extern "C" fn ragmon_scan_set(context: *mut Context, what: u32, value
             1 => scan.has_documents = value != 0,
             _ => scan.fault = value,
         }
+    });
+}
+
+/// Follow the requests of the next blocks one by one, those with an event time from the first to the second one.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_follow(context: *mut Context, earliest: f64, latest: f64) {
+    // SAFETY: the caller's promise: a live scan of this thread alone.
+    let live = unsafe { &mut (*context).scan.live };
+    (live.is_on, live.earliest, live.latest) = (true, earliest, latest);
+}
+
+/// Forget the streams that were described, which are described anew; everything that was counted was taken over.
+///
+/// # Safety
+/// `context` is a scan that no other thread uses.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_forget_streams(context: *mut Context) {
+    guarded((), || {
+        // SAFETY: the caller's promise: a live scan of this thread alone.
+        unsafe { (*context).scan.forget_streams() };
     });
 }
 

@@ -4,6 +4,7 @@
 //! Python would try other names. A member that decides something and is not read here makes the line Python's.
 
 use crate::json::{Cursor, Text};
+use crate::text_facts::TextFacts;
 
 /// Ids of a list that are read; longer lists are Python's.
 pub const MOST_IDS: usize = 128;
@@ -17,6 +18,8 @@ const LATEST: f64 = 253_402_300_800.0;
 /// What a line says; the fields are those of `ragmon.core.record.Record`.
 #[derive(Default)]
 pub struct Line<'a> {
+    /// The trace.
+    pub trace_id: Option<Text<'a>>,
     /// Event time, seconds since the epoch.
     pub ts: Option<f64>,
     /// Pipeline, source, build, index and model: what a stream of records has in common.
@@ -55,6 +58,12 @@ pub struct Line<'a> {
     pub partial: bool,
     /// It says how the call ended without an end.
     pub ended: bool,
+    /// The application's tracer kept the trace.
+    pub exported: bool,
+    /// The score of the first document as it stands there; empty without one.
+    pub score: &'a [u8],
+    /// What was decided about the texts where they were.
+    pub facts: Option<TextFacts<'a>>,
 }
 
 /// Places in `Line::names`.
@@ -181,6 +190,26 @@ impl<'a> Line<'a> {
                 seen.first(16)?;
                 self.ended = plain(cursor.text()?)?.is_some();
             }
+            b"trace_id" => {
+                seen.first(17)?;
+                self.trace_id = plain(cursor.text()?)?;
+            }
+            b"exported" => {
+                seen.first(18)?;
+                self.exported = cursor.optional_flag()? == Some(true);
+            }
+            b"scores" => {
+                seen.first(19)?;
+                let (count, first) = cursor.skip_numbers()?;
+                if count > MOST_VALUES {
+                    return None;
+                }
+                self.score = first;
+            }
+            b"facts" => {
+                seen.first(20)?;
+                self.facts = TextFacts::read(cursor)?;
+            }
             _ => other(name, cursor)?,
         }
         Some(())
@@ -302,17 +331,10 @@ fn list<'a>(cursor: &mut Cursor<'a>, ids: &mut Vec<&'a [u8]>) -> Option<bool> {
 /// Check a member from which nothing is counted here, or which must be null for the line to be read here.
 fn other(name: &[u8], cursor: &mut Cursor<'_>) -> Option<()> {
     match name {
-        b"trace_id" | b"parent_span_id" | b"user" => cursor.skip_text(),
+        b"parent_span_id" | b"user" => cursor.skip_text(),
         b"tags" => cursor.skip_texts(),
-        b"scores" => (cursor.skip_numbers()? <= MOST_VALUES).then_some(()),
-        b"exported" => {
-            if !cursor.is_null()? {
-                cursor.flag()?;
-            }
-            Some(())
-        }
-        // Another kind of line, facts in place of text, measures, text that is measured: all of it is Python's.
-        b"kind" | b"facts" | b"measures" | b"contexts" | b"candidate_ids" | b"verdicts" | b"matched" | b"probe"
+        // Another kind of line, measures, text that is measured: all of it is Python's.
+        b"kind" | b"measures" | b"contexts" | b"candidate_ids" | b"verdicts" | b"matched" | b"probe"
         | b"judge_versions" => cursor.is_null()?.then_some(()),
         // Without a version these would be read in place of what is null: then the line is Python's by `usual`.
         _ => cursor.skip(),
@@ -365,7 +387,7 @@ mod tests {
     fn what_decides_something_and_is_not_read_here_is_pythons() {
         for member in [
             "\"kind\":\"label\"",
-            "\"facts\":{}",
+            "\"facts\":{\"redacted\":[\"q\"]}",
             "\"measures\":{}",
             "\"contexts\":[]",
             "\"verdicts\":[]",

@@ -6,14 +6,15 @@
 //! on the order. Should the first step panic, nothing was counted, and the whole block is Python's.
 
 use crate::captured::{by_flags, lacks, Captured, IN_GOLD, NOT_IN_GOLD, NO_GOLD};
-use crate::counts::{hour_of, Count, Counts, LaneKey, NO_GROUP};
+use crate::counts::{hour_of, Count, Counts, LaneKey, NO_GROUP, UNTIMED};
 use crate::facts::{self, Key, Ranking};
 use crate::fold::Characters;
 use crate::gold::{How, Item, Items, HOWS};
-use crate::groups::{group, QUESTION, SESSION};
+use crate::groups::{group, HASH, QUESTION, SESSION};
 use crate::hash::Map;
 use crate::json::{unescape, Text};
 use crate::line::Line;
+use crate::live::{Live, Seen};
 use crate::rules::Rule;
 use crate::wire::Wire;
 
@@ -26,6 +27,8 @@ const END: u8 = 0xFE;
 const UNKNOWN_WEIGHT: &[u8] = b"unknown_weight";
 /// Series and facts from which counts are handed over: about fifty megabytes.
 const FULL: u64 = 400_000;
+/// Seconds of what is counted of captured fields where it is counted by time.
+const MINUTE: i64 = 60;
 
 /// What follows from pipeline, source, build, index and model of a record.
 pub struct Stream {
@@ -87,6 +90,8 @@ struct Event {
     mask: u32,
     /// How many ids there are of which none occurs in gold, and where the smallest stands in the block.
     strange: Option<(u64, usize, usize)>,
+    /// What is told of it where single requests are followed.
+    seen: Seen,
 }
 
 /// Buffers of one scan.
@@ -140,6 +145,8 @@ pub struct Scan {
     pub captured: Vec<Captured>,
     /// The line at which to panic, for tests of the way back; 0 for none.
     pub fault: u64,
+    /// Requests that are followed one by one, where they are.
+    pub live: Live,
 }
 
 impl Scan {
@@ -201,6 +208,7 @@ impl Scan {
         self.hard.clear();
         self.pending.clear();
         self.texts.clear();
+        self.live.clear();
         let mut reader = Reader {
             line: Line::default(),
             ranking: Ranking::default(),
@@ -209,7 +217,7 @@ impl Scan {
         while start < block.len() {
             lines += 1;
             assert!(self.fault != lines, "a fault that a test asked for");
-            if let Some(length) = self.event(&mut reader, block, start) {
+            if let Some(length) = self.event(&mut reader, block, start, lines) {
                 start += length + 1;
                 continue;
             }
@@ -236,13 +244,17 @@ impl Scan {
     }
 
     /// Read the line that starts at a place as an event; returns its length, `None` where it is Python's.
-    fn event<'a>(&mut self, reader: &mut Reader<'a>, block: &'a [u8], start: usize) -> Option<usize> {
+    fn event<'a>(&mut self, reader: &mut Reader<'a>, block: &'a [u8], start: usize, number_of_line: u64) -> Option<usize> {
         let length = reader.line.read(&block[start..])?;
         let (line, ranking) = (&reader.line, &mut reader.ranking);
         let number = self.stream(line)?;
         let stream = &self.streams[number as usize];
         let (rule, items) = (&self.rules[stream.rule as usize], &self.items[stream.items as usize]);
-        let (found, question_group) = self.buffers.find(line, items, rule, stream, &self.characters)?;
+        let wants_key = self.live.is_on;
+        let (found, question_group) = self.buffers.find(line, items, rule, stream, &self.characters, wants_key)?;
+        if found.is_some() && (line.facts.is_some() || self.live.is_on) {
+            return None; // facts are compared with gold, and items are counted by time: both are Python's
+        }
         let item = found.map(|(number, _)| items.item(number));
         ranking.fill(&line.ids);
         let mut mask = lacks(line) | stream.lacks;
@@ -287,8 +299,15 @@ impl Scan {
             gold,
             mask,
             strange,
+            seen: Seen::default(),
         };
         let is_pending = self.buffers.answer(line, item, rule, &self.characters, &mut event)?;
+        if self.live.is_on {
+            if is_pending || !self.live.admits(line, mask | by_flags(event.answer | event.common, event.has_claim)) {
+                return None;
+            }
+            event.seen = self.live.see(line, number_of_line, event.is_drawn, &self.buffers.key)?;
+        }
         event.stratum = stratum(&mut self.strata, &mut self.by_stratum, line.stratum);
         if is_pending {
             self.texts.push_str(rule.seen(&self.buffers.folded));
@@ -310,6 +329,13 @@ impl Scan {
             match name {
                 Some(text) => key.extend_from_slice(text.bytes),
                 None => key.push(MISSING),
+            }
+            key.push(END);
+        }
+        if self.live.is_on {
+            match line.has_sampling {
+                true => key.extend_from_slice(line.stratum),
+                false => key.push(MISSING),
             }
             key.push(END);
         }
@@ -360,10 +386,11 @@ impl Scan {
         } else {
             self.add(event, key, false, event.item);
         }
+        let minute = if self.live.is_on { event.ts.map_or(UNTIMED, |ts| ts as i64 / MINUTE) } else { UNTIMED };
         let captured = &mut self.captured[captured];
         *captured
             .masks
-            .entry(event.mask | by_flags(key.flags, event.has_claim))
+            .entry((minute, event.mask | by_flags(key.flags, event.has_claim)))
             .or_default() += 1;
         if let Some((count, offset, length)) = event.strange {
             let smallest = String::from_utf8_lossy(&block[offset..offset + length]);
@@ -388,6 +415,9 @@ impl Scan {
             answers[1] += u64::from(event.cites || self.rules[stream.rule as usize].citations_required);
         }
         let number = self.counts.key(key);
+        if self.live.is_on {
+            self.live.count(&event.seen, event.stream, number);
+        }
         let mut lane = LaneKey {
             stream: event.stream,
             is_match,
@@ -423,6 +453,15 @@ impl Scan {
         self.counts.size + self.counts.keys.len() as u64 + self.cohorts.len() as u64 > FULL
     }
 
+    /// Forget the streams, because they are to be described anew; everything counted was taken over.
+    pub fn forget_streams(&mut self) {
+        self.streams.clear();
+        self.by_names.clear();
+        self.matched.clear();
+        self.answers.clear();
+        self.captured.clear();
+    }
+
     /// Forget what was counted, because Python has it; what was described stays.
     pub fn clear(&mut self) {
         self.counts.clear();
@@ -451,18 +490,24 @@ impl Buffers {
         rule: &Rule,
         stream: &Stream,
         characters: &Characters,
+        wants_key: bool,
     ) -> Option<(Option<(u32, How)>, u8)> {
+        self.key.clear();
         let mut found = line
             .qid
             .and_then(|qid| items.by_qid(qid.bytes))
             .map(|item| (item, How::Qid));
-        let Some(question) = line.question else {
-            return Some((found, NO_GROUP));
-        };
         let is_sought = found.is_none() && items.has_questions();
         // Live traffic is counted without its item as well, so its question makes a group.
         let is_grouped = rule.by_question && !stream.is_label && (found.is_none() || stream.is_live);
-        if !is_sought && !is_grouped {
+        let Some(question) = line.question else {
+            return match line.facts.and_then(|facts| facts.question_hash) {
+                Some(_) if is_sought => None, // Python knows the hashes of gold questions
+                Some(hash) if is_grouped => Some((found, group(hash, HASH))),
+                _ => Some((found, NO_GROUP)),
+            };
+        };
+        if !is_sought && !is_grouped && !wants_key {
             return Some((found, NO_GROUP));
         }
         let text = text_of(question, &mut self.raw)?;
@@ -495,7 +540,7 @@ impl Buffers {
         }
         let base = facts::without_claim(line);
         let Some(claim) = line.claim else {
-            event.answer = base;
+            event.answer = line.facts.map_or(base, |facts| facts.answer(line.has_citations));
             return Some(false);
         };
         let claim = characters.stripped(text_of(claim, &mut self.raw)?);
@@ -534,7 +579,7 @@ impl Buffers {
 }
 
 /// The characters of a string, unescaped into a buffer where it has escapes; `None` where Python has to read it.
-fn text_of<'a>(text: Text<'a>, raw: &'a mut Vec<u8>) -> Option<&'a str> {
+pub fn text_of<'a>(text: Text<'a>, raw: &'a mut Vec<u8>) -> Option<&'a str> {
     if text.bytes.len() > READ {
         return None;
     }

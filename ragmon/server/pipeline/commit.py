@@ -211,7 +211,8 @@ def write_batch(
             )
     count(row.counts.ignored, ERASED, len(traces.forgotten))
     traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
-    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
+    row.body = b"".join(row.lines)
+    row.seq = batch.append(now, len(row.entries), row.counts.dump(), row.body, traces_of)
     batch.delete_pending(traces.released)
     batch.mark_finished([*row.ignored_traces, *traces.forgotten, *traces.unknown], now)
     return row

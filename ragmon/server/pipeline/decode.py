@@ -171,6 +171,7 @@ class WriteBatch:
         counts: What arrived and what became of it.
         entries: Its lines, decoded, as they are scored.
         lines: The same lines as they are journalled.
+        body: All of them together.
         waiting_spans: Spans that wait, with the request that they came in and its number.
         native_traces: Traces with native records in this batch.
         begun: Traces that begin with this batch.
@@ -191,6 +192,7 @@ class WriteBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
     entries: list[Entry] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
+    body: bytes = b""
     waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
     native_traces: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)

@@ -72,7 +72,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
 def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts, lines = BatchCounts.load(row.counts), entries(row.lines)
-    server_state.apply(row.seq, row.arrival, counts, lines)
+    server_state.apply(row.seq, row.arrival, counts, lines, lines=row.lines)
 
 
 def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:

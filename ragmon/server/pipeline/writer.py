@@ -515,7 +515,10 @@ class JournalWriter:
             if acks:
                 firing = _firing(engine)
             self.open_traces.commit(row, self._unwritten_counts)
-            self.server_state.apply(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
+            entries, forgotten = row.entries, row.forgotten
+            self.server_state.apply(
+                row.seq, row.arrival, row.counts, entries, forgotten, self._yield_lock, lines=row.body
+            )
         for request, ack in acks:
             log_acknowledged(ack)
             request.future.set_result((ack.pipeline, ack.alert) in firing)
