@@ -33,7 +33,7 @@ from ragmon.gold.labels.ratings import ORPHAN, LabelState
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.capture_log import CaptureLog
-from ragmon.monitor.native_live import LiveScan
+from ragmon.monitor.native_rows import RowScan
 from ragmon.monitor.partial_counts import PartialCounts, retention_of
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
@@ -139,7 +139,7 @@ class Engine:
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
-        self._live: LiveScan | None = None
+        self._rows: RowScan | None = None
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -163,8 +163,8 @@ class Engine:
             self._exemplars.see(record, now)
             if self._capture_log is not None:
                 self._log_capture(record, self._capture_log)
-            if self._live is not None and record is original:
-                self._learn(record, self._live)
+            if self._rows is not None and record is original:
+                self._learn(record, self._rows)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
                 self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
@@ -180,15 +180,15 @@ class Engine:
             failing: Finds the requests that fail a gate, one of the observers.
         """
         if not self.labels.remembers_answers:
-            self._live = LiveScan.of(self.scorer, self._limiter, self.alarms.steps, failing)
+            self._rows = RowScan.of(self.scorer, self._limiter, self.alarms.steps, failing)
 
-    def _learn(self, record: Record, live: LiveScan) -> None:
+    def _learn(self, record: Record, scan: RowScan) -> None:
         """Let the core count records like this one, unless every one is still looked at for what it lacks."""
         key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
         if self._capture_log is None or self._capture_log.has_looked(key):
-            live.learn(record)
+            scan.learn(record)
 
-    def read_row(self, lines: bytes, entries: Sequence[Entry], now: float) -> LiveScan | None:
+    def read_row(self, lines: bytes, entries: Sequence[Entry], now: float) -> RowScan | None:
         """Read a row of a journal with the native core; None where it is not there, or all of the row is Python's.
 
         Args:
@@ -196,27 +196,27 @@ class Engine:
             entries: The same, decoded.
             now: When it arrived, seconds since the epoch.
         """
-        live = self._live
-        if live is None:
+        scan = self._rows
+        if scan is None:
             return None
         self._advance_to_arrival(now)
         book = self.labels.book
-        if live.read(lines, entries, now) is None or (book.pending and book.awaits(live.traces())):
+        if scan.read(lines, entries, now) is None or (book.pending and book.awaits(scan.traces())):
             return None
-        return live
+        return scan
 
-    def finish_row(self, live: LiveScan, entries: Sequence[Entry], now: float) -> list[tuple[int, str, str, Key]]:
+    def finish_row(self, scan: RowScan, entries: Sequence[Entry], now: float) -> list[tuple[int, str, str, Key]]:
         """Add what the native core has counted of a row.
 
         Args:
-            live: Has read the row, and Python has counted the rest of it.
+            scan: Has read the row, and Python has counted the rest of it.
             entries: The entries of the row.
             now: When it arrived, seconds since the epoch.
 
         Returns:
             The places of the entries that fail a gate, with pipeline, source and facts.
         """
-        row = live.finish(now)
+        row = scan.finish(now)
         self.last_scored = now
         for names in row.names:
             if names[1] or names[2]:
@@ -229,9 +229,14 @@ class Engine:
             self.labels.book.expire(now)
         return row.failing
 
+    @property
+    def uses_core(self) -> bool:
+        """Whether the native core counts plain records of whole rows."""
+        return self._rows is not None
+
     def leave_core(self) -> None:
         """Count without the native core from here on, because it failed."""
-        self._live = None
+        self._rows = None
 
     def apply(self, entry: Entry, now: float) -> None:
         """Process an entry of a journal that arrived at a time in seconds since the epoch."""

@@ -106,7 +106,7 @@ def _loaded() -> NativeCore:
             return NativeCore(None, absence=f"{file.name} speaks ABI {abi}, not {ABI_VERSION}: build it anew")
         brief = ctypes.PyDLL(str(file))
         _declare(functions, _SIGNATURES)
-        _declare(brief, _BRIEF_SIGNATURES)
+        _declare(brief, _SIGNATURES | _BRIEF_SIGNATURES)
         functions.ragmon_core_version.restype = _BYTES
         return NativeCore(functions, brief, functions.ragmon_core_version().decode())
     except (OSError, AttributeError) as error:

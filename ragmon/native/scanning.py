@@ -75,13 +75,16 @@ class Scan:
 
     Args:
         core: The native core, which is there.
+        keeps_lock: Keep the interpreter lock during every call: where another thread is busy, to take it again lasts
+            longer than to read a short block.
     """
 
-    def __init__(self, core: NativeCore) -> None:
-        if core.functions is None:
+    def __init__(self, core: NativeCore, *, keeps_lock: bool = False) -> None:
+        functions = core.brief if keeps_lock else core.functions
+        if functions is None:
             raise ValueError("there is no native core")
-        self._functions = core.functions
-        self._context: int | None = core.functions.ragmon_scan_new()
+        self._functions = functions
+        self._context: int | None = functions.ragmon_scan_new()
         if not self._context:
             raise MemoryError("the native core has no memory for a scan")
         self._times = (ctypes.c_double * 2)()
@@ -183,7 +186,8 @@ class Scan:
 
     def numbers(self, section: Section) -> list[float]:
         """An array of numbers."""
-        return memoryview(self.raw(section)).cast("d").tolist()
+        found: list[float] = list(memoryview(self.raw(section)).cast("d"))
+        return found
 
     def names(self) -> list[bytes]:
         """The texts of requests that are told of by themselves."""

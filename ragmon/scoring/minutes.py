@@ -99,14 +99,14 @@ class PlainRequests(NamedTuple):
         columns: Latency in milliseconds, characters of the question and of the answer, score of the first document (as
             `SHAPES`); NaN where it has none.
         cites: Whether an answer among them cites something.
-        index: Build and index of all of them; None without an index.
+        index_pair: Build and index of all of them; None without an index.
     """
 
     members: Sequence[Membership]
     keys: Sequence[Key]
     columns: tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
     cites: bool
-    index: tuple[str, str] | None
+    index_pair: tuple[str, str] | None
 
 
 class StepState(msgspec.Struct):
@@ -242,8 +242,8 @@ class Step:
     def add_columns(self, source: str, plain: PlainRequests) -> None:
         """Add the same properties of many requests."""
         before, self.records = self.records, self.records + len(plain.keys)
-        if plain.index is not None:
-            self.indexes.add(plain.index)
+        if plain.index_pair is not None:
+            self.indexes.add(plain.index_pair)
             if len(self.indexes) > 2 * INDEXES:
                 self._cut_indexes()
         columns = [[value for value in column if value == value] for column in plain.columns]  # noqa: PLR0124 - no NaN

@@ -134,6 +134,18 @@ class Mutator:
         number = lambda: self.rng.choice(odd if self.rng.random() < 0.02 else usual)  # noqa: E731
         return {name: number() for name in ("total", "retrieve", "generate", "other") if self.rng.random() < 0.6}
 
+    def facts(self):
+        """What was decided about texts that stayed elsewhere."""
+        flags = ("answered", "refused", "refusal_like", "contains_claim", "contains_gold_claim", "grounded")
+        numbers = ("question_chars", "claim_chars", "contexts", "context_chars")
+        odd = {"redacted": ["q"], "cut": ["claim"], "gold_version": "1", "claim_hash": "a", "context_hashes": ["b"]}
+        told = {name: self.one(True, False, None) for name in flags if self.rng.random() < 0.4}
+        told |= {name: self.one(0, 12, 345) for name in numbers if self.rng.random() < 0.3}
+        told |= {name: value for name, value in odd.items() if self.rng.random() < 0.05}
+        if self.rng.random() < 0.2:
+            told["question_hash"] = self.one("0" * 64, "ab" * 32, "", None)
+        return told
+
     def stream(self):
         """Names that records have in common; few of them, because the first record of a stream is Python's."""
         one, rng = self.one, self.rng
@@ -178,6 +190,7 @@ class Mutator:
                 {},
             ),
             "session": one(None, None, lambda: f"s{rng.randint(0, 40)}", "", "sé"),
+            "facts": one(None, None, None, self.facts),
             "error": one(None, None, None, None, "", "timeout"),
             "partial": one(False, False, False, True),
             "ended": one(None, None, None, "cancelled"),

@@ -60,13 +60,13 @@ pub fn section(scan: &Scan, number: u32, out: &mut Vec<u8>) -> bool {
             .iter()
             .flat_map(|captured| &captured.examples)
             .for_each(|id| text(out, id.as_bytes())),
-        19 => put(out, &scan.live.numbers),
+        19 => put(out, &scan.followed.numbers),
         20 => scan
-            .live
+            .followed
             .values
             .iter()
             .for_each(|value| out.extend_from_slice(&value.to_ne_bytes())),
-        21 => out.extend_from_slice(&scan.live.texts),
+        21 => out.extend_from_slice(&scan.followed.texts),
         _ => return false,
     }
     true

@@ -18,12 +18,12 @@ pub mod export;
 pub mod extent;
 pub mod facts;
 pub mod fold;
+pub mod followed;
 pub mod gold;
 pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
-pub mod live;
 pub mod otlp;
 pub mod overlap;
 pub mod question;
@@ -303,8 +303,8 @@ pub unsafe extern "C" fn ragmon_scan_set(context: *mut Context, what: u32, value
 #[no_mangle]
 pub unsafe extern "C" fn ragmon_scan_follow(context: *mut Context, earliest: f64, latest: f64) {
     // SAFETY: the caller's promise: a live scan of this thread alone.
-    let live = unsafe { &mut (*context).scan.live };
-    (live.is_on, live.earliest, live.latest) = (true, earliest, latest);
+    let followed = unsafe { &mut (*context).scan.followed };
+    (followed.is_on, followed.earliest, followed.latest) = (true, earliest, latest);
 }
 
 /// Forget the streams that were described, which are described anew; everything that was counted was taken over.

@@ -9,12 +9,12 @@ use crate::captured::{by_flags, lacks, Captured, IN_GOLD, NOT_IN_GOLD, NO_GOLD};
 use crate::counts::{hour_of, Count, Counts, LaneKey, NO_GROUP, UNTIMED};
 use crate::facts::{self, Key, Ranking};
 use crate::fold::Characters;
+use crate::followed::{Followed, Seen};
 use crate::gold::{How, Item, Items, HOWS};
 use crate::groups::{group, HASH, QUESTION, SESSION};
 use crate::hash::Map;
 use crate::json::{unescape, Text};
 use crate::line::Line;
-use crate::live::{Live, Seen};
 use crate::rules::Rule;
 use crate::wire::Wire;
 
@@ -146,7 +146,7 @@ pub struct Scan {
     /// The line at which to panic, for tests of the way back; 0 for none.
     pub fault: u64,
     /// Requests that are followed one by one, where they are.
-    pub live: Live,
+    pub followed: Followed,
 }
 
 impl Scan {
@@ -208,7 +208,7 @@ impl Scan {
         self.hard.clear();
         self.pending.clear();
         self.texts.clear();
-        self.live.clear();
+        self.followed.clear();
         let mut reader = Reader {
             line: Line::default(),
             ranking: Ranking::default(),
@@ -244,15 +244,23 @@ impl Scan {
     }
 
     /// Read the line that starts at a place as an event; returns its length, `None` where it is Python's.
-    fn event<'a>(&mut self, reader: &mut Reader<'a>, block: &'a [u8], start: usize, number_of_line: u64) -> Option<usize> {
+    fn event<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        block: &'a [u8],
+        start: usize,
+        number_of_line: u64,
+    ) -> Option<usize> {
         let length = reader.line.read(&block[start..])?;
         let (line, ranking) = (&reader.line, &mut reader.ranking);
         let number = self.stream(line)?;
         let stream = &self.streams[number as usize];
         let (rule, items) = (&self.rules[stream.rule as usize], &self.items[stream.items as usize]);
-        let wants_key = self.live.is_on;
-        let (found, question_group) = self.buffers.find(line, items, rule, stream, &self.characters, wants_key)?;
-        if found.is_some() && (line.facts.is_some() || self.live.is_on) {
+        let wants_key = self.followed.is_on;
+        let (found, question_group) = self
+            .buffers
+            .find(line, items, rule, stream, &self.characters, wants_key)?;
+        if found.is_some() && (line.facts.is_some() || self.followed.is_on) {
             return None; // facts are compared with gold, and items are counted by time: both are Python's
         }
         let item = found.map(|(number, _)| items.item(number));
@@ -302,11 +310,17 @@ impl Scan {
             seen: Seen::default(),
         };
         let is_pending = self.buffers.answer(line, item, rule, &self.characters, &mut event)?;
-        if self.live.is_on {
-            if is_pending || !self.live.admits(line, mask | by_flags(event.answer | event.common, event.has_claim)) {
+        if self.followed.is_on {
+            if is_pending
+                || !self
+                    .followed
+                    .admits(line, mask | by_flags(event.answer | event.common, event.has_claim))
+            {
                 return None;
             }
-            event.seen = self.live.see(line, number_of_line, event.is_drawn, &self.buffers.key)?;
+            event.seen = self
+                .followed
+                .see(line, number_of_line, event.is_drawn, &self.buffers.key)?;
         }
         event.stratum = stratum(&mut self.strata, &mut self.by_stratum, line.stratum);
         if is_pending {
@@ -332,7 +346,7 @@ impl Scan {
             }
             key.push(END);
         }
-        if self.live.is_on {
+        if self.followed.is_on {
             match line.has_sampling {
                 true => key.extend_from_slice(line.stratum),
                 false => key.push(MISSING),
@@ -386,7 +400,11 @@ impl Scan {
         } else {
             self.add(event, key, false, event.item);
         }
-        let minute = if self.live.is_on { event.ts.map_or(UNTIMED, |ts| ts as i64 / MINUTE) } else { UNTIMED };
+        let minute = if self.followed.is_on {
+            event.ts.map_or(UNTIMED, |ts| ts as i64 / MINUTE)
+        } else {
+            UNTIMED
+        };
         let captured = &mut self.captured[captured];
         *captured
             .masks
@@ -415,8 +433,8 @@ impl Scan {
             answers[1] += u64::from(event.cites || self.rules[stream.rule as usize].citations_required);
         }
         let number = self.counts.key(key);
-        if self.live.is_on {
-            self.live.count(&event.seen, event.stream, number);
+        if self.followed.is_on {
+            self.followed.count(&event.seen, event.stream, number);
         }
         let mut lane = LaneKey {
             stream: event.stream,

@@ -184,16 +184,18 @@ class ServerState:
         pause: Callable[[], object] | None,
     ) -> None:
         """Count the lines of a row, plain ones with the native core."""
-        live = self.engine.read_row(lines, entries, arrival) if lines and self.adder is None else None
-        if live is None:
+        # What ended the process before is looked for line by line.
+        is_usual = self._attempts is None or not self._attempts.has_failed(row_key(seq, arrival))
+        scan = self.engine.read_row(lines, entries, arrival) if lines and is_usual and self.adder is None else None
+        if scan is None:
             self._apply_all(enumerate(entries), arrival, seq, pause)
             return
         done: set[int] = set()
         try:
-            for place in live.rest(lines):
+            for place in scan.rest(lines):
                 done.add(place)
                 self._apply_all([(place, entries[place])], arrival, seq, None)
-            for place, pipeline, source, key in self.engine.finish_row(live, entries, arrival):
+            for place, pipeline, source, key in self.engine.finish_row(scan, entries, arrival):
                 record = entries[place]
                 if isinstance(record, Record):
                     self._failing.collect(pipeline, arrival, source, record, None, key, {}, (), None)
@@ -203,7 +205,7 @@ class ServerState:
             if isinstance(error, NativeFaultError):
                 self.engine.leave_core()
             else:
-                live.drop()
+                scan.drop()
             left = [(place, entry) for place, entry in enumerate(entries) if place not in done]
             self._apply_all(left, arrival, seq, pause)
 

@@ -1,8 +1,8 @@
-"""Counts the plain records of journal rows with the native core, as a server does: each is followed by alarms and pages.
+"""Counts the plain records of journal rows with the native core; alarms and pages follow each of them.
 
 The core counts what a replay counts. What a server needs besides is told of each record as columns: its facts, its
-cluster, its lengths and its latency. The rest of a row is Python's: records of a gold item, errors, measured text, labels,
-and everything of names that were not looked at for a minute, because which names are admitted is decided in Python.
+cluster, its lengths and its latency. The rest of a row is Python's: records of a gold item, errors, measured text,
+labels, and everything of names that were not looked at for a minute, as which names are admitted is decided in Python.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SKIPPED: Final = 128
 _MEMBERS: Final = 16_384
 """Clusters that are cached."""
 _DRAWN, _EXPORTED, _CITES, _QUESTION, _QUESTION_HASH = (1 << bit for bit in range(5))
-"""The bits of a request, as in src/live.rs."""
+"""The bits of a request, as in src/followed.rs."""
 _BOTH: Final = CLUSTER
 """The usual clusters; of these a session alone names one."""
 _COLUMNS: Final = 4
@@ -54,7 +54,7 @@ class PlainRow(NamedTuple):
     names: list[tuple[str, str, str]]
 
 
-class LiveScan:
+class RowScan:
     """Counts the plain records of rows for one engine.
 
     Args:
@@ -71,7 +71,7 @@ class LiveScan:
         self._limiter = limiter
         self._steps = steps
         self._failing = failing
-        self._scan = Scan(native_core())
+        self._scan = Scan(native_core(), keeps_lock=True)
         self._described = Described(self._scan, scorer, by_stratum=True)
         self._marks: object = None
         self._members: dict[tuple[str, bytes, bytes, int, bytes], Membership] = {}
@@ -80,7 +80,7 @@ class LiveScan:
     @classmethod
     def of(
         cls, scorer: Scorer, limiter: CardinalityLimiter, steps: MinuteBatches, failing: FailureDetector | None
-    ) -> LiveScan | None:
+    ) -> RowScan | None:
         """A scan for an engine; None where the core is not there, or the engine needs what it does not do."""
         others = [observer for observer in scorer.observers if observer not in (failing, steps)]
         if native_core().functions is None or others or not scorer.counts_by_facts:
@@ -126,7 +126,8 @@ class LiveScan:
             return None
         hard = [number - 1 for number in scan.array(Section.HARD)[2::4]]
         self._note(is_fruitful=2 * len(hard) < len(entries))
-        known = (isinstance(entries[place], Record) and self._limiter.knows(entries[place], now) for place in hard)
+        rest = (entries[place] for place in hard)
+        known = (isinstance(entry, Record) and self._limiter.knows(entry, now) for entry in rest)
         return hard if len(hard) < len(entries) and all(known) else None
 
     def _note(self, *, is_fruitful: bool) -> None:
@@ -201,7 +202,7 @@ class LiveScan:
             keys=list(compress(keys, chosen)),
             columns=(latency, question, answer, score),
             cites=any(bit & _CITES for bit in chosen_bits),
-            index=(cache.build, cache.index_hash) if cache.index_hash else None,
+            index_pair=(cache.build, cache.index_hash) if cache.index_hash else None,
         )
         if plain.keys:
             self._steps.collect_plain(cache.pipeline, now, cache.source, plain)

@@ -31,7 +31,7 @@ pub struct Seen {
 
 /// The requests of a block that are followed; nothing where they are not.
 #[derive(Default)]
-pub struct Live {
+pub struct Followed {
     /// Requests are followed.
     pub is_on: bool,
     /// Event times before it are Python's, seconds since the epoch.
@@ -47,7 +47,7 @@ pub struct Live {
     raw: Vec<u8>,
 }
 
-impl Live {
+impl Followed {
     /// Forget the requests of the last block.
     pub fn clear(&mut self) {
         self.values.clear();
