@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from time import perf_counter, time
+from time import time
 from typing import Any, Final
 
 from ragmon.capture.call import Call, TracedFunction, random
-from ragmon.capture.runtime import Plan
+from ragmon.capture.runtime import LONGEST_REFUSAL, Plan
+from ragmon.capture.sampler import answer_of
 from ragmon.core import constants
 from ragmon.core.log import error_location, warn_once
 
@@ -18,11 +19,6 @@ CUT: Final = "cut"
 """Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
 _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 """The exceptions of asyncio and trio in a cancelled task."""
-_LONGEST_REFUSAL: Final = 400
-"""Characters of the longest answer that is searched for a refusal in other words, because the caller waits for it.
-
-A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
-"""
 _SMALL: Final = 64
 _ENTRY: Final = 1024
 """Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
@@ -30,22 +26,12 @@ _ENTRY: Final = 1024
 
 def is_refusal(plan: Plan, result: Any) -> bool:
     """Whether a result is a refusal, by a cheap look at its type, a few fields and the start of its text."""
-    kind = type(result)
-    if kind is dict:
-        text = result.get("claim")
-        if text is None:
-            text = result.get("answer")
-            if text is None:
-                text = result.get("answer_json")
-        if type(text) is dict:
-            text = text.get("claim")
-    else:
-        text = result
+    text = answer_of(result)
     if type(text) is not str:
         return False
     if len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals:
         return True
-    return plan.refuses is not None and len(text) <= _LONGEST_REFUSAL and plan.refuses(text)
+    return plan.refuses is not None and len(text) <= LONGEST_REFUSAL and plan.refuses(text)
 
 
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:
@@ -75,12 +61,12 @@ def count_unsampled_error(
     plan: Plan,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    started: float | None,
+    seconds: float | None,
     error: BaseException,
 ) -> None:
     """Count an unsampled call that raised; it may be kept for its outcome."""
     with suppress(Exception):  # the application must see its own error, not an error of ours
-        _count_unsampled_error(site, plan, args, kwargs, started, error)
+        _count_unsampled_error(site, plan, args, kwargs, seconds, error)
 
 
 def _count_unsampled_error(
@@ -88,12 +74,11 @@ def _count_unsampled_error(
     plan: Plan,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    started: float | None,
+    seconds: float | None,
     error: BaseException,
 ) -> None:
     code, ending = _classify_error(error)
     stratum = constants.REST if ending else "error"
-    seconds = None if started is None else perf_counter() - started
     next(plan.live[stratum])
     if seconds is not None:
         plan.timings[stratum].append(seconds)
@@ -116,7 +101,7 @@ def streamed(call: Call, seconds: float) -> None:
     items, plan = call.items, call.plan
     text = None
     if items and call.traced_function.reduce is None:
-        longest = plan.longest_refusal if plan.refuses is None else max(plan.longest_refusal, _LONGEST_REFUSAL)
+        longest = plan.longest_refusal if plan.refuses is None else max(plan.longest_refusal, LONGEST_REFUSAL)
         text = _joined(items) if len(items) < longest else None
     _finish(call, _stratum(plan, seconds, text), seconds)
 

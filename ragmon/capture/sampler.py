@@ -1,0 +1,130 @@
+"""The sampler in plain Python: what it decides, marks and counts is the law for the native one.
+
+`ragmon.native.sampling` says what its operators mean, and why they are operators.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import count
+from time import perf_counter
+from typing import Any, Final, Literal, final
+
+from ragmon.capture.call import SamplingDecision, count_value, here, random
+
+WAITING: Final = 65_536
+"""Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
+
+
+def answer_of(result: Any) -> Any:
+    """The text of a result, where it lies on the surface; anything else where it has none."""
+    if type(result) is not dict:
+        return result
+    text = result.get("claim")
+    if text is None:
+        text = result.get("answer")
+        if text is None:
+            text = result.get("answer_json")
+    return text.get("claim") if type(text) is dict else text
+
+
+@final
+class PythonSampler:
+    """As `NativeSampler`, with the same arguments."""
+
+    __slots__ = (
+        "_calls",
+        "_marks",
+        "_p_unsampled",
+        "_remembers",
+        "_running",
+        "_sampled",
+        "_seconds",
+        "_shortest",
+        "_slow",
+        "_times",
+        "_unsampled",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        running: Callable[[], Any],
+        p_unsampled: float,
+        sampled: SamplingDecision,
+        unsampled: SamplingDecision,
+        marks: bool,
+        times: bool,
+        slow_above: float,
+        shortest: int,
+    ) -> None:
+        self._running = running
+        self._p_unsampled = p_unsampled
+        self._sampled = sampled
+        self._unsampled = unsampled
+        self._marks = marks
+        self._times = times
+        self._slow = slow_above
+        self._shortest = shortest
+        self._remembers = False
+        self._watch: Callable[[], Mapping[str, Any]] | None = None
+        self._calls = count()
+        self._seconds: deque[float] = deque(maxlen=WAITING)
+
+    def __pos__(self) -> SamplingDecision | Literal[True] | None:
+        thread, outer, watch = here.lane, self._running(), self._watch
+        if thread.busy or not (outer is None or outer.ended) or (watch is not None and watch()):
+            return None
+        if random() >= self._p_unsampled:
+            return self._sampled
+        if self._remembers:
+            return self._unsampled
+        if self._marks:
+            if self._times:
+                thread.started = perf_counter()
+            thread.busy = True  # last: from here to the caller's `try` no signal is handled
+        return True
+
+    def __contains__(self, result: object) -> bool:
+        thread = here.lane
+        if self._marks and thread.mark is not None:
+            return False
+        seconds = perf_counter() - thread.started if self._times else 0.0
+        try:
+            if seconds > self._slow or not self._is_usual(result):
+                return False
+        except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
+            return False
+        next(self._calls)
+        if self._times:
+            self._seconds.append(seconds)
+        if self._marks:
+            thread.busy = False
+        return True
+
+    def _is_usual(self, result: Any) -> bool:
+        if type(result) is not dict and type(result) is not str:
+            return False
+        if not self._shortest:
+            return True
+        text = answer_of(result)
+        return type(text) is not str or len(text) >= self._shortest
+
+    def __neg__(self) -> float | None:
+        thread = here.lane
+        thread.busy = False
+        return perf_counter() - thread.started if self._times else None
+
+    def calls(self) -> int:
+        """How many calls it has counted."""
+        return count_value(self._calls)
+
+    def take_seconds(self) -> bytes:
+        """The seconds of those that were timed since this was asked last, as an array of doubles."""
+        return array("d", [self._seconds.popleft() for _ in range(len(self._seconds))]).tobytes()
+
+    def refresh(self, watch: Callable[[], Mapping[str, Any]] | None, remembers: bool) -> None:
+        """Say what the application has begun to use, as for the native one."""
+        self._watch, self._remembers = watch, remembers
