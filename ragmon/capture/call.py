@@ -148,7 +148,6 @@ class TracedFunction(Planned):
         return tuple(parameter.default for parameter in parameters)
 
 
-@final
 class UnsampledCall:
     """Marks a running call that was not sampled, so that no traced function inside it starts a call of its own.
 
@@ -156,7 +155,10 @@ class UnsampledCall:
         ended: Whether it has ended; code it started may still run in its context.
     """
 
-    ended = False
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
 
 
 @final
@@ -280,7 +282,7 @@ class ThreadState:
 
     Attributes:
         busy: An unsampled sync call runs in the thread, by the sampler in plain Python.
-        started: When it began, by `perf_counter`, where it is timed.
+        started: When it began, by `perf_counter`, None where it is not timed.
         mark: Marks an unsampled sync call; made when code inside first looks for the running call.
         counter_file: The counter file the thread counts in; None before its first count.
         column: Its column in that file.
@@ -290,7 +292,7 @@ class ThreadState:
 
     def __init__(self) -> None:
         self.busy = False
-        self.started = 0.0
+        self.started: float | None = None
         self.mark: UnsampledCall | None = None
         self.counter_file: object = None
         self.column = 0
@@ -303,7 +305,7 @@ class _ThreadLocal(threading.local):
 
 Mark = Token["Call | UnsampledCall | ProbeContext | None"]
 active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
-"""The call of this context; it may have ended."""
+"""The call of this context; it may have ended. The native core has marks of its own in place of `UnsampledCall`."""
 here: Final = _ThreadLocal()
 """The state of this thread: to mark an unsampled call there costs a quarter of a context variable."""
 _native: type[NativeSampler] | None = None

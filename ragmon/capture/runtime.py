@@ -19,7 +19,6 @@ from ragmon.capture.call import (
     ProbeContext,
     SamplingDecision,
     TracedFunction,
-    UnsampledCall,
     active,
     count_value,
     is_thread_busy,
@@ -205,18 +204,10 @@ class Plan:
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)
         shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
-        self.sampler = sampler_type(
-            active.get,
-            self.p_unsampled,
-            self.sampled,
-            self.unsampled,
-            True,
-            self.times,
-            float("inf") if self.blind else self.slow_above,
-            0 if self.blind else shortest,
-        )
-        decisions = self.sampled, self.unsampled
-        self.async_sampler = sampler_type(active.get, self.p_unsampled, *decisions, False, False, float("inf"), 0)
+        draw = active.get, self.p_unsampled, self.sampled, self.unsampled
+        usual = self.times, float("inf") if self.blind else self.slow_above, 0 if self.blind else shortest
+        self.sampler = sampler_type(*draw, None, *usual)
+        self.async_sampler = sampler_type(*draw, active.set, *usual)
         tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"
@@ -427,7 +418,7 @@ def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: 
     if (
         plan.runtime is None
         or is_thread_busy()
-        or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended)
+        or not (outer_call is None or isinstance(outer_call, ProbeContext) or outer_call.ended)
     ):
         return None
     parent = _parent_span() if plan.watch is not None and plan.watch() else None

@@ -12,7 +12,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any, Final, Literal, final
 
-from ragmon.capture.call import SamplingDecision, count_value, here, random
+from ragmon.capture.call import SamplingDecision, UnsampledCall, count_value, here, random
 
 WAITING: Final = 65_536
 """Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
@@ -30,13 +30,42 @@ def answer_of(result: Any) -> Any:
     return text.get("claim") if type(text) is dict else text
 
 
+def _since(started: float | None) -> float | None:
+    return None if started is None else perf_counter() - started
+
+
+@final
+class UnsampledAsyncCall(UnsampledCall):
+    """An async call that is only counted, for its context.
+
+    Args:
+        sampler: Counts it.
+        started: When it began, by `perf_counter`; None where it is not timed.
+    """
+
+    __slots__ = ("_sampler", "_started")
+
+    def __init__(self, sampler: PythonSampler, started: float | None) -> None:
+        self._sampler = sampler
+        self._started = started
+        self.ended = False
+
+    def __contains__(self, result: object) -> bool:
+        self.ended = self._sampler.count(result, self._started)
+        return self.ended
+
+    def __neg__(self) -> float | None:
+        self.ended = True
+        return _since(self._started)
+
+
 @final
 class PythonSampler:
     """As `NativeSampler`, with the same arguments."""
 
     __slots__ = (
         "_calls",
-        "_marks",
+        "_mark",
         "_p_unsampled",
         "_remembers",
         "_running",
@@ -55,7 +84,7 @@ class PythonSampler:
         p_unsampled: float,
         sampled: SamplingDecision,
         unsampled: SamplingDecision,
-        marks: bool,
+        mark: Callable[[Any], object] | None,
         times: bool,
         slow_above: float,
         shortest: int,
@@ -64,7 +93,7 @@ class PythonSampler:
         self._p_unsampled = p_unsampled
         self._sampled = sampled
         self._unsampled = unsampled
-        self._marks = marks
+        self._mark = mark
         self._times = times
         self._slow = slow_above
         self._shortest = shortest
@@ -73,7 +102,7 @@ class PythonSampler:
         self._calls = count()
         self._seconds: deque[float] = deque(maxlen=WAITING)
 
-    def __pos__(self) -> SamplingDecision | Literal[True] | None:
+    def __pos__(self) -> SamplingDecision | UnsampledAsyncCall | Literal[True] | None:
         thread, outer, watch = here.lane, self._running(), self._watch
         if thread.busy or not (outer is None or outer.ended) or (watch is not None and watch()):
             return None
@@ -81,27 +110,33 @@ class PythonSampler:
             return self._sampled
         if self._remembers:
             return self._unsampled
-        if self._marks:
-            if self._times:
-                thread.started = perf_counter()
-            thread.busy = True  # last: from here to the caller's `try` no signal is handled
+        started = perf_counter() if self._times else None
+        if self._mark is not None:
+            call = UnsampledAsyncCall(self, started)
+            self._mark(call)
+            return call
+        thread.started = started
+        thread.busy = True  # last: from here to the caller's `try` no signal is handled
         return True
 
     def __contains__(self, result: object) -> bool:
         thread = here.lane
-        if self._marks and thread.mark is not None:
+        if thread.mark is not None or not self.count(result, thread.started):
             return False
-        seconds = perf_counter() - thread.started if self._times else 0.0
+        thread.busy = False
+        return True
+
+    def count(self, result: object, started: float | None) -> bool:
+        """Count a call that returned; False if more is to be done with it."""
+        seconds = _since(started)
         try:
-            if seconds > self._slow or not self._is_usual(result):
+            if (seconds is not None and seconds > self._slow) or not self._is_usual(result):
                 return False
         except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
             return False
         next(self._calls)
-        if self._times:
+        if seconds is not None:
             self._seconds.append(seconds)
-        if self._marks:
-            thread.busy = False
         return True
 
     def _is_usual(self, result: Any) -> bool:
@@ -115,7 +150,7 @@ class PythonSampler:
     def __neg__(self) -> float | None:
         thread = here.lane
         thread.busy = False
-        return perf_counter() - thread.started if self._times else None
+        return _since(thread.started)
 
     def calls(self) -> int:
         """How many calls it has counted."""

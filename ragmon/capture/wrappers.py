@@ -22,7 +22,7 @@ from time import perf_counter
 from types import CodeType
 from typing import Any, Final, cast
 
-from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, end_call, end_mark
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction, active, end_call, end_mark
 from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, is_refusal, raised, returned
 from ragmon.capture.runtime import Plan, prepare, start_call
 from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
@@ -162,7 +162,7 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
         if plan is None or plan.stale:
             plan = prepare(site)
         sampler = plan.sampler
-        fate = +sampler
+        fate: Any = +sampler
         if fate is True:
             try:
                 result = function(*args, **kwargs)
@@ -205,30 +205,24 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.stale:
             plan = prepare(site)
-        sampler = plan.async_sampler
-        fate = +sampler
-        if fate is True:
-            mark, started = UnsampledCall(), perf_counter() if plan.times else None
+        fate: Any = +plan.async_sampler
+        if fate is None:
+            call = start_call(site, plan, args, kwargs)
+        elif type(fate) is SamplingDecision:
+            call = Call(site, plan, args, kwargs, fate)
+        else:
             try:
-                _set_active(mark)  # not reset: a mark that has ended is ignored
                 result = await function(*args, **kwargs)
+                if result in fate:
+                    return result
+                seconds = -fate
             except BaseException as error:
-                count_unsampled_error(site, plan, args, kwargs, _since(started), error)
+                count_unsampled_error(site, plan, args, kwargs, -fate, error)
                 raise
-            finally:
-                mark.ended = True
-            if result in sampler if started is None else _count_rest(plan, started, result):
-                return result
-            return _finish_unsampled(site, plan, args, kwargs, _since(started), result)
-        call = start_call(site, plan, args, kwargs) if fate is None else Call(site, plan, args, kwargs, fate)
+            return _finish_unsampled(site, plan, args, kwargs, seconds, result)
         return await (function(*args, **kwargs) if call is None else _run_async(call, function, args, kwargs))
 
     return traced
-
-
-def _since(started: float | None) -> float | None:
-    """Seconds since a time of `perf_counter`; None where there is none."""
-    return None if started is None else perf_counter() - started
 
 
 async def _run_async(
@@ -246,23 +240,6 @@ async def _run_async(
         if token is not None:
             end_call(token)
     return _finish_call(call, started, result)
-
-
-def _count_rest(plan: Plan, started: float, result: Any) -> bool:
-    """Count an unsampled call that returned in time with an answer; False if more is to be done with it."""
-    # Without the arguments: a wrapper with its function's own parameters would have to build them first.
-    try:
-        kind = type(result)
-        if kind is not dict and kind is not str and stream_wrapper(result) is not None:
-            return False
-        seconds = perf_counter() - started
-        if not plan.blind and (seconds > plan.slow_above or is_refusal(plan, result)):
-            return False
-        next(plan.count_rest)
-        plan.time_rest(seconds)
-    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
-        _warn_uncounted(error)
-    return True
 
 
 def _finish_unsampled(

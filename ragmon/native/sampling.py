@@ -26,13 +26,16 @@ class NativeSampler(Protocol):
     Python must decide. `result in sampler` ends the first kind: True where it is counted, False where more is to do.
     `-sampler` ends it uncounted, and gives its seconds, or None.
 
+    A sync call marks its thread. Async calls have an object each in place of True, which marks their context, has the
+    other two operators and an attribute `ended`.
+
     Args:
         running: Gives the running call of the context; None where there is none. An ended one has a true `ended`.
         p_unsampled: The probability that a call is not sampled.
         sampled: The sampling decision of a sampled call.
         unsampled: The sampling decision of one that is not.
-        marks: Mark the thread while a call runs that is only counted.
-        times: Read the clock for each of those.
+        mark: Sets the context's running call, for async calls; None for sync ones.
+        times: Read the clock for each call that is only counted.
         slow_above: Seconds above which a call is not counted here.
         shortest: Characters of the shortest answer that is surely no refusal; 0 where results are not looked at.
     """
@@ -43,7 +46,7 @@ class NativeSampler(Protocol):
         p_unsampled: float,
         sampled: object,
         unsampled: object,
-        marks: bool,
+        mark: Callable[[Any], object] | None,
         times: bool,
         slow_above: float,
         shortest: int,

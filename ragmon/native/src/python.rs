@@ -3,7 +3,8 @@
 //! All belong to the stable ABI of Python 3.11, so one library serves every later version. They are looked up by name
 //! and not linked: the library has no undefined symbols, loads into programs without Python, and is tested without one.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void, CStr};
+use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 /// The head of every object; the stable ABI has it, as compiled extensions read both fields without a function.
@@ -42,6 +43,54 @@ pub const ONE: c_int = 0x08;
 /// See above.
 pub const STATIC: c_int = 0x20;
 
+type Function = unsafe extern "C" fn(*mut Object, *mut Object) -> *mut Object;
+
+impl MethodDef {
+    /// The end of a table of methods.
+    pub const END: Self = Self {
+        name: null(),
+        function: None,
+        flags: 0,
+        doc: null(),
+    };
+
+    /// A method.
+    pub const fn new(name: &'static CStr, function: Function, flags: c_int) -> Self {
+        Self {
+            name: name.as_ptr(),
+            function: Some(function),
+            flags,
+            doc: null(),
+        }
+    }
+}
+
+/// `PyMemberDef`.
+#[repr(C)]
+pub struct Member {
+    /// The name, which ends in a zero byte.
+    pub name: *const c_char,
+    /// The type of the field, as a number.
+    pub kind: c_int,
+    /// Where the field lies in the object.
+    pub offset: isize,
+    /// Whether Python code may write it.
+    pub flags: c_int,
+    /// The docstring; null where there is none.
+    pub doc: *const c_char,
+}
+
+// SAFETY: as above.
+unsafe impl Sync for Member {}
+
+/// `Py_T_BOOL`: a byte that is 0 or 1.
+pub const BOOL: c_int = 14;
+/// `Py_READONLY`.
+pub const READ_ONLY: c_int = 1;
+
+/// `Py_TPFLAGS_DISALLOW_INSTANTIATION`: Python code cannot make objects of the type.
+pub const NOT_BY_CALLING: c_uint = 1 << 7;
+
 /// `PyType_Slot`.
 #[repr(C)]
 pub struct Slot {
@@ -49,6 +98,30 @@ pub struct Slot {
     pub number: c_int,
     /// What it holds.
     pub value: *mut c_void,
+}
+
+impl Slot {
+    /// A slot of a type.
+    pub const fn new(number: c_int, value: *const c_void) -> Self {
+        Self {
+            number,
+            value: value.cast_mut(),
+        }
+    }
+}
+
+/// Numbers of slots (`typeslots.h`), and what they hold; the last one ends a table.
+pub mod slots {
+    #![allow(missing_docs)]
+    use std::ffi::c_int;
+    pub const NEGATIVE: c_int = 30;
+    pub const POSITIVE: c_int = 32;
+    pub const CONTAINS: c_int = 41;
+    pub const DELETE: c_int = 52;
+    pub const METHODS: c_int = 64;
+    pub const NEW: c_int = 65;
+    pub const MEMBERS: c_int = 72;
+    pub const END: c_int = 0;
 }
 
 /// `PyType_Spec`.
@@ -100,7 +173,10 @@ symbols! {
     new_type = "PyType_FromSpec": unsafe extern "C" fn(*mut Spec) -> *mut Object;
     allocate = "PyType_GenericAlloc": unsafe extern "C" fn(*mut Object, isize) -> *mut Object;
     free = "PyObject_Free": unsafe extern "C" fn(*mut c_void);
+    interpreter = "PyInterpreterState_Get": unsafe extern "C" fn() -> *mut c_void;
+    interpreter_id = "PyInterpreterState_GetID": unsafe extern "C" fn(*mut c_void) -> i64;
     call = "PyObject_CallNoArgs": unsafe extern "C" fn(*mut Object) -> *mut Object;
+    call_with = "PyObject_CallFunctionObjArgs": unsafe extern "C" fn(*mut Object, ...) -> *mut Object;
     attribute = "PyObject_GetAttr": unsafe extern "C" fn(*mut Object, *mut Object) -> *mut Object;
     is_true = "PyObject_IsTrue": unsafe extern "C" fn(*mut Object) -> c_int;
     clear_error = "PyErr_Clear": unsafe extern "C" fn();
@@ -125,6 +201,38 @@ impl Python {
     pub fn get() -> Option<&'static Self> {
         static FOUND: OnceLock<Option<Python>> = OnceLock::new();
         FOUND.get_or_init(Self::find).as_ref()
+    }
+
+    /// A new reference to an object.
+    ///
+    /// # Safety
+    /// The interpreter lock is held, and the object is alive.
+    pub unsafe fn refer(&self, object: *mut Object) -> *mut Object {
+        // SAFETY: the caller's promise.
+        unsafe { (self.add_reference)(object) };
+        object
+    }
+
+    /// Make a type of final objects.
+    ///
+    /// # Safety
+    /// The interpreter lock is held; the slots are right for objects of that size, end with `slots::END`, and what they
+    /// point to lives as long as the process.
+    pub unsafe fn make_type(&self, name: &'static CStr, size: usize, flags: c_uint, slots: &mut [Slot]) -> *mut Object {
+        /// `Py_TPFLAGS_IMMUTABLETYPE`.
+        const IMMUTABLE: c_uint = 1 << 8;
+        let Ok(size) = c_int::try_from(size) else {
+            return null_mut();
+        };
+        let mut spec = Spec {
+            name: name.as_ptr(),
+            size,
+            item: 0,
+            flags: IMMUTABLE | flags,
+            slots: slots.as_mut_ptr(),
+        };
+        // SAFETY: the caller's promise; Python copies the specification and the table of slots.
+        unsafe { (self.new_type)(&mut spec) }
     }
 }
 
