@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from time import time
 from typing import Any, Final
 
 from ragmon.capture.call import Call, TracedFunction, random
 from ragmon.capture.runtime import LONGEST_REFUSAL, Plan
-from ragmon.capture.sampler import answer_of
+from ragmon.capture.sampler import answer_of, estimated_bytes
 from ragmon.core import constants
 from ragmon.core.log import error_location, warn_once
 
@@ -19,9 +18,6 @@ CUT: Final = "cut"
 """Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
 _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 """The exceptions of asyncio and trio in a cancelled task."""
-_SMALL: Final = 64
-_ENTRY: Final = 1024
-"""Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
 
 
 def is_refusal(plan: Plan, result: Any) -> bool:
@@ -93,7 +89,14 @@ def _count_unsampled_error(
 
 def returned(call: Call, seconds: float, result: Any) -> None:
     """Count a call that returned, and submit it if it is kept."""
-    _finish(call, _stratum(call.plan, seconds, result), seconds, result)
+    plan = call.plan
+    is_usual = seconds <= plan.slow_above and plan.sampler.is_usual(result)
+    if is_usual and call.decision is plan.sampled:  # as `_finish` does, for the calls of most users
+        next(plan.count_rest)
+        plan.time_rest(seconds)
+        _submit(call, "rest", seconds, result)
+    else:
+        _finish(call, "rest" if is_usual else _stratum(plan, seconds, result), seconds, result)
 
 
 def streamed(call: Call, seconds: float) -> None:
@@ -167,11 +170,11 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
         # The application may change the result after it has returned it.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
-        weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
+        weight = plan.weigh(result, call.args)
         if call.kwargs:
-            weight += estimated_bytes(call.kwargs.values())
+            weight += plan.weigh(call.kwargs, ())
         if call.fields:
-            weight += estimated_bytes(call.fields.values())
+            weight += plan.weigh(call.fields, ())
         if call.items:
             weight += estimated_bytes(call.items)
         call.weight = weight
@@ -180,29 +183,6 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
         warn_once(f"a captured call could not be handed over: {error_location(error)}")
-
-
-def estimated_bytes(parts: Iterable[Any]) -> int:
-    """A rough estimate of the bytes that values keep alive, without walking through them."""
-    size = 0
-    for part in parts:
-        kind = type(part)
-        if kind is str or kind is bytes:
-            size += len(part)
-        elif kind is list and part:  # all entries count as the first one
-            first = part[0]
-            if type(first) is str:
-                entry = len(first)
-            else:
-                entry = _ENTRY
-                if type(first) is dict:
-                    for value in first.values():
-                        if type(value) is str:
-                            entry += len(value)
-            size += len(part) * entry
-        else:
-            size += _SMALL
-    return size
 
 
 def shallow_copy(value: Any) -> Any:

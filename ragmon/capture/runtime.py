@@ -141,6 +141,7 @@ class Plan:
         remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
         watch: Cheap check whether a call may have a parent; None while it cannot.
+        weigh: Estimates the bytes that a result and positional arguments keep alive.
     """
 
     __slots__ = (
@@ -175,6 +176,7 @@ class Plan:
         "timings",
         "unsampled",
         "watch",
+        "weigh",
     )
 
     def __init__(
@@ -208,6 +210,7 @@ class Plan:
         usual = self.times, float("inf") if self.blind else self.slow_above, 0 if self.blind else shortest
         self.sampler = sampler_type(*draw, None, *usual)
         self.async_sampler = sampler_type(*draw, active.set, *usual)
+        self.weigh = sampler_type.weigh
         tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from time import perf_counter
 from typing import Any, Final, Literal, final
@@ -16,6 +16,39 @@ from ragmon.capture.call import SamplingDecision, UnsampledCall, count_value, he
 
 WAITING: Final = 65_536
 """Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
+
+
+_SMALL: Final = 64
+_ENTRY: Final = 1024
+"""Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
+
+
+def estimated_bytes(parts: Iterable[Any]) -> int:
+    """A rough estimate of the bytes that values keep alive, without walking through them."""
+    size = 0
+    for part in parts:
+        kind = type(part)
+        if kind is str or kind is bytes:
+            size += len(part)
+        elif kind is list and part:  # all entries count as the first one
+            first = part[0]
+            if type(first) is str:
+                entry = len(first)
+            else:
+                entry = _ENTRY
+                if type(first) is dict:
+                    for value in first.values():
+                        if type(value) is str:
+                            entry += len(value)
+            size += len(part) * entry
+        else:
+            size += _SMALL
+    return size
+
+
+def weigh(result: Any, args: tuple[Any, ...]) -> int:
+    """Estimated bytes that a call's result and positional arguments keep alive."""
+    return estimated_bytes((*result.values(), *args) if type(result) is dict else (result, *args))
 
 
 def answer_of(result: Any) -> Any:
@@ -130,7 +163,7 @@ class PythonSampler:
         """Count a call that returned; False if more is to be done with it."""
         seconds = _since(started)
         try:
-            if (seconds is not None and seconds > self._slow) or not self._is_usual(result):
+            if (seconds is not None and seconds > self._slow) or not self.is_usual(result):
                 return False
         except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
             return False
@@ -139,7 +172,8 @@ class PythonSampler:
             self._seconds.append(seconds)
         return True
 
-    def _is_usual(self, result: Any) -> bool:
+    def is_usual(self, result: Any) -> bool:
+        """Whether a result is surely no stream and no refusal."""
         if type(result) is not dict and type(result) is not str:
             return False
         if not self._shortest:
@@ -151,6 +185,8 @@ class PythonSampler:
         thread = here.lane
         thread.busy = False
         return _since(thread.started)
+
+    weigh = staticmethod(weigh)
 
     def calls(self) -> int:
         """How many calls it has counted."""

@@ -59,6 +59,15 @@ class NativeSampler(Protocol):
 
     def __neg__(self) -> float | None: ...
 
+    def is_usual(self, result: object, /) -> bool:
+        """Whether a result is surely no stream and no refusal."""
+        ...
+
+    @staticmethod
+    def weigh(result: object, args: tuple[Any, ...], /) -> int:
+        """Estimated bytes that a call's result and positional arguments keep alive."""
+        ...
+
     def calls(self) -> int:
         """How many calls it has counted."""
         ...

@@ -2,7 +2,7 @@
 //!
 //! Plain Python is the law. Whatever this library does, there is a Python path with the same result, and the tests run
 //! both on the same input. This file is the C ABI and nothing else. `unsafe` is here and in `python`, `marks`,
-//! `sampler` and `async_call`, which make objects of CPython's; everything else is safe Rust that knows nothing of Python.
+//! `sampler`, `async_call` and `weight`, which make objects of CPython's; everything else is safe Rust that knows nothing of Python.
 //!
 //! The rules of the ABI:
 //! * A function never unwinds into its caller: what may panic runs in `abi::guarded`.
@@ -32,6 +32,7 @@ pub mod question;
 pub mod rules;
 pub mod sampler;
 pub mod scan;
+pub mod weight;
 pub mod wire;
 
 use std::ffi::c_char;

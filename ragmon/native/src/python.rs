@@ -43,6 +43,10 @@ pub const ONE: c_int = 0x08;
 /// See above.
 pub const STATIC: c_int = 0x20;
 
+/// `METH_FASTCALL`.
+const FAST: c_int = 0x80;
+
+type Fast = unsafe extern "C" fn(*mut Object, *const *mut Object, isize) -> *mut Object;
 type Function = unsafe extern "C" fn(*mut Object, *mut Object) -> *mut Object;
 
 impl MethodDef {
@@ -62,6 +66,13 @@ impl MethodDef {
             flags,
             doc: null(),
         }
+    }
+
+    /// A method that gets its arguments as an array.
+    pub const fn fast(name: &'static CStr, function: Fast, flags: c_int) -> Self {
+        // SAFETY: with this flag Python calls the function as what it is.
+        let function = unsafe { std::mem::transmute::<Fast, Function>(function) };
+        Self::new(name, function, flags | FAST)
     }
 }
 
@@ -168,6 +179,10 @@ symbols! {
     no = "_Py_FalseStruct": *mut Object;
     dict_type = "PyDict_Type": *mut Object;
     text_type = "PyUnicode_Type": *mut Object;
+    bytes_type = "PyBytes_Type": *mut Object;
+    list_type = "PyList_Type": *mut Object;
+    tuple_type = "PyTuple_Type": *mut Object;
+    type_error = "PyExc_TypeError": *const *mut Object;
     add_reference = "Py_IncRef": unsafe extern "C" fn(*mut Object);
     drop_reference = "Py_DecRef": unsafe extern "C" fn(*mut Object);
     new_type = "PyType_FromSpec": unsafe extern "C" fn(*mut Spec) -> *mut Object;
@@ -184,6 +199,13 @@ symbols! {
     new_text = "PyUnicode_FromString": unsafe extern "C" fn(*const c_char) -> *mut Object;
     text_length = "PyUnicode_GetLength": unsafe extern "C" fn(*mut Object) -> isize;
     item = "PyDict_GetItemWithError": unsafe extern "C" fn(*mut Object, *mut Object) -> *mut Object;
+    next = "PyDict_Next": unsafe extern "C" fn(*mut Object, *mut isize, *mut *mut Object, *mut *mut Object) -> c_int;
+    bytes_length = "PyBytes_Size": unsafe extern "C" fn(*mut Object) -> isize;
+    list_length = "PyList_Size": unsafe extern "C" fn(*mut Object) -> isize;
+    list_item = "PyList_GetItem": unsafe extern "C" fn(*mut Object, isize) -> *mut Object;
+    tuple_length = "PyTuple_Size": unsafe extern "C" fn(*mut Object) -> isize;
+    tuple_item = "PyTuple_GetItem": unsafe extern "C" fn(*mut Object, isize) -> *mut Object;
+    set_error = "PyErr_SetString": unsafe extern "C" fn(*mut Object, *const c_char);
     error = "PyErr_Occurred": unsafe extern "C" fn() -> *mut Object;
     new_float = "PyFloat_FromDouble": unsafe extern "C" fn(f64) -> *mut Object;
     new_integer = "PyLong_FromUnsignedLongLong": unsafe extern "C" fn(c_ulonglong) -> *mut Object;

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 use crate::async_call;
 use crate::marks::{self, here, uniform, Thread};
-use crate::python::{slots, MethodDef, Object, Python, Slot, NOARGS, VARARGS};
+use crate::python::{slots, MethodDef, Object, Python, Slot, NOARGS, ONE, VARARGS};
+use crate::weight;
 
 /// Latencies that wait to be read (`WAITING` of capture/runtime.py).
 const WAITING: usize = 65_536;
@@ -298,6 +299,20 @@ unsafe extern "C" fn end(object: *mut Object) -> *mut Object {
     unsafe { seconds_since(of(object).python, here(Thread::started)) }
 }
 
+/// `sampler.is_usual(result)`: whether a result is surely that of the stratum `rest`.
+unsafe extern "C" fn is_usual(object: *mut Object, result: *mut Object) -> *mut Object {
+    // SAFETY: Python calls a method of the type with an object of it, and holds a reference to the result meanwhile.
+    unsafe {
+        let sampler = of(object);
+        let python = sampler.python;
+        python.refer(if sampler.is_usual(result) {
+            python.yes
+        } else {
+            python.no
+        })
+    }
+}
+
 /// `sampler.calls()`: how many calls it has counted.
 unsafe extern "C" fn calls(object: *mut Object, _: *mut Object) -> *mut Object {
     // SAFETY: Python calls a method of the type with an object of it.
@@ -422,12 +437,14 @@ unsafe extern "C" fn delete(object: *mut Object) {
 }
 
 /// The methods, up to an empty one; Python keeps the address.
-static METHODS: [MethodDef; 8] = {
+static METHODS: [MethodDef; 10] = {
     let [is_busy, look, leave, seed] = marks::FUNCTIONS;
     [
         MethodDef::new(c"calls", calls, NOARGS),
         MethodDef::new(c"take_seconds", take_seconds, NOARGS),
         MethodDef::new(c"refresh", refresh, VARARGS),
+        MethodDef::new(c"is_usual", is_usual, ONE),
+        weight::FUNCTION,
         is_busy,
         look,
         leave,
