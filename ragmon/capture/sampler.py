@@ -146,7 +146,11 @@ class PythonSampler:
         started = perf_counter() if self._times else None
         if self._mark is not None:
             call = UnsampledAsyncCall(self, started)
-            self._mark(call)
+            try:
+                self._mark(call)
+            except BaseException:  # of a signal, as Python looks for them after the call
+                call.ended = True
+                raise
             return call
         thread.started = started
         thread.busy = True  # last: from here to the caller's `try` no signal is handled

@@ -208,7 +208,7 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         fate: Any = +plan.async_sampler
         if fate is None:
             call = start_call(site, plan, args, kwargs)
-        elif type(fate) is SamplingDecision:
+        elif fate.__class__ is SamplingDecision:  # no call here, after which Python looks for signals
             call = Call(site, plan, args, kwargs, fate)
         else:
             try:
