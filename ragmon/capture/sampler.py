@@ -8,11 +8,10 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import count
 from time import perf_counter
 from typing import Any, Final, Literal, final
 
-from ragmon.capture.call import SamplingDecision, UnsampledCall, count_value, here, random
+from ragmon.capture.call import SamplingDecision, UnsampledCall, here, random
 
 WAITING: Final = 65_536
 """Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
@@ -132,7 +131,7 @@ class PythonSampler:
         self._shortest = shortest
         self._remembers = False
         self._watch: Callable[[], Mapping[str, Any]] | None = None
-        self._calls = count()
+        self._calls = 0
         self._seconds: deque[float] = deque(maxlen=WAITING)
 
     def __pos__(self) -> SamplingDecision | UnsampledAsyncCall | Literal[True] | None:
@@ -165,24 +164,29 @@ class PythonSampler:
 
     def count(self, result: object, started: float | None) -> bool:
         """Count a call that returned; False if more is to be done with it."""
-        seconds = _since(started)
-        try:
-            if (seconds is not None and seconds > self._slow) or not self.is_usual(result):
-                return False
-        except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
+        seconds = None if started is None else perf_counter() - started
+        kind = type(result)
+        if (kind is not dict and kind is not str) or (seconds is not None and seconds > self._slow):
             return False
-        next(self._calls)
+        if self._shortest and not self._is_long(result):
+            return False
+        # Operators alone from here on: after a call a signal could raise, and this one would be counted again, as an
+        # error; or another thread could count between read and write.
         if seconds is not None:
-            self._seconds.append(seconds)
+            self._seconds += (seconds,)
+        self._calls += 1
         return True
 
-    def is_usual(self, result: Any) -> bool:
+    def is_usual(self, result: object) -> bool:
         """Whether a result is surely no stream and no refusal."""
-        if type(result) is not dict and type(result) is not str:
+        return (type(result) is dict or type(result) is str) and (not self._shortest or self._is_long(result))
+
+    def _is_long(self, result: Any) -> bool:
+        """Whether its text is too long for a refusal, or there is none."""
+        try:
+            text = answer_of(result)
+        except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
             return False
-        if not self._shortest:
-            return True
-        text = answer_of(result)
         return type(text) is not str or len(text) >= self._shortest
 
     def __neg__(self) -> float | None:
@@ -194,7 +198,7 @@ class PythonSampler:
 
     def calls(self) -> int:
         """How many calls it has counted."""
-        return count_value(self._calls)
+        return self._calls
 
     def take_seconds(self) -> bytes:
         """The seconds of those that were timed since this was asked last, as an array of doubles."""
