@@ -23,11 +23,7 @@ _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 def is_refusal(plan: Plan, result: Any) -> bool:
     """Whether a result is a refusal, by a cheap look at its type, a few fields and the start of its text."""
     text = answer_of(result)
-    if type(text) is not str:
-        return False
-    if len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals:
-        return True
-    return plan.refuses is not None and len(text) <= LONGEST_REFUSAL and plan.refuses(text)
+    return type(text) is str and plan.is_refusal(text)
 
 
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:

@@ -205,11 +205,11 @@ class Plan:
         self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)
-        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
         draw = active.get, self.p_unsampled, self.sampled, self.unsampled
-        usual = self.times, float("inf") if self.blind else self.slow_above, 0 if self.blind else shortest
-        self.sampler = sampler_type(*draw, None, *usual)
-        self.async_sampler = sampler_type(*draw, active.set, *usual)
+        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
+        looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
+        self.sampler = sampler_type(*draw, None, self.times, *looks)
+        self.async_sampler = sampler_type(*draw, active.set, self.times, *looks)
         self.weigh = sampler_type.weigh
         tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
@@ -224,6 +224,12 @@ class Plan:
         self.stale = False
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
+
+    def is_refusal(self, text: str) -> bool:
+        """Whether an answer is a refusal, by a token or by its words."""
+        if len(text) < self.longest_refusal and text.strip().casefold() in self.refusals:
+            return True
+        return self.refuses is not None and len(text) <= LONGEST_REFUSAL and self.refuses(text)
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""

@@ -99,6 +99,7 @@ class PythonSampler:
         "_calls",
         "_mark",
         "_p_unsampled",
+        "_refuses",
         "_remembers",
         "_running",
         "_sampled",
@@ -120,6 +121,7 @@ class PythonSampler:
         times: bool,
         slow_above: float,
         shortest: int,
+        refuses: Callable[[str], bool] | None,
     ) -> None:
         self._running = running
         self._p_unsampled = p_unsampled
@@ -129,6 +131,7 @@ class PythonSampler:
         self._times = times
         self._slow = slow_above
         self._shortest = shortest
+        self._refuses = refuses
         self._remembers = False
         self._watch: Callable[[], Mapping[str, Any]] | None = None
         self._calls = 0
@@ -168,7 +171,7 @@ class PythonSampler:
         kind = type(result)
         if (kind is not dict and kind is not str) or (seconds is not None and seconds > self._slow):
             return False
-        if self._shortest and not self._is_long(result):
+        if self._refuses is not None and self._may_refuse(result, self._refuses):
             return False
         # Operators alone from here on: after a call a signal could raise, and this one would be counted again, as an
         # error; or another thread could count between read and write.
@@ -179,15 +182,15 @@ class PythonSampler:
 
     def is_usual(self, result: object) -> bool:
         """Whether a result is surely no stream and no refusal."""
-        return (type(result) is dict or type(result) is str) and (not self._shortest or self._is_long(result))
+        kind = type(result)
+        return (kind is dict or kind is str) and (self._refuses is None or not self._may_refuse(result, self._refuses))
 
-    def _is_long(self, result: Any) -> bool:
-        """Whether its text is too long for a refusal, or there is none."""
+    def _may_refuse(self, result: Any, refuses: Callable[[str], bool]) -> bool:
         try:
             text = answer_of(result)
-        except Exception:  # noqa: BLE001 - the keys of a result may have an `__eq__` of their own
-            return False
-        return type(text) is not str or len(text) >= self._shortest
+            return type(text) is str and len(text) < self._shortest and refuses(text)
+        except Exception:  # noqa: BLE001 - whoever looks again reports it
+            return True
 
     def __neg__(self) -> float | None:
         thread = here.lane

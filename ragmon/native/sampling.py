@@ -37,7 +37,8 @@ class NativeSampler(Protocol):
         mark: Sets the context's running call, for async calls; None for sync ones.
         times: Read the clock for each call that is only counted.
         slow_above: Seconds above which a call is not counted here.
-        shortest: Characters of the shortest answer that is surely no refusal; 0 where results are not looked at.
+        shortest: Characters of the shortest answer that is surely no refusal.
+        refuses: Whether a shorter one is; None where results are not looked at.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class NativeSampler(Protocol):
         times: bool,
         slow_above: float,
         shortest: int,
+        refuses: Callable[[str], bool] | None,
         /,
     ) -> None: ...
 

@@ -21,9 +21,9 @@ running = ContextVar("running", default=None)
 SAMPLED, UNSAMPLED = SamplingDecision(audit=True, p_audit=0.5), SamplingDecision(audit=False, p_audit=0.5)
 
 
-def both(p_unsampled=1.0, *, mark=None, times=False, slow_above=inf, shortest=0):
+def both(p_unsampled=1.0, *, mark=None, times=False, slow_above=inf, shortest=0, refuses=None):
     """A sampler of either kind."""
-    told = (running.get, p_unsampled, SAMPLED, UNSAMPLED, mark, times, slow_above, shortest)
+    told = (running.get, p_unsampled, SAMPLED, UNSAMPLED, mark, times, slow_above, shortest, refuses)
     return PythonSampler(*told), sampler_type()(*told)
 
 
@@ -64,9 +64,14 @@ results = st.one_of(
 )
 
 
-@given(results, st.sampled_from([0, 1, 6]))
-def test_both_take_the_same_results_for_usual(result, shortest):
-    python, native = both(shortest=shortest)
+def is_even(text):
+    """Something that may be said of a text; of none, it cannot."""
+    return 1 // len(text) + 1 == 2 or len(text) % 2 == 0
+
+
+@given(results, st.sampled_from([0, 1, 6]), st.sampled_from([None, is_even]))
+def test_both_take_the_same_results_for_usual(result, shortest, refuses):
+    python, native = both(shortest=shortest, refuses=refuses)
     assert python.is_usual(result) == native.is_usual(result)
     assert +python is +native is True
     assert (result in python) == (result in native)
@@ -89,7 +94,7 @@ def test_a_list_weighs_what_its_first_entry_says():
 
 
 def test_a_result_whose_keys_cannot_be_compared_is_left_to_python(kind):
-    sampler = both(shortest=5)[kind]
+    sampler = both(shortest=5, refuses=is_even)[kind]
     assert +sampler is True
     assert {ColdKey(): 1} not in sampler
     assert (sampler.calls(), -sampler) == (0, None)
@@ -153,12 +158,28 @@ def test_where_a_tracer_has_something_in_the_context_python_decides(kind, contex
     assert -sampler is None
 
 
-def test_a_check_for_tracers_that_fails_is_pythons_to_report():
-    _, native = both()
-    native.refresh(lambda: 1 / 0, False)
-    assert +native is None
+def test_what_a_check_for_tracers_raises_comes_through(kind):
+    """It is asked before anything is marked."""
+    sampler = both()[kind]
+    sampler.refresh(lambda: 1 / 0, False)
+    with pytest.raises(ZeroDivisionError):
+        +sampler  # noqa: B018 - it begins a call
+    sampler.refresh(None, False)
+    assert +sampler is True
+    assert -sampler is None
     with pytest.raises(TypeError):
-        native.refresh()
+        sampler.refresh()
+
+
+def test_a_signal_while_an_answer_is_looked_at_comes_through_and_the_call_is_not_counted(kind):
+    def refuses(text):
+        raise KeyboardInterrupt(text)
+
+    sampler = both(shortest=9, refuses=refuses)[kind]
+    assert +sampler is True
+    with pytest.raises(KeyboardInterrupt):
+        "short" in sampler  # noqa: B015 - it ends a call
+    assert (-sampler, sampler.calls()) == (None, 0)
 
 
 def test_the_draw_gives_the_decision(kind):
@@ -213,9 +234,10 @@ def test_wrong_arguments_are_refused():
         type(+both(mark=lambda _: None)[1])()
 
 
-def test_a_mark_that_cannot_be_set_leaves_the_call_to_python():
-    _, native = both(mark=lambda _: 1 / 0)
-    assert +native is None
+def test_a_mark_that_cannot_be_set_is_an_error(kind):
+    sampler = both(mark=lambda _: 1 / 0)[kind]
+    with pytest.raises(ZeroDivisionError):
+        +sampler  # noqa: B018 - as above
 
 
 def test_it_holds_no_reference_longer_than_it_lives():

@@ -123,7 +123,9 @@ def calls(inner):
     return st.tuples(st.sampled_from(list(WAYS)), step)
 
 
-programs = st.lists(st.recursive(calls(st.just([])), lambda part: calls(st.lists(part, max_size=2))), max_size=6)
+leaves = calls(st.just([]))
+nested = calls(st.lists(calls(st.lists(leaves, max_size=2)), max_size=2))
+programs = st.lists(st.one_of(leaves, nested), max_size=6)
 TERMS = [
     {"time_all": False},
     {},

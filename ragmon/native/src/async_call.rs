@@ -57,9 +57,9 @@ unsafe extern "C" fn finish(object: *mut Object, result: *mut Object) -> c_int {
     // SAFETY: Python calls a slot of the type with an object of it, with the lock held, and keeps the result meanwhile.
     unsafe {
         let call = of(object);
-        let is_counted = sampler::of(call.sampler).count(result, call.started);
-        call.has_ended.set(is_counted);
-        c_int::from(is_counted)
+        let answer = sampler::of(call.sampler).count(result, call.started);
+        call.has_ended.set(answer == Ok(true));
+        sampler::slot_answer(answer)
     }
 }
 

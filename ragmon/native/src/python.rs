@@ -194,6 +194,8 @@ symbols! {
     call_with = "PyObject_CallFunctionObjArgs": unsafe extern "C" fn(*mut Object, ...) -> *mut Object;
     attribute = "PyObject_GetAttr": unsafe extern "C" fn(*mut Object, *mut Object) -> *mut Object;
     is_true = "PyObject_IsTrue": unsafe extern "C" fn(*mut Object) -> c_int;
+    exception = "PyExc_Exception": *const *mut Object;
+    error_is = "PyErr_ExceptionMatches": unsafe extern "C" fn(*mut Object) -> c_int;
     clear_error = "PyErr_Clear": unsafe extern "C" fn();
     parse = "PyArg_ParseTuple": unsafe extern "C" fn(*mut Object, *const c_char, ...) -> c_int;
     new_text = "PyUnicode_FromString": unsafe extern "C" fn(*const c_char) -> *mut Object;

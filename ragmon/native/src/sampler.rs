@@ -23,6 +23,10 @@ use crate::weight;
 /// Latencies that wait to be read (`WAITING` of capture/runtime.py).
 const WAITING: usize = 65_536;
 
+/// An error of Python's is set, for the caller to meet.
+#[derive(Debug, PartialEq)]
+pub struct Raised;
+
 /// The object: its head, and what it knows. References are its own, until `delete`.
 #[repr(C)]
 pub struct Sampler {
@@ -48,14 +52,17 @@ pub struct Sampler {
     times: bool,
     /// Calls that took longer are Python's.
     slow_above: f64,
-    /// Results whose text is shorter may be refusals and are Python's; 0 where results are not looked at.
+    /// Tells whether a text is a refusal; null where results are not looked at.
+    refuses: *mut Object,
+    /// It is not asked of texts that are as long or longer.
     shortest: isize,
     calls: Cell<u64>,
     seconds: RefCell<VecDeque<f64>>,
 }
 
 impl Sampler {
-    /// What `begin` answers, as a new reference. Marks the thread or the context of a call that is only counted.
+    /// What `begin` answers, as a new reference; null with an error set where what it asks raises. Marks the thread or the
+    /// context of a call that is only counted.
     ///
     /// # Safety
     /// The interpreter lock is held, no error is set, and the object is that of this sampler.
@@ -63,7 +70,14 @@ impl Sampler {
         let python = self.python;
         // SAFETY: the caller's promise; what is referred to belongs to this object, or is always alive.
         unsafe {
-            if here(Thread::is_busy) || self.is_inside() || self.may_have_parent() {
+            let is_pythons = match here(Thread::is_busy) || self.is_inside() {
+                true => true,
+                false => self.may_have_parent(),
+            };
+            if !(python.error)().is_null() {
+                return null_mut();
+            }
+            if is_pythons {
                 return python.refer(python.none);
             }
             if uniform() >= self.unsampled {
@@ -74,38 +88,35 @@ impl Sampler {
             }
             let started = self.times.then(Instant::now);
             if !self.set.is_null() {
-                let call = async_call::begin(python, self.call_type, object, started);
-                return self.put(call);
+                return self.put(async_call::begin(python, self.call_type, object, started));
             }
             here(|thread| thread.begin(started));
             python.refer(python.yes)
         }
     }
 
-    /// The object of an async call, once the context has it; None where there is no memory for it.
+    /// The object of an async call, once the context has it; null with an error set where that fails.
     ///
     /// # Safety
     /// As `decide`; the reference to the call is given away.
     unsafe fn put(&self, call: *mut Object) -> *mut Object {
         let python = self.python;
+        if call.is_null() {
+            return call;
+        }
         // SAFETY: the caller's promise.
         unsafe {
-            let token = if call.is_null() {
-                call
-            } else {
-                (python.call_with)(self.set, call, null_mut::<Object>())
-            };
-            if token.is_null() {
-                (python.clear_error)();
-                (python.drop_reference)(call);
-                return python.refer(python.none);
-            }
+            let token = (python.call_with)(self.set, call, null_mut::<Object>());
             (python.drop_reference)(token);
-            call
+            if token.is_null() {
+                (python.drop_reference)(call);
+                return token;
+            }
         }
+        call
     }
 
-    /// Whether the context has a call that has not ended, or cannot be asked.
+    /// Whether the context has a call that has not ended; true with an error set where it cannot be asked.
     ///
     /// # Safety
     /// As `decide`.
@@ -118,19 +129,18 @@ impl Sampler {
                 (python.drop_reference)(outer);
                 return false;
             }
-            let mut has_ended = false;
-            if !outer.is_null() {
-                let ended = (python.attribute)(outer, self.names[0]);
-                has_ended = ended == python.yes;
-                (python.drop_reference)(ended);
-                (python.drop_reference)(outer);
+            if outer.is_null() {
+                return true;
             }
-            (python.clear_error)();
+            let ended = (python.attribute)(outer, self.names[0]);
+            let has_ended = ended == python.yes;
+            (python.drop_reference)(ended);
+            (python.drop_reference)(outer);
             !has_ended
         }
     }
 
-    /// Whether the application's tracer has something in the context, or cannot be asked.
+    /// Whether the application's tracer has something in the context; true with an error set where it cannot be asked.
     ///
     /// # Safety
     /// As `decide`.
@@ -144,75 +154,85 @@ impl Sampler {
             (python.add_reference)(watch);
             let context = (python.call)(watch);
             (python.drop_reference)(watch);
-            let is_set = if context.is_null() {
-                -1
-            } else {
-                (python.is_true)(context)
-            };
-            (python.drop_reference)(context);
-            if is_set < 0 {
-                (python.clear_error)();
+            if context.is_null() {
+                return true;
             }
+            let is_set = (python.is_true)(context);
+            (python.drop_reference)(context);
             is_set != 0
         }
     }
 
-    /// Whether a result is one that is counted without a look at the call.
+    /// Whether a result is one that is counted without a look at the call. Err with an error set that is no `Exception`, as
+    /// that of a signal; others are for Python to meet again, and to report.
     ///
     /// # Safety
     /// As `decide`; the result is alive.
-    unsafe fn is_usual(&self, result: *mut Object) -> bool {
+    unsafe fn is_usual(&self, result: *mut Object) -> Result<bool, Raised> {
         let python = self.python;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. A reference to what was found is kept, as a key's own `__eq__` may run and change
+        // the dictionary.
         unsafe {
             let kind = (*result).kind;
             if kind != python.dict_type && kind != python.text_type {
-                return false;
+                return Ok(false);
             }
-            self.shortest == 0 || self.is_long(result)
-        }
-    }
-
-    /// Whether the text of a result is too long for a refusal, or there is none (`is_refusal` of capture/outcomes.py).
-    ///
-    /// # Safety
-    /// As `is_usual`; the result is a dictionary or text.
-    unsafe fn is_long(&self, result: *mut Object) -> bool {
-        let python = self.python;
-        // SAFETY: the caller's promise. A reference to what was found is kept, as a key's own `__eq__` may run and
-        // change the dictionary.
-        unsafe {
-            (python.add_reference)(result);
-            let mut text = result;
-            if (*text).kind == python.dict_type {
-                text = self.replace(result, &self.names[1..]);
-                if (*text).kind == python.dict_type {
-                    text = self.replace(text, &self.names[1..2]);
-                }
+            if self.refuses.is_null() {
+                return Ok(true);
             }
-            let has_failed = !(python.error)().is_null();
-            if has_failed {
-                (python.clear_error)();
-            }
-            let is_text = (*text).kind == python.text_type;
-            let is_long = !has_failed && (!is_text || (python.text_length)(text) >= self.shortest);
+            let text = self.text_of(python.refer(result));
+            let is_usual = !text.is_null() && !self.may_refuse(text);
             (python.drop_reference)(text);
-            is_long
+            if (python.error)().is_null() {
+                return Ok(is_usual);
+            }
+            if (python.error_is)(*python.exception) == 0 {
+                return Err(Raised);
+            }
+            (python.clear_error)();
+            Ok(false)
         }
     }
 
-    /// The first value under one of the names that is there and not None, in place of the dictionary, whose reference is
-    /// dropped; else None.
+    /// The text of a result, or what it has in its place, as a new reference (`answer_of` of capture/sampler.py); null with an
+    /// error set where a dictionary cannot be read.
     ///
     /// # Safety
-    /// As `is_long`.
-    unsafe fn replace(&self, dict: *mut Object, names: &[*mut Object]) -> *mut Object {
+    /// As `is_usual`; the reference to the result is given away.
+    unsafe fn text_of(&self, result: *mut Object) -> *mut Object {
+        let is_dict = |object: *mut Object| {
+            // SAFETY: both objects are alive.
+            !object.is_null() && unsafe { (*object).kind } == self.python.dict_type
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !is_dict(result) {
+                return result;
+            }
+            let text = self.member(result, &self.names[1..]);
+            if is_dict(text) {
+                return self.member(text, &self.names[1..2]);
+            }
+            text
+        }
+    }
+
+    /// The first value under one of the names that is there and not None, as a new reference in place of the dictionary's,
+    /// which is dropped; else None, or null with an error set.
+    ///
+    /// # Safety
+    /// As `is_usual`.
+    unsafe fn member(&self, dict: *mut Object, names: &[*mut Object]) -> *mut Object {
         let python = self.python;
         let mut found = python.none;
         // SAFETY: the caller's promise; the value found is kept before anything else runs.
         unsafe {
             for name in names {
                 let value = (python.item)(dict, *name);
+                if value.is_null() && !(python.error)().is_null() {
+                    found = value;
+                    break;
+                }
                 if !value.is_null() && value != python.none {
                     found = value;
                     break;
@@ -224,15 +244,36 @@ impl Sampler {
         found
     }
 
-    /// Count a call that returned; false if more is to be done with it.
+    /// Whether a text may be a refusal; true with an error set where that cannot be asked.
+    ///
+    /// # Safety
+    /// As `is_usual`; the text may be something else.
+    unsafe fn may_refuse(&self, text: *mut Object) -> bool {
+        let python = self.python;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*text).kind != python.text_type || (python.text_length)(text) >= self.shortest {
+                return false;
+            }
+            let answer = (python.call_with)(self.refuses, text, null_mut::<Object>());
+            if answer.is_null() {
+                return true;
+            }
+            let is_refusal = (python.is_true)(answer);
+            (python.drop_reference)(answer);
+            is_refusal != 0
+        }
+    }
+
+    /// Count a call that returned; Ok(false) if more is to be done with it, Err as `is_usual`.
     ///
     /// # Safety
     /// As `is_usual`.
-    pub unsafe fn count(&self, result: *mut Object, started: Option<Instant>) -> bool {
+    pub unsafe fn count(&self, result: *mut Object, started: Option<Instant>) -> Result<bool, Raised> {
         let seconds = started.map(|started| started.elapsed().as_secs_f64());
         // SAFETY: the caller's promise.
-        if seconds.is_some_and(|seconds| seconds > self.slow_above) || !unsafe { self.is_usual(result) } {
-            return false;
+        if seconds.is_some_and(|seconds| seconds > self.slow_above) || !unsafe { self.is_usual(result) }? {
+            return Ok(false);
         }
         self.calls.set(self.calls.get().wrapping_add(1));
         if let (Some(seconds), Ok(mut waiting)) = (seconds, self.seconds.try_borrow_mut()) {
@@ -241,8 +282,13 @@ impl Sampler {
             }
             waiting.push_back(seconds);
         }
-        true
+        Ok(true)
     }
+}
+
+/// What a slot gives for an answer: -1 where an error is set.
+pub fn slot_answer(answer: Result<bool, Raised>) -> c_int {
+    answer.map_or(-1, c_int::from)
 }
 
 /// The seconds since a call began, for Python; None where it is not timed.
@@ -277,19 +323,15 @@ unsafe extern "C" fn begin(object: *mut Object) -> *mut Object {
 
 /// `result in sampler`: whether the sync call that returned this was counted, and has ended.
 unsafe extern "C" fn finish(object: *mut Object, result: *mut Object) -> c_int {
-    let started = here(|thread| {
-        if thread.is_seen() {
-            Err(())
-        } else {
-            Ok(thread.started())
-        }
-    });
+    if here(Thread::is_seen) {
+        return 0;
+    }
     // SAFETY: as `begin`; Python holds a reference to the result meanwhile.
-    let is_counted = started.is_ok_and(|started| unsafe { of(object).count(result, started) });
-    if is_counted {
+    let answer = unsafe { of(object).count(result, here(Thread::started)) };
+    if answer == Ok(true) {
         here(Thread::end);
     }
-    c_int::from(is_counted)
+    slot_answer(answer)
 }
 
 /// `-sampler`: end the sync call of this thread without counting it; gives its seconds, or None.
@@ -305,11 +347,10 @@ unsafe extern "C" fn is_usual(object: *mut Object, result: *mut Object) -> *mut 
     unsafe {
         let sampler = of(object);
         let python = sampler.python;
-        python.refer(if sampler.is_usual(result) {
-            python.yes
-        } else {
-            python.no
-        })
+        match sampler.is_usual(result) {
+            Ok(answer) => python.refer(if answer { python.yes } else { python.no }),
+            Err(Raised) => null_mut(),
+        }
     }
 }
 
@@ -357,14 +398,15 @@ unsafe extern "C" fn refresh(object: *mut Object, arguments: *mut Object) -> *mu
     }
 }
 
-/// The type's `__new__`: running, unsampled, sampled, not sampled, set (or None), times, slow_above, shortest.
+/// The type's `__new__`: running, unsampled, sampled, not sampled, set (or None), times, slow_above, shortest,
+/// refuses (or None).
 unsafe extern "C" fn new(kind: *mut Object, arguments: *mut Object, _: *mut Object) -> *mut Object {
     let Some(python) = Python::get() else {
         return null_mut();
     };
     let (mut running, mut unsampled, mut slow_above, mut shortest) = (null_mut::<Object>(), 0f64, 0f64, 0isize);
     let (mut won, mut lost) = (null_mut::<Object>(), null_mut::<Object>());
-    let (mut set, mut times) = (null_mut::<Object>(), 0 as c_int);
+    let (mut set, mut refuses, mut times) = (null_mut::<Object>(), null_mut::<Object>(), 0 as c_int);
     let Some(types) = TYPES.get() else {
         return null_mut();
     };
@@ -372,7 +414,7 @@ unsafe extern "C" fn new(kind: *mut Object, arguments: *mut Object, _: *mut Obje
     // size of `Sampler` (`make_type`), its head is set by the allocation, and every other field is written here, each
     // reference with one of its own. Nobody else has the object yet.
     unsafe {
-        let format = c"OdOOOpdn".as_ptr();
+        let format = c"OdOOOpdnO".as_ptr();
         let (running_at, won_at, lost_at, set_at) = (&mut running, &mut won, &mut lost, &mut set);
         if (python.parse)(
             arguments,
@@ -385,6 +427,7 @@ unsafe extern "C" fn new(kind: *mut Object, arguments: *mut Object, _: *mut Obje
             &mut times,
             &mut slow_above,
             &mut shortest,
+            &mut refuses,
         ) == 0
         {
             return null_mut();
@@ -395,10 +438,12 @@ unsafe extern "C" fn new(kind: *mut Object, arguments: *mut Object, _: *mut Obje
             return null_mut(); // out of memory: Python says so, and what was allocated is lost
         }
         let sampler = object.cast::<Sampler>();
-        if set == python.none {
-            set = null_mut();
+        for optional in [&mut set, &mut refuses] {
+            if *optional == python.none {
+                *optional = null_mut();
+            }
         }
-        for reference in [running, won, lost, set] {
+        for reference in [running, won, lost, set, refuses] {
             (python.add_reference)(reference);
         }
         addr_of_mut!((*sampler).python).write(python);
@@ -413,6 +458,7 @@ unsafe extern "C" fn new(kind: *mut Object, arguments: *mut Object, _: *mut Obje
         addr_of_mut!((*sampler).times).write(times != 0);
         addr_of_mut!((*sampler).slow_above).write(slow_above);
         addr_of_mut!((*sampler).shortest).write(shortest);
+        addr_of_mut!((*sampler).refuses).write(refuses);
         addr_of_mut!((*sampler).calls).write(Cell::new(0));
         addr_of_mut!((*sampler).seconds).write(RefCell::new(VecDeque::new()));
         object
@@ -426,7 +472,12 @@ unsafe extern "C" fn delete(object: *mut Object) {
     unsafe {
         let (sampler, kind) = (object.cast::<Sampler>(), (*object).kind);
         let python = (*sampler).python;
-        let own = [(*sampler).running, (*sampler).watch.get(), (*sampler).set];
+        let own = [
+            (*sampler).running,
+            (*sampler).watch.get(),
+            (*sampler).set,
+            (*sampler).refuses,
+        ];
         for reference in own.iter().chain(&(*sampler).names).chain(&(*sampler).decisions) {
             (python.drop_reference)(*reference);
         }
