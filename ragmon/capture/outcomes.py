@@ -45,7 +45,7 @@ def count_unsampled(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed = False
-        _submit(call, stratum, seconds, result)
+        submit(call, stratum, seconds, result)
 
 
 def count_unsampled_error(
@@ -80,19 +80,12 @@ def _count_unsampled_error(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed, call.error = False, code
-        _submit(call, stratum, seconds, None)
+        submit(call, stratum, seconds, None)
 
 
 def returned(call: Call, seconds: float, result: Any) -> None:
     """Count a call that returned, and submit it if it is kept."""
-    plan = call.plan
-    is_usual = seconds <= plan.slow_above and plan.sampler.is_usual(result)
-    if is_usual and call.decision is plan.sampled:  # as `_finish` does, for the calls of most users
-        next(plan.count_rest)
-        plan.time_rest(seconds)
-        _submit(call, "rest", seconds, result)
-    else:
-        _finish(call, "rest" if is_usual else _stratum(plan, seconds, result), seconds, result)
+    _finish(call, _stratum(call.plan, seconds, result), seconds, result)
 
 
 def streamed(call: Call, seconds: float) -> None:
@@ -153,10 +146,11 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
             if keep is None or random() >= keep:
                 call.forget()
                 return
-    _submit(call, stratum, seconds, result)
+    submit(call, stratum, seconds, result)
 
 
-def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+def submit(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+    """Hand a call that is kept to the worker."""
     call.ended = True
     call.stratum = stratum
     call.seconds = seconds

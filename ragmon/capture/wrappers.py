@@ -23,7 +23,7 @@ from types import CodeType
 from typing import Any, Final, cast
 
 from ragmon.capture.call import Call, SamplingDecision, TracedFunction, active, end_call, end_mark
-from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, is_refusal, raised, returned
+from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, raised, returned, submit
 from ragmon.capture.runtime import Plan, prepare, start_call
 from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
 from ragmon.core.log import error_location, warn_once
@@ -266,12 +266,17 @@ def _finish_call(call: Call, started: float, result: Any) -> Any:
         return wrap_stream(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
-        if call.decision is plan.unsampled and (
-            plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))
+        decision = call.decision
+        if (
+            (decision is plan.sampled or decision is plan.unsampled)
+            and seconds <= plan.slow_above
+            and plan.sampler.is_usual(result)
         ):
-            call.ended = True
             next(plan.count_rest)
             plan.time_rest(seconds)
+            call.ended = True
+            if decision.audit:
+                submit(call, "rest", seconds, result)
         else:
             returned(call, seconds, result)
     except Exception as error:  # noqa: BLE001 - as above
