@@ -133,6 +133,7 @@ class Plan:
         peeks: Look at results and durations to detect refusals and slow calls.
         times: Read the clock for every call.
         refuses: As in the settings; None where no refusals are kept, so that nobody pays for it.
+        is_refusal: Whether an answer is one, by a token or by its words.
         blind: Results are not looked at: all calls that return count as one stratum.
         sampler: Decides about sync calls.
         async_sampler: Decides about async calls, without a mark in the thread.
@@ -150,6 +151,7 @@ class Plan:
         "count_rest",
         "detail",
         "id_from",
+        "is_refusal",
         "kept",
         "live",
         "longest_refusal",
@@ -158,7 +160,6 @@ class Plan:
         "peeks",
         "pipeline",
         "probe_key",
-        "refusals",
         "refuses",
         "remembers",
         "requests_in_context",
@@ -200,17 +201,13 @@ class Plan:
         self.peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
         self.times = terms.time_all or self.peeks
         self.blind = not self.peeks
-        self.refusals = terms.refusals
         self.refuses = terms.refuses if "refusal" in self.outcome_rates else None
         self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)
-        draw = active.get, self.p_unsampled, self.sampled, self.unsampled
-        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
-        looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
-        self.sampler = sampler_type(*draw, None, self.times, *looks)
-        self.async_sampler = sampler_type(*draw, active.set, self.times, *looks)
+        self.is_refusal = _refusal_check(terms.refusals, self.longest_refusal, self.refuses)
         self.weigh = sampler_type.weigh
+        self.sampler, self.async_sampler = self._samplers(sampler_type)
         tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"
@@ -225,11 +222,15 @@ class Plan:
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
 
-    def is_refusal(self, text: str) -> bool:
-        """Whether an answer is a refusal, by a token or by its words."""
-        if len(text) < self.longest_refusal and text.strip().casefold() in self.refusals:
-            return True
-        return self.refuses is not None and len(text) <= LONGEST_REFUSAL and self.refuses(text)
+    def _samplers(self, kind: type[PythonSampler | NativeSampler]) -> tuple[PythonSampler | NativeSampler, ...]:
+        """The samplers of sync and async calls.
+
+        They refer to nothing that refers to them: a native one is no part of Python's search for cycles.
+        """
+        draw = active.get, self.p_unsampled, self.sampled, self.unsampled
+        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
+        looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
+        return kind(*draw, None, self.times, *looks), kind(*draw, active.set, self.times, *looks)
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""
@@ -239,6 +240,19 @@ class Plan:
         watch = _undecided if self.runtime is None else self.watch
         self.sampler.refresh(watch, self.remembers)
         self.async_sampler.refresh(watch, self.detail)
+
+
+def _refusal_check(
+    tokens: frozenset[str], longest: int, refuses: Callable[[str], bool] | None
+) -> Callable[[str], bool]:
+    """A function that tells whether an answer is a refusal: a token, which is shorter than this, or in other words."""
+
+    def is_refusal(text: str) -> bool:
+        if len(text) < longest and text.strip().casefold() in tokens:
+            return True
+        return refuses is not None and len(text) <= LONGEST_REFUSAL and refuses(text)
+
+    return is_refusal
 
 
 def _undecided() -> Mapping[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -313,6 +315,18 @@ def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once(path):
         thread.join()
         sync(("x", [], "returns", False))
         assert (ended, sum(found.totals().values())) == ([True], 2)
+
+
+def test_a_runtime_that_was_taken_away_is_freed(path):
+    """A native sampler is no part of Python's search for cycles, so none may go through it."""
+    with capturing(0.0, keep={"refusal": 1.0}, refuses=lambda text: "long" in text) as (found, _):
+        sync(("x", [], "returns", False))
+        gone = weakref.ref(found)
+        del found
+    with capturing(0.0):
+        sync(("x", [], "returns", False))
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_runtime_of_the_other_path_takes_over(path):
