@@ -20,16 +20,11 @@ _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 """The exceptions of asyncio and trio in a cancelled task."""
 
 
-def is_refusal(plan: Plan, result: Any) -> bool:
-    """Whether a result is a refusal, by a cheap look at its type, a few fields and the start of its text."""
-    text = answer_of(result)
-    return type(text) is str and plan.is_refusal(text)
-
-
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:
     if plan.blind:
         return "rest"
-    if is_refusal(plan, result):
+    text = answer_of(result)
+    if type(text) is str and plan.is_refusal(text):
         return "refusal"
     return "slow" if seconds > plan.slow_above else "rest"
 

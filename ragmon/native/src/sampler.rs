@@ -20,7 +20,7 @@ use crate::marks::{self, here, uniform, Thread};
 use crate::python::{slots, MethodDef, Object, Python, Slot, NOARGS, ONE, VARARGS};
 use crate::weight;
 
-/// Latencies that wait to be read (`WAITING` of capture/runtime.py).
+/// Latencies that wait to be read (`WAITING` of capture/sampler.py).
 const WAITING: usize = 65_536;
 
 /// An error of Python's is set, for the caller to meet.
