@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ragmon.capture.parent import Parent
     from ragmon.capture.runtime import Plan
     from ragmon.core.paths import Path
+    from ragmon.native.sampling import NativeSampler
 
 RANDOM_BITS: Final = 56
 """Low bits of a trace id that the audit draw is read from, so all services and replicas decide alike (OTEP 235)."""
@@ -147,7 +148,6 @@ class TracedFunction(Planned):
         return tuple(parameter.default for parameter in parameters)
 
 
-@final
 class UnsampledCall:
     """Marks a running call that was not sampled, so that no traced function inside it starts a call of its own.
 
@@ -155,7 +155,10 @@ class UnsampledCall:
         ended: Whether it has ended; code it started may still run in its context.
     """
 
-    ended = False
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
 
 
 @final
@@ -278,16 +281,18 @@ class ThreadState:
     """The state of one thread.
 
     Attributes:
-        busy: An unsampled sync call runs in the thread.
-        mark: Marks that call; made when code inside first looks for the running call.
+        busy: An unsampled sync call runs in the thread, by the sampler in plain Python.
+        started: When it began, by `perf_counter`, None where it is not timed.
+        mark: Marks an unsampled sync call; made when code inside first looks for the running call.
         counter_file: The counter file the thread counts in; None before its first count.
         column: Its column in that file.
     """
 
-    __slots__ = ("__weakref__", "busy", "column", "counter_file", "mark")
+    __slots__ = ("__weakref__", "busy", "column", "counter_file", "mark", "started")
 
     def __init__(self) -> None:
         self.busy = False
+        self.started: float | None = None
         self.mark: UnsampledCall | None = None
         self.counter_file: object = None
         self.column = 0
@@ -300,9 +305,40 @@ class _ThreadLocal(threading.local):
 
 Mark = Token["Call | UnsampledCall | ProbeContext | None"]
 active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
-"""The call of this context; it may have ended."""
+"""The call of this context; it may have ended. The native core has marks of its own in place of `UnsampledCall`."""
 here: Final = _ThreadLocal()
 """The state of this thread: to mark an unsampled call there costs a quarter of a context variable."""
+_native: type[NativeSampler] | None = None
+"""The type of native samplers, which have marks of threads of their own; None while none was made."""
+
+
+def use_native(sampler: type[NativeSampler]) -> None:
+    """Look at the marks of native samplers as well, and seed their draws."""
+    global _native  # noqa: PLW0603 - the core is loaded once in a process, and its marks are those of its threads
+    if _native is None:
+        _native = sampler
+        sampler.seed(getrandbits(64))
+
+
+def reset_after_fork() -> None:
+    """In a forked child: the call around the fork is the parent's, and draws are the child's own."""
+    active.set(None)
+    here.lane.busy = False
+    if _native is not None:
+        _native.leave()
+        _native.seed(getrandbits(64))
+
+
+def is_thread_busy() -> bool:
+    """Whether an unsampled sync call runs in this thread."""
+    return here.lane.busy or (_native is not None and _native.is_busy())
+
+
+def end_mark() -> None:
+    """Tell code that has looked for the unsampled sync call of this thread that it has ended."""
+    thread_state = here.lane
+    if thread_state.mark is not None:
+        thread_state.mark.ended, thread_state.mark = True, None
 
 
 def end_call(mark: Mark) -> None:
@@ -318,9 +354,11 @@ def running_call() -> Call | UnsampledCall | None:
     call = active.get()
     if call is None or isinstance(call, ProbeContext) or call.ended:
         thread_state = here.lane
-        if thread_state.busy and thread_state.mark is None:
+        if not thread_state.busy and (_native is None or not _native.look()):
+            return None
+        if thread_state.mark is None:
             thread_state.mark = UnsampledCall()
-        return thread_state.mark if thread_state.busy else None
+        return thread_state.mark
     return call
 
 

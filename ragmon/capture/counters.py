@@ -314,9 +314,8 @@ class Timings:
         """Count the latencies that wait, and return all histograms."""
         with self._lock:
             for pipeline, counters in list(runtime.tallies.items()):
-                for (source, stratum), latencies in counters.latencies.items():
-                    seconds = [latencies.popleft() for _ in range(len(latencies))]
-                    if seconds:
+                for source, stratum in counters.latencies:
+                    if seconds := counters.take_latencies(source, stratum):
                         histogram = self._counts.setdefault((pipeline, source, stratum), Counter())
                         histogram.update(buckets([1000.0 * second for second in seconds]))
             return {key: Counter(histogram) for key, histogram in self._counts.items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
-from time import perf_counter, time
+from time import time
 from typing import Any, Final
 
 from ragmon.capture.call import Call, TracedFunction, random
-from ragmon.capture.runtime import Plan
+from ragmon.capture.runtime import LONGEST_REFUSAL, Plan
+from ragmon.capture.sampler import answer_of, estimated_bytes
 from ragmon.core import constants
 from ragmon.core.log import error_location, warn_once
 
@@ -18,40 +18,13 @@ CUT: Final = "cut"
 """Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
 _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
 """The exceptions of asyncio and trio in a cancelled task."""
-_LONGEST_REFUSAL: Final = 400
-"""Characters of the longest answer that is searched for a refusal in other words, because the caller waits for it.
-
-A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
-"""
-_SMALL: Final = 64
-_ENTRY: Final = 1024
-"""Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
-
-
-def is_refusal(plan: Plan, result: Any) -> bool:
-    """Whether a result is a refusal, by a cheap look at its type, a few fields and the start of its text."""
-    kind = type(result)
-    if kind is dict:
-        text = result.get("claim")
-        if text is None:
-            text = result.get("answer")
-            if text is None:
-                text = result.get("answer_json")
-        if type(text) is dict:
-            text = text.get("claim")
-    else:
-        text = result
-    if type(text) is not str:
-        return False
-    if len(text) < plan.longest_refusal and text.strip().casefold() in plan.refusals:
-        return True
-    return plan.refuses is not None and len(text) <= _LONGEST_REFUSAL and plan.refuses(text)
 
 
 def _stratum(plan: Plan, seconds: float, result: Any) -> str:
     if plan.blind:
         return "rest"
-    if is_refusal(plan, result):
+    text = answer_of(result)
+    if type(text) is str and plan.is_refusal(text):
         return "refusal"
     return "slow" if seconds > plan.slow_above else "rest"
 
@@ -67,7 +40,7 @@ def count_unsampled(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed = False
-        _submit(call, stratum, seconds, result)
+        submit(call, stratum, seconds, result)
 
 
 def count_unsampled_error(
@@ -75,12 +48,12 @@ def count_unsampled_error(
     plan: Plan,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    started: float | None,
+    seconds: float | None,
     error: BaseException,
 ) -> None:
     """Count an unsampled call that raised; it may be kept for its outcome."""
     with suppress(Exception):  # the application must see its own error, not an error of ours
-        _count_unsampled_error(site, plan, args, kwargs, started, error)
+        _count_unsampled_error(site, plan, args, kwargs, seconds, error)
 
 
 def _count_unsampled_error(
@@ -88,12 +61,11 @@ def _count_unsampled_error(
     plan: Plan,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    started: float | None,
+    seconds: float | None,
     error: BaseException,
 ) -> None:
     code, ending = _classify_error(error)
     stratum = constants.REST if ending else "error"
-    seconds = None if started is None else perf_counter() - started
     next(plan.live[stratum])
     if seconds is not None:
         plan.timings[stratum].append(seconds)
@@ -103,7 +75,7 @@ def _count_unsampled_error(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed, call.error = False, code
-        _submit(call, stratum, seconds, None)
+        submit(call, stratum, seconds, None)
 
 
 def returned(call: Call, seconds: float, result: Any) -> None:
@@ -116,7 +88,7 @@ def streamed(call: Call, seconds: float) -> None:
     items, plan = call.items, call.plan
     text = None
     if items and call.traced_function.reduce is None:
-        longest = plan.longest_refusal if plan.refuses is None else max(plan.longest_refusal, _LONGEST_REFUSAL)
+        longest = plan.longest_refusal if plan.refuses is None else max(plan.longest_refusal, LONGEST_REFUSAL)
         text = _joined(items) if len(items) < longest else None
     _finish(call, _stratum(plan, seconds, text), seconds)
 
@@ -169,10 +141,11 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
             if keep is None or random() >= keep:
                 call.forget()
                 return
-    _submit(call, stratum, seconds, result)
+    submit(call, stratum, seconds, result)
 
 
-def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+def submit(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+    """Hand a call that is kept to the worker."""
     call.ended = True
     call.stratum = stratum
     call.seconds = seconds
@@ -182,11 +155,11 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
         # The application may change the result after it has returned it.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
-        weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
+        weight = plan.weigh(result, call.args)
         if call.kwargs:
-            weight += estimated_bytes(call.kwargs.values())
+            weight += plan.weigh(call.kwargs, ())
         if call.fields:
-            weight += estimated_bytes(call.fields.values())
+            weight += plan.weigh(call.fields, ())
         if call.items:
             weight += estimated_bytes(call.items)
         call.weight = weight
@@ -195,29 +168,6 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
         warn_once(f"a captured call could not be handed over: {error_location(error)}")
-
-
-def estimated_bytes(parts: Iterable[Any]) -> int:
-    """A rough estimate of the bytes that values keep alive, without walking through them."""
-    size = 0
-    for part in parts:
-        kind = type(part)
-        if kind is str or kind is bytes:
-            size += len(part)
-        elif kind is list and part:  # all entries count as the first one
-            first = part[0]
-            if type(first) is str:
-                entry = len(first)
-            else:
-                entry = _ENTRY
-                if type(first) is dict:
-                    for value in first.values():
-                        if type(value) is str:
-                            entry += len(value)
-            size += len(part) * entry
-        else:
-            size += _SMALL
-    return size
 
 
 def shallow_copy(value: Any) -> Any:

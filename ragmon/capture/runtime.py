@@ -1,12 +1,13 @@
 """The runtime of this process, its sampling plans and call counters, and the start of calls that need a lookup.
 
-`ragmon.install` sets one runtime for the process; every decorated function reads it. A call with a parent span, a probe
-or an outer call starts in `start_call`; all others start in the wrapper itself.
+`ragmon.install` sets one runtime for the process; every decorated function reads it. The plan's sampler decides about
+usual calls; one with a parent span, a probe or an outer call starts in `start_call`.
 """
 
 from __future__ import annotations
 
 import sys
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,25 +19,30 @@ from ragmon.capture.call import (
     ProbeContext,
     SamplingDecision,
     TracedFunction,
-    UnsampledCall,
     active,
     count_value,
-    here,
+    is_thread_busy,
     random,
     running_call,
     threshold,
+    use_native,
 )
 from ragmon.capture.parent import Parent, active_span, probe_question, watcher
+from ragmon.capture.sampler import WAITING, PythonSampler
 from ragmon.core import constants
 from ragmon.core.log import error_location, warn_once
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
+    from ragmon.native.sampling import NativeSampler
 
 CODES: Final = 32
 """Error types of a pipeline that are counted by name; all others are counted together."""
-WAITING: Final = 65_536
-"""Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
+LONGEST_REFUSAL: Final = 400
+"""Characters of the longest answer that is searched for a refusal in other words, because the caller waits for it.
+
+A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
+"""
 _MAX_WHITESPACE: Final = 8
 """Whitespace that may surround a refusal token, in characters."""
 
@@ -77,7 +83,8 @@ class CallCounters:
     """Counters of all calls of one pipeline, kept or not.
 
     Attributes:
-        live: User calls by stratum.
+        live: User calls by stratum, but for those that a sampler counts.
+        samplers: Count the usual calls: those that nobody keeps, and whose result nobody has to look at.
         probes: Calls that asked a gold question, by stratum.
         kept: Kept calls, by source and stratum.
         latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
@@ -91,6 +98,21 @@ class CallCounters:
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
+        self.samplers: list[PythonSampler | NativeSampler] = []
+
+    def user_calls(self, stratum: str) -> int:
+        """User calls of a stratum."""
+        usual = sum(sampler.calls() for sampler in list(self.samplers)) if stratum == constants.REST else 0
+        return count_value(self.live[stratum]) + usual
+
+    def take_latencies(self, source: str, stratum: str) -> list[float]:
+        """The seconds of calls that are in no histogram yet; they are not given again."""
+        waiting = self.latencies[source, stratum]
+        seconds = array("d", [waiting.popleft() for _ in range(len(waiting))])
+        if (source, stratum) == (constants.LIVE, constants.REST):
+            for sampler in list(self.samplers):
+                seconds.frombytes(sampler.take_seconds())
+        return seconds.tolist()
 
     def count_error(self, code: str) -> None:
         """Count a user call that raised."""
@@ -111,30 +133,33 @@ class Plan:
         peeks: Look at results and durations to detect refusals and slow calls.
         times: Read the clock for every call.
         refuses: As in the settings; None where no refusals are kept, so that nobody pays for it.
+        is_refusal: Whether an answer is one, by a token or by its words.
         blind: Results are not looked at: all calls that return count as one stratum.
-        on: It is of a runtime.
+        sampler: Decides about sync calls.
+        async_sampler: Decides about async calls, without a mark in the thread.
         stale: Another runtime is installed than the one it is of.
         probe_key: As in the settings.
         remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
         watch: Cheap check whether a call may have a parent; None while it cannot.
+        weigh: Estimates the bytes that a result and positional arguments keep alive.
     """
 
     __slots__ = (
+        "async_sampler",
         "blind",
         "count_rest",
         "detail",
         "id_from",
+        "is_refusal",
         "kept",
         "live",
         "longest_refusal",
-        "on",
         "outcome_rates",
         "p_unsampled",
         "peeks",
         "pipeline",
         "probe_key",
-        "refusals",
         "refuses",
         "remembers",
         "requests_in_context",
@@ -142,6 +167,7 @@ class Plan:
         "retrievers",
         "runtime",
         "sampled",
+        "sampler",
         "slow_above",
         "stale",
         "tally",
@@ -151,10 +177,17 @@ class Plan:
         "timings",
         "unsampled",
         "watch",
+        "weigh",
     )
 
     def __init__(
-        self, runtime: Runtime | None, pipeline: str, rate: float, terms: CaptureSettings, tally: CallCounters
+        self,
+        runtime: Runtime | None,
+        pipeline: str,
+        rate: float,
+        terms: CaptureSettings,
+        tally: CallCounters,
+        sampler_type: type[PythonSampler | NativeSampler] = PythonSampler,
     ) -> None:
         self.runtime = runtime
         self.pipeline = pipeline
@@ -168,11 +201,14 @@ class Plan:
         self.peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
         self.times = terms.time_all or self.peeks
         self.blind = not self.peeks
-        self.refusals = terms.refusals
         self.refuses = terms.refuses if "refusal" in self.outcome_rates else None
         self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)
+        self.is_refusal = _refusal_check(terms.refusals, self.longest_refusal, self.refuses)
+        self.weigh = sampler_type.weigh
+        self.sampler, self.async_sampler = self._samplers(sampler_type)
+        tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
@@ -182,16 +218,46 @@ class Plan:
         self.live = tally.live
         self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.count_rest = tally.live[constants.REST]
-        self.on = runtime is not None
         self.stale = False
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
+
+    def _samplers(self, kind: type[PythonSampler | NativeSampler]) -> tuple[PythonSampler | NativeSampler, ...]:
+        """The samplers of sync and async calls.
+
+        They refer to nothing that refers to them: a native one is no part of Python's search for cycles.
+        """
+        draw = active.get, self.p_unsampled, self.sampled, self.unsampled
+        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
+        looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
+        return kind(*draw, None, self.times, *looks), kind(*draw, active.set, self.times, *looks)
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""
         self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
         self.remembers = self.detail or "greenlet" in sys.modules
         self.requests_in_context = "flask" in sys.modules or "quart" in sys.modules
+        watch = _undecided if self.runtime is None else self.watch
+        self.sampler.refresh(watch, self.remembers)
+        self.async_sampler.refresh(watch, self.detail)
+
+
+def _refusal_check(
+    tokens: frozenset[str], longest: int, refuses: Callable[[str], bool] | None
+) -> Callable[[str], bool]:
+    """A function that tells whether an answer is a refusal: a token, which is shorter than this, or in other words."""
+
+    def is_refusal(text: str) -> bool:
+        if len(text) < longest and text.strip().casefold() in tokens:
+            return True
+        return refuses is not None and len(text) <= LONGEST_REFUSAL and refuses(text)
+
+    return is_refusal
+
+
+def _undecided() -> Mapping[str, Any]:
+    """Leaves every call of a plan without a runtime to `start_call`."""
+    return {"": None}
 
 
 class Runtime:
@@ -220,6 +286,7 @@ class Runtime:
     ) -> None:
         self.submit = submit
         self.claim: Callable[[int], None] | None = None
+        self._sampler_type = _best_sampler()
         self._awaken = awaken
         self._pipeline = pipeline
         self._terms = terms
@@ -234,8 +301,9 @@ class Runtime:
         rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
         plan = self._plans.get((pipeline, rate))
         if plan is None:
-            plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, CallCounters()))
-            self._plans[pipeline, rate] = plan
+            tally = self.tallies.setdefault(pipeline, CallCounters())
+            made = Plan(self, pipeline, rate, terms, tally, self._sampler_type)
+            plan = self._plans.setdefault((pipeline, rate), made)  # another thread may have made one meanwhile
         try:
             if self._awaken is not None:
                 self._awaken()
@@ -267,7 +335,7 @@ class Runtime:
         totals = {}
         for pipeline, counters in list(self.tallies.items()):
             for stratum in constants.CALL_STRATA:
-                calls = count_value(counters.live[stratum])
+                calls = counters.user_calls(stratum)
                 if calls or stratum in constants.STRATA:
                     totals[pipeline, constants.LIVE, stratum] = calls
                 if probes := count_value(counters.probes[stratum]):
@@ -281,6 +349,18 @@ class Runtime:
             for pipeline, counters in list(self.tallies.items())
             for code, counter in list(counters.errors.items())
         }
+
+
+def _best_sampler() -> type[PythonSampler | NativeSampler]:
+    """The native core's, where it is there."""
+    # Programs that only import ragmon need no ctypes.
+    from ragmon.native.sampling import sampler_type  # noqa: PLC0415
+
+    found = sampler_type()
+    if found is None:
+        return PythonSampler
+    use_native(found)
+    return found
 
 
 def _leave_to_parent(_call: Call) -> None:
@@ -360,8 +440,8 @@ def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: 
     outer_call = active.get()
     if (
         plan.runtime is None
-        or here.lane.busy
-        or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended)
+        or is_thread_busy()
+        or not (outer_call is None or isinstance(outer_call, ProbeContext) or outer_call.ended)
     ):
         return None
     parent = _parent_span() if plan.watch is not None and plan.watch() else None

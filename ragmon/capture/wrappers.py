@@ -22,8 +22,8 @@ from time import perf_counter
 from types import CodeType
 from typing import Any, Final, cast
 
-from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, end_call, here, random
-from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, is_refusal, raised, returned
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction, active, end_call, end_mark
+from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, raised, returned, submit
 from ragmon.capture.runtime import Plan, prepare, start_call
 from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
 from ragmon.core.log import error_location, warn_once
@@ -153,7 +153,7 @@ def wrap(site: TracedFunction) -> Callable[..., Any]:
     return specialise(_wrap_sync, site)
 
 
-def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:  # noqa: C901 - every call passes here
+def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
     function = site.function
 
     @functools.wraps(function)
@@ -161,36 +161,23 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:  # noqa: C901 - ever
         plan = site.plan
         if plan is None or plan.stale:
             plan = prepare(site)
-        # `plan.watch()` would be looked up as a method, for 20 ns.
-        thread, outer, watch = here.lane, _get_active(), plan.watch
-        if plan.on and not thread.busy and (outer is None or outer.ended) and (watch is None or not watch()):
-            if random() >= plan.p_unsampled:
-                call = Call(site, plan, args, kwargs, plan.sampled)
-            elif plan.remembers:
-                call = Call(site, plan, args, kwargs, plan.unsampled)
-            else:
-                started = perf_counter() if plan.times else None
-                try:
-                    thread.busy = True
-                    result = function(*args, **kwargs)
-                except BaseException as error:
-                    count_unsampled_error(site, plan, args, kwargs, started, error)
-                    raise
-                finally:
-                    thread.busy = False
-                    if thread.mark is not None:
-                        thread.mark.ended, thread.mark = True, None
-                if started is None and (type(result) is dict or type(result) is str):
-                    next(plan.count_rest)
-                elif started is None or not _count_rest(plan, started, result):
-                    return _finish_unsampled(site, plan, args, kwargs, started, result)
-                return result
-        else:
-            started_call = start_call(site, plan, args, kwargs)
-            if started_call is None:
-                return function(*args, **kwargs)
-            call = started_call
-        return _run(call, function, args, kwargs)
+        sampler = plan.sampler
+        fate: Any = +sampler
+        if fate is True:
+            try:
+                result = function(*args, **kwargs)
+                if result in sampler:
+                    return result
+                seconds = -sampler
+            except BaseException as error:
+                seconds = -sampler
+                end_mark()
+                count_unsampled_error(site, plan, args, kwargs, seconds, error)
+                raise
+            end_mark()
+            return _finish_unsampled(site, plan, args, kwargs, seconds, result)
+        call = start_call(site, plan, args, kwargs) if fate is None else Call(site, plan, args, kwargs, fate)
+        return function(*args, **kwargs) if call is None else _run(call, function, args, kwargs)
 
     return traced
 
@@ -218,34 +205,22 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.stale:
             plan = prepare(site)
-        # `plan.watch()` would be looked up as a method, for 20 ns.
-        thread, outer, watch = here.lane, _get_active(), plan.watch
-        if plan.on and not thread.busy and (outer is None or outer.ended) and (watch is None or not watch()):
-            if random() >= plan.p_unsampled:
-                call = Call(site, plan, args, kwargs, plan.sampled)
-            elif plan.detail:
-                call = Call(site, plan, args, kwargs, plan.unsampled)
-            else:
-                mark, started = UnsampledCall(), perf_counter() if plan.times else None
-                try:
-                    _set_active(mark)  # not reset: a mark that has ended is ignored
-                    result = await function(*args, **kwargs)
-                except BaseException as error:
-                    count_unsampled_error(site, plan, args, kwargs, started, error)
-                    raise
-                finally:
-                    mark.ended = True
-                if started is None and (type(result) is dict or type(result) is str):
-                    next(plan.count_rest)
-                elif started is None or not _count_rest(plan, started, result):
-                    return _finish_unsampled(site, plan, args, kwargs, started, result)
-                return result
+        fate: Any = +plan.async_sampler
+        if fate is None:
+            call = start_call(site, plan, args, kwargs)
+        elif fate.__class__ is SamplingDecision:  # no call here, after which Python looks for signals
+            call = Call(site, plan, args, kwargs, fate)
         else:
-            started_call = start_call(site, plan, args, kwargs)
-            if started_call is None:
-                return await function(*args, **kwargs)
-            call = started_call
-        return await _run_async(call, function, args, kwargs)
+            try:
+                result = await function(*args, **kwargs)
+                if result in fate:
+                    return result
+                seconds = -fate
+            except BaseException as error:
+                count_unsampled_error(site, plan, args, kwargs, -fate, error)
+                raise
+            return _finish_unsampled(site, plan, args, kwargs, seconds, result)
+        return await (function(*args, **kwargs) if call is None else _run_async(call, function, args, kwargs))
 
     return traced
 
@@ -267,36 +242,19 @@ async def _run_async(
     return _finish_call(call, started, result)
 
 
-def _count_rest(plan: Plan, started: float, result: Any) -> bool:
-    """Count an unsampled call that returned in time with an answer; False if more is to be done with it."""
-    # Without the arguments: a wrapper with its function's own parameters would have to build them first.
-    try:
-        kind = type(result)
-        if kind is not dict and kind is not str and stream_wrapper(result) is not None:
-            return False
-        seconds = perf_counter() - started
-        if not plan.blind and (seconds > plan.slow_above or is_refusal(plan, result)):
-            return False
-        next(plan.count_rest)
-        plan.time_rest(seconds)
-    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
-        _warn_uncounted(error)
-    return True
-
-
 def _finish_unsampled(
-    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
+    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None, result: Any
 ) -> Any:
     """Count an unsampled call that returned; it may be kept for its outcome. Returns its result, or a traced stream."""
     if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
         call = Call(site, plan, args, kwargs, plan.unsampled)
         call.detailed = False
-        return wrap_stream(call, perf_counter() if started is None else started, result)
+        return wrap_stream(call, perf_counter() - (seconds or 0.0), result)
     try:
-        if started is None:
+        if seconds is None:
             next(plan.count_rest)
         else:
-            count_unsampled(site, plan, args, kwargs, perf_counter() - started, result)
+            count_unsampled(site, plan, args, kwargs, seconds, result)
     except Exception as error:  # noqa: BLE001 - as above
         _warn_uncounted(error)
     return result
@@ -308,12 +266,17 @@ def _finish_call(call: Call, started: float, result: Any) -> Any:
         return wrap_stream(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
-        if call.decision is plan.unsampled and (
-            plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))
+        decision = call.decision
+        if (
+            (decision is plan.sampled or decision is plan.unsampled)
+            and seconds <= plan.slow_above
+            and plan.sampler.is_usual(result)
         ):
-            call.ended = True
             next(plan.count_rest)
             plan.time_rest(seconds)
+            call.ended = True
+            if decision.audit:
+                submit(call, "rest", seconds, result)
         else:
             returned(call, seconds, result)
     except Exception as error:  # noqa: BLE001 - as above

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ragmon.capture import api, runtime
-from ragmon.capture.call import active, here
+from ragmon.capture.call import reset_after_fork
 from ragmon.capture.convert import to_record
 from ragmon.capture.exporters import base
 from ragmon.capture.exporters.base import BatchExporter, DroppingExporter, Exporter
@@ -321,8 +321,7 @@ _running: weakref.WeakSet[Installation] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    active.set(None)
-    here.lane.busy = False
+    reset_after_fork()
     for installation in list(_running):
         installation.reset_after_fork()
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 """The version of the ABI that this ragmon speaks (`ABI_VERSION` of src/lib.rs)."""
 SWITCH: Final = "RAGMON_NATIVE"
 """The environment variable that switches the native core off."""

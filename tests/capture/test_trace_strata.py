@@ -15,7 +15,7 @@ from ragmon.capture.call import SamplingDecision
 from ragmon.capture.convert import to_record
 from ragmon.core.refusal import RefusalRule
 from ragmon.testing import capture_traces
-from tests.support.capturing import BrokenError, capturing
+from tests.support.capturing import BrokenError, capturing, seed_draws
 
 KEEP = {"error": 1.0, "refusal": 0.5, "slow": 1.0}
 
@@ -164,7 +164,7 @@ def test_weighted_by_their_probabilities_kept_calls_tell_the_truth_about_all_cal
     """Within two standard errors in at least 93 % of 200 runs, with strata kept at different rates."""
     inside = 0
     for seed in range(200):
-        draws._generator.seed(seed)
+        seed_draws(seed)
         questions = ["raise"] * 60 + ["not in context"] * 120 + ["wrong"] * 120 + ["right"] * 700
         with capturing(0.1, keep={"error": 1.0, "refusal": 0.5}) as (_, kept):
             asked(*questions)

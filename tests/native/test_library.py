@@ -40,7 +40,7 @@ def test_where_there_is_no_file_the_reason_says_so(monkeypatch, fresh, tmp_path)
 def test_whoever_imports_every_module_does_not_meet_the_library():
     """Beside modules a file with the suffix `.so` would be one."""
     modules = {module.name for module in iter_modules(ragmon.native.__path__)}
-    assert modules == {"library", "live", "otlp", "scanning"}
+    assert modules == {"library", "live", "otlp", "sampling", "scanning"}
 
 
 def test_a_file_that_is_no_library_is_named(monkeypatch, fresh, tmp_path):

@@ -6,8 +6,9 @@ import threading
 from contextlib import contextmanager
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture import call, runtime
 from ragmon.capture.convert import to_record
+from ragmon.native.sampling import sampler_type
 from tests.support.waiting import TIMEOUT
 
 
@@ -68,6 +69,13 @@ def capturing(rate=1.0, **terms):
         yield found, kept
     finally:
         runtime.install_runtime(before)
+
+
+def seed_draws(seed):
+    """Make the draws of this process repeatable, in Python and in the native core."""
+    call._generator.seed(seed)
+    if (native := sampler_type()) is not None:
+        native.seed(seed)
 
 
 def record_of(result, **told):

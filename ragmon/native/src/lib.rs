@@ -1,8 +1,8 @@
 //! The native core of ragmon: it does the work of plain Python for the plain case, and hands back the rest.
 //!
 //! Plain Python is the law. Whatever this library does, there is a Python path with the same result, and the tests run
-//! both on the same input. This file is the C ABI and nothing else: the one place with `unsafe`. Everything behind it is
-//! safe Rust that knows nothing of ctypes.
+//! both on the same input. This file is the C ABI and nothing else. `unsafe` is here and in `python`, `marks`,
+//! `sampler`, `async_call` and `weight`, which make objects of CPython's; everything else is safe Rust that knows nothing of Python.
 //!
 //! The rules of the ABI:
 //! * A function never unwinds into its caller: what may panic runs in `abi::guarded`.
@@ -12,6 +12,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod abi;
+pub mod async_call;
 pub mod captured;
 pub mod counts;
 pub mod export;
@@ -24,12 +25,16 @@ pub mod groups;
 pub mod hash;
 pub mod json;
 pub mod line;
+pub mod marks;
 pub mod otlp;
 pub mod overlap;
+pub mod python;
 pub mod question;
 pub mod rules;
+pub mod sampler;
 pub mod scan;
 pub mod text_facts;
+pub mod weight;
 pub mod wire;
 
 use std::ffi::c_char;
@@ -38,7 +43,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -136,6 +141,16 @@ pub unsafe extern "C" fn ragmon_otlp_spans(body: *const u8, length: usize, out: 
             rows.len() as i64
         })
     })
+}
+
+/// The type of `sampler` in the interpreter that runs; null where there is none.
+///
+/// # Safety
+/// The interpreter lock is held: it is called through `ctypes.PyDLL`.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_sampler_type() -> *mut python::Object {
+    // SAFETY: the caller's promise.
+    guarded(std::ptr::null_mut(), || unsafe { sampler::sampler_type() })
 }
 
 /// A scan and the array that was asked for last. It is used by one thread at a time, which Python sees to.

@@ -1,0 +1,339 @@
+"""Decorated functions are counted alike with the native sampler and in plain Python, whatever happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ragmon
+from ragmon.capture import call as running
+from ragmon.capture.counters import Timings
+from ragmon.native.library import SWITCH
+from tests.support.both_paths import core
+from tests.support.capturing import BrokenError, capturing
+from tests.support.native_core import needs_native
+
+pytestmark = needs_native
+
+
+@pytest.fixture(autouse=True)
+def without_greenlets(monkeypatch):
+    """Libraries that other tests import bring them; then every call is remembered."""
+    monkeypatch.delitem(sys.modules, "greenlet", raising=False)
+
+
+@pytest.fixture(params=[False, True], ids=["python", "native"])
+def path(request):
+    """A test on either path."""
+    with core(on=request.param):
+        yield request.param
+
+
+RESULTS = [
+    "an answer that is no refusal at all",
+    "not in context",
+    {"answer": "Not in context"},
+    {"answer": None, "answer_json": {"claim": "an answer that is long enough"}},
+    ["a", "list"],
+    7,
+    None,
+]
+
+
+def do(step):
+    """One step of a program: how it ends, and what it does inside."""
+    result, inner, ends, looks = step
+    if looks:
+        ragmon.record(candidates=["d1"])
+        if (carried := ragmon.propagate(sync))(("inside", [], "returns", False)) != "inside":
+            raise AssertionError(carried)
+    for part in inner:
+        run(part)
+    if ends == "raises":
+        raise BrokenError
+    if ends == "cancelled":
+        raise asyncio.CancelledError
+    return iter([result]) if ends == "streams" else result
+
+
+@ragmon.trace
+def sync(step):
+    return do(step)
+
+
+@ragmon.trace
+async def awaits(step):
+    return do(step)
+
+
+@ragmon.trace
+def generates(step):
+    yield do(step)
+
+
+@ragmon.trace
+async def generates_async(step):
+    yield do(step)
+
+
+async def _collected(step):
+    return [item async for item in generates_async(step)]
+
+
+def driven(coroutine):
+    """What a coroutine that never waits returns, without a loop, so that it can run inside another."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError
+
+
+WAYS = {
+    "sync": sync,
+    "async": lambda step: driven(awaits(step)),
+    "generator": lambda step: list(generates(step)),
+    "async generator": lambda step: driven(_collected(step)),
+}
+
+
+def run(part):
+    """One call of a program; what it raises ends there."""
+    way, step = part
+    try:
+        found = WAYS[way](step)
+        if step[2] == "streams" and way in {"sync", "async"}:
+            list(found)
+    except (BrokenError, asyncio.CancelledError):
+        pass
+
+
+def calls(inner):
+    ends = st.sampled_from(["returns", "returns", "raises", "cancelled", "streams"])
+    step = st.tuples(st.sampled_from(RESULTS), inner, ends, st.booleans())
+    return st.tuples(st.sampled_from(list(WAYS)), step)
+
+
+leaves = calls(st.just([]))
+nested = calls(st.lists(calls(st.lists(leaves, max_size=2)), max_size=2))
+programs = st.lists(st.one_of(leaves, nested), max_size=6)
+TERMS = [
+    {"time_all": False},
+    {},
+    {"keep": {"refusal": 1.0, "error": 1.0}},
+    {"keep": {"slow": 1.0, "refusal": 1.0}, "slow_above": -1.0},
+    {"keep": {"refusal": 1.0}, "refuses": lambda text: "long" in text},
+    {"keep": {"refusal": 1.0}, "detail": True},
+]
+
+
+def counted(program, rate, terms, *, on):
+    """All that is counted and kept of a program."""
+    with core(on=on), capturing(rate, **terms) as (found, kept):
+        for part in program:
+            run(part)
+        timings = {key: sum(values.values()) for key, values in Timings().read(found).items()}
+        assert not running.is_thread_busy()
+        return found.totals(), found.errors(), timings, [(call.stratum, call.error, call.ending) for call in kept]
+
+
+@settings(deadline=None)
+@given(programs, st.sampled_from([0.0, 1.0]), st.sampled_from(TERMS))
+def test_a_program_is_counted_alike(program, rate, terms):
+    assert counted(program, rate, terms, on=True) == counted(program, rate, terms, on=False)
+
+
+def test_every_call_of_threads_that_end_is_counted(path):
+    """Their marks and objects go with them; their counts do not."""
+    with capturing(0.0) as (found, _):
+        for _ in range(4):
+            threads = [
+                threading.Thread(target=lambda: [run(("sync", ("x", [], "returns", False))) for _ in range(500)])
+                for _ in range(5)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert sum(found.totals().values()) == 10_000
+        assert sum(sum(values.values()) for values in Timings().read(found).values()) == 10_000
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises."""
+
+
+@contextmanager
+def alarm():
+    """Gives a function that makes the next timer raise `Interrupt`, wherever Python is then, or (False) nothing."""
+    armed = False
+
+    def ring(*_):
+        nonlocal armed
+        if armed:
+            armed = False
+            raise Interrupt
+
+    def arm(on):
+        nonlocal armed
+        armed = on
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield arm
+    finally:
+        arm(False)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # where it rings just before
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(path, is_async):
+    """A mark that stayed would hide all later calls of the thread. Timers ring at every place of a call in turn."""
+    entered = attempts = interrupts = counted = 0
+
+    def plain(question):
+        nonlocal entered
+        entered += 1
+        return question
+
+    async def awaited(question):
+        return plain(question)
+
+    traced = ragmon.trace(awaited if is_async else plain)
+    with capturing(0.0) as (found, _), alarm() as arm:
+        for turn in range(3000):
+            entered = attempts = 0
+            try:
+                arm(True)
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + turn % 40))
+                for _ in range(200):
+                    attempts += 1
+                    driven(traced("q")) if is_async else traced("q")
+                arm(False)
+            except Interrupt:
+                interrupts += 1
+            assert running.running_call() is None
+            before, counted = counted, sum(found.totals().values())
+            is_cut = entered < attempts  # the last call may have been counted before its function began
+            assert counted - before in ({entered, entered + 1} if is_cut else {entered})
+    assert interrupts > 100
+
+
+FORK = """
+import os, sys, ragmon
+from ragmon.capture import runtime
+from ragmon.capture import call as running
+from ragmon.monitor import install  # registers what happens after a fork
+from ragmon.native.library import native_core
+from ragmon.native.sampling import sampler_type
+
+def draws(sampler):
+    found = []
+    for _ in range(64):
+        found.append(+sampler is True)
+        -sampler
+    return found
+
+@ragmon.trace(name="outer", sample=0.0)
+def outer(question):
+    ragmon.record(candidates=["d1"]) if question == "looks" else None
+    return os.fork()
+
+@ragmon.trace(name="inner", sample=0.5)
+def inner(question):
+    return question
+
+mother = runtime.Runtime(lambda call: None)
+runtime.install_runtime(mother)
+for _ in range(3):
+    inner("q")
+inner_plan = next(plan for plan in mother._plans.values())
+reader, writer = os.pipe()
+child = outer(sys.argv[1])
+if child == 0:
+    busy = running.is_thread_busy()
+    runtime.install_runtime(mother.reset_after_fork())
+    for _ in range(5):
+        inner("q")
+    totals = {key[0]: n for key, n in runtime.current.totals().items() if n}
+    os.write(writer, repr((busy, totals, draws(inner_plan.sampler))).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+busy, totals, drawn = eval(os.read(reader, 65536))
+mine = {key[0]: n for key, n in mother.totals().items() if n}
+print((busy, totals, mine, drawn != draws(inner_plan.sampler), running.is_thread_busy()))
+"""
+
+
+@pytest.mark.parametrize("question", ["q", "looks"])
+def test_a_forked_child_counts_from_zero_and_draws_anew(path, question):
+    """Forked inside a call: that one is its parent's, and what the child does from there on is its own."""
+    environment = {**os.environ, SWITCH: str(int(path)), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, question], check=True, capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == str((False, {"inner": 5}, {"inner": 3, "outer": 1}, True, False))
+
+
+def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once(path):
+    """A coroutine may be driven by several threads: its mark is in its context and in no thread."""
+
+    class Pause:
+        def __await__(self):
+            yield
+
+    @ragmon.trace
+    async def answer(question):
+        await Pause()
+        return question
+
+    with capturing(0.0) as (found, _):
+        coroutine = answer("q")
+        coroutine.send(None)
+        ended = []
+
+        def drive():
+            with pytest.raises(StopIteration):
+                coroutine.send(None)
+            ended.append(True)
+
+        thread = threading.Thread(target=drive)
+        thread.start()
+        thread.join()
+        sync(("x", [], "returns", False))
+        assert (ended, sum(found.totals().values())) == ([True], 2)
+
+
+def test_a_runtime_that_was_taken_away_is_freed(path):
+    """A native sampler is no part of Python's search for cycles, so none may go through it."""
+    with capturing(0.0, keep={"refusal": 1.0}, refuses=lambda text: "long" in text) as (found, _):
+        sync(("x", [], "returns", False))
+        gone = weakref.ref(found)
+        del found
+    with capturing(0.0):
+        sync(("x", [], "returns", False))
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_runtime_of_the_other_path_takes_over(path):
+    """Functions find the new plan, and nothing of the old sampler stays."""
+    with capturing(0.0) as (first, _):
+        sync(("x", [], "returns", False))
+        with core(on=not path), capturing(0.0) as (second, _):
+            sync(("x", [], "returns", False))
+        sync(("x", [], "returns", False))
+    assert (sum(first.totals().values()), sum(second.totals().values())) == (2, 1)
