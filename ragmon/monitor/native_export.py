@@ -6,6 +6,7 @@ Everything is addition, so it may be done at any time, and in any order with wha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 from typing import Final
 
 from ragmon.core import constants
@@ -51,6 +52,24 @@ def _rows_of(array: memoryview, columns: int) -> Iterator[tuple[int, ...]]:
     return zip(*[iter(array)] * columns, strict=True)
 
 
+class _Columns:
+    """An array that is taken piece by piece, by columns: a loop over its rows would take several times as long.
+
+    Args:
+        array: The array.
+        columns: How many columns it has.
+    """
+
+    def __init__(self, array: memoryview, columns: int) -> None:
+        self._array, self._columns, self._at = array, columns, 0
+
+    def take(self, n: int) -> list[list[int]]:
+        """The columns of the next rows."""
+        begin, self._at = self._at, self._at + n * self._columns
+        piece = self._array[begin : self._at]
+        return [piece[column :: self._columns].tolist() for column in range(self._columns)]
+
+
 def _keys(scan: Scan, scorer: Scorer) -> list[Key]:
     """The facts by number; a metric that raises does so here, before anything is added."""
     keys = []
@@ -79,32 +98,34 @@ def _lanes(scan: Scan, described: Described, scorer: Scorer) -> list[WindowSerie
 
 def _rows(scan: Scan, keys: list[Key]) -> Iterator[tuple[int, bool, int, WindowBucket]]:
     """The rows: the number of the series, whether it is a folded one, its start, and its counts."""
-    cells = _rows_of(scan.array(Section.CELLS), 3)
-    buckets = _rows_of(scan.array(Section.LATENCY), 3)
+    cells, latency = _Columns(scan.array(Section.CELLS), 3), _Columns(scan.array(Section.LATENCY), 3)
     groups, at = scan.raw(Section.GROUPS), 0
     for lane, is_folded, start, n_cells, n_buckets in _rows_of(scan.array(Section.ROWS), 5):
         row = WindowBucket()
-        for _, (key, count, is_grouped) in zip(range(n_cells), cells, strict=False):
-            row.cells[keys[key]] = count
-            if is_grouped:
-                row.groups[keys[key]] = int.from_bytes(groups[at : at + _GROUP_BYTES], "little")
-                at += _GROUP_BYTES
-        histograms: tuple[dict[int, int], ...] = ({}, {}, {})
-        for _, (stage, bucket, count) in zip(range(n_buckets), buckets, strict=False):
-            histograms[stage][bucket] = count
-        row.add_histograms({name: counts for name, counts in zip(STAGES, histograms, strict=True) if counts})
+        numbers, counts, are_grouped = cells.take(n_cells)
+        row.cells = dict(zip(map(keys.__getitem__, numbers), counts, strict=True))
+        for number in compress(numbers, are_grouped):
+            row.groups[keys[number]] = int.from_bytes(groups[at : at + _GROUP_BYTES], "little")
+            at += _GROUP_BYTES
+        stages, buckets, counts = latency.take(n_buckets)
+        begin = 0
+        for stage, name in enumerate(STAGES):  # they stand in this order
+            end = begin + stages.count(stage)
+            if end > begin:
+                row.add_histograms({name: dict(zip(buckets[begin:end], counts[begin:end], strict=True))})
+            begin = end
         yield lane, bool(is_folded), start, row
 
 
 def _tables(scan: Scan, described: Described, keys: list[Key]) -> Iterator[tuple[int, int, ItemTable]]:
     """The tables of gold items: the number of the series, the hour, and the table."""
     lanes = list(_rows_of(scan.array(Section.LANES), 6))
-    entries = _rows_of(scan.array(Section.ITEMS), 3)
+    entries = _Columns(scan.array(Section.ITEMS), 3)
     for lane, hour, n in _rows_of(scan.array(Section.TABLES), 3):
         qids = described.qids(lanes[lane][0])
         table: Table = {}
         last, facts = -1, dict[Key, int]()
-        for _, (item, key, count) in zip(range(n), entries, strict=False):
+        for item, key, count in zip(*entries.take(n), strict=True):
             if item != last:
                 last, facts = item, table.setdefault(qids[item], {})
             facts[keys[key]] = facts.get(keys[key], 0) + count  # two items of one id in several sets
