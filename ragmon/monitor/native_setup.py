@@ -7,6 +7,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterable
 from functools import cache
+from threading import RLock
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, LABEL, LIVE
@@ -99,13 +100,16 @@ class KnownStream(NamedTuple):
 
 
 class Described:
-    """What was described to a scan, by the numbers under which the scan knows it.
+    """What is described to the scans of a run, by the numbers under which they know it.
+
+    It is described to a scan that counts nothing, from which the others learn: so rules and gold are there once.
 
     Args:
-        scan: The scan.
-        scorer: The scorer whose rules and gold it has.
+        scan: That scan.
+        scorer: The scorer whose rules and gold they have.
 
     Attributes:
+        lock: Held by who reads or changes anything here, or the scorer, while several threads scan.
         rules, items, streams: By number.
         sets: The name and the version of each gold set, by number.
         captured: Pipeline and source of what was captured, by number.
@@ -114,6 +118,7 @@ class Described:
     def __init__(self, scan: Scan, scorer: Scorer) -> None:
         self._scan = scan
         self._scorer = scorer
+        self.lock = RLock()
         self.rules: list[ReductionRules] = []
         self.items: list[list[GoldItem]] = []
         self.streams: list[KnownStream] = []
@@ -126,9 +131,18 @@ class Described:
     def learn(self, record: Record) -> None:
         """Describe the stream of a record that Python has scored, so that the next ones are the core's."""
         names = Names.of(record)
-        if names in self._known or len(self._known) >= STREAMS:
+        if names in self._known:
             return
-        self._known.add(names)
+        with self.lock:
+            if names not in self._known and len(self._known) < STREAMS:
+                self._describe(names, record)
+
+    def teach(self, scan: Scan) -> None:
+        """Let a scan learn what it does not know yet."""
+        with self.lock:
+            scan.learn(self._scan)
+
+    def _describe(self, names: Names, record: Record) -> None:
         cache = self._scorer.stream_of(record)
         model = self._scorer.model_slice(cache.pipeline, record.model) if record.model else ""
         place = (cache.pipeline, cache.source)
@@ -143,6 +157,7 @@ class Described:
         table, rule, where = self._items(cache.items), self._rule(cache.rules), self.captured.index(place)
         self._scan.describe(Description.STREAM, blob(names.encoded()) + numbers(table, rule, where, bits, cache.lacks))
         self.streams.append(KnownStream(cache, model))
+        self._known.add(names)
 
     def qids(self, stream: int) -> list[str]:
         """The ids of the gold items that records of a stream may match, by number."""

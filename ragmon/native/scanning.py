@@ -145,6 +145,22 @@ class Scan:
         """
         self._must(self._functions.ragmon_scan_advance(self._context, newest, fold_due))
 
+    def learn(self, other: Scan) -> None:
+        """Learn everything that was described to another scan, from which this one learned all that it knows.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_learn(self._context, other._context))
+
+    def merge(self, other: Scan) -> None:
+        """Add what another scan has counted, which then starts at nothing; both have learned the same.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_merge(self._context, other._context))
+
     @staticmethod
     def _must(result: int) -> None:
         if result < 0:
