@@ -56,6 +56,7 @@ class Section(IntEnum):
     CAPTURED = 16
     MASKS = 17
     EXAMPLES = 18
+    LATENCY_COUNTS = 19
 
 
 class NativeFaultError(Exception):
@@ -181,13 +182,41 @@ class Scan:
             raise NativeFaultError(f"the native core cannot give out its {section.name.lower()}")
         return ctypes.string_at(self._functions.ragmon_scan_bytes(self._context), length) if length else b""
 
+    def take(self, sections: Iterable[Section]) -> TakenArrays:
+        """Hand out arrays, and forget what was counted: before the caller makes objects of it, its memory is free.
+
+        Args:
+            sections: The arrays.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        taken = TakenArrays({section: self.raw(section) for section in sections})
+        self._functions.ragmon_scan_clear(self._context)
+        return taken
+
+
+class TakenArrays:
+    """Arrays of a scan, each of which is handed out once.
+
+    Args:
+        arrays: Their bytes.
+    """
+
+    def __init__(self, arrays: dict[Section, bytes]) -> None:
+        self._arrays = arrays
+
+    def raw(self, section: Section) -> bytes:
+        """An array as bytes."""
+        return self._arrays.pop(section)
+
+    def array(self, section: Section) -> memoryview:
+        """An array of whole numbers with a sign."""
+        return memoryview(self.raw(section)).cast("q")
+
     def texts(self, section: Section) -> list[str]:
         """An array of texts."""
         return [text.decode() for text in self.raw(section).split(_BETWEEN)[:-1]]
-
-    def clear(self) -> None:
-        """Forget what was counted, because the caller has it."""
-        self._functions.ragmon_scan_clear(self._context)
 
 
 def numbers(*values: int) -> bytes:
