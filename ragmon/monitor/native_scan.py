@@ -61,8 +61,10 @@ class NativeCounts:
 
     def finish(self) -> None:
         """Put everything into the scorer."""
+        state = self._scorer.state
         with self.lock:
             self.described.teach(self._sum)
+            self._sum.advance(state.newest, state.fold_due)  # what Python has folded is folded here too
             take_over(self._sum, self.described, self._scorer)
 
 
