@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from bench import naive
-from bench.data import gold_set, write_traces
+from bench.data import RATE, gold_set, write_traces
 from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
@@ -28,17 +29,28 @@ from ragmon.native.library import SWITCH, native_core
 from ragmon.scoring.scorer import Scorer
 
 ROUNDS = 5
+SMALL, TIMES = 200_000, 10
+"""Traces of the small file, and how many times as long the large one is."""
+_TIME = re.compile(rb'"ts":([0-9.]+)')
 
 
-def make_scorer() -> Scorer:
-    """The scorer of one process: every metric, every item."""
-    return Scorer(GoldIndex(gold_set()))
+def write_longer(small: str, large: str) -> None:
+    """Write the traces of a file several times, each time later: making them anew would take minutes."""
+    seconds = SMALL / RATE
+    with Path(large).open("wb") as file:
+        for again in range(TIMES):
+
+            def later(found: re.Match[bytes], shift: float = again * seconds) -> bytes:
+                return b'"ts":%a' % round(float(found[1]) + shift, 2)
+
+            with Path(small).open("rb") as lines:
+                file.writelines(_TIME.sub(later, line, 1) for line in lines)
 
 
 def replay(path: str, jobs: int = 1, *, native: bool = False, questions: bool = False) -> Run:
     """One replay up to the report, with the native core or without."""
     os.environ[SWITCH] = "1" if native else "0"
-    run = run_files([path], make_scorer, jobs=jobs)
+    run = run_files([path], partial(Scorer, GoldIndex(gold_set())), jobs=jobs)
     run.report(Policy(gates=PRESETS["default"]), questions=questions)
     return run
 
@@ -110,7 +122,7 @@ def cost_of_a_metric(path: str) -> float:
 def show(name: str, native: bool, small: str, large: str, best: dict[str, float]) -> None:
     """Print the ratios of one path."""
     took = best["native" if native else "plain"]
-    print(f"{name}: {200_000 / took / 1000:.0f} k traces/s on one core")
+    print(f"{name}: {SMALL / took / 1000:.0f} k traces/s on one core")
     print(f"  x {best['json.loads'] / took:.2f} of json.loads alone, x {best['script'] / took:.2f} of the short script")
     if native:
         print(f"  x {best['json.loads'] / best['native, questions']:.2f} of json.loads with the table of questions")
@@ -126,8 +138,8 @@ def main() -> None:
     has_core = native_core().functions is not None
     with tempfile.TemporaryDirectory() as folder:
         small, large = f"{folder}/small.jsonl", f"{folder}/large.jsonl"
-        write_traces(Path(small), 200_000, gold_set())
-        write_traces(Path(large), 2_000_000, gold_set())
+        write_traces(Path(small), SMALL, gold_set())
+        write_longer(small, large)
         best = compare(small)
         print("replay, 200,000 traces, CPU seconds:", {name: round(took, 2) for name, took in best.items()})
         for name, native in (("plain Python", False), *((("native core", True),) if has_core else ())):

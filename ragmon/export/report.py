@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ragmon import stats
@@ -404,18 +405,20 @@ def traced_items(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key
 
 def repeated(scorer: Scorer) -> int:
     """How many records repeat a question that the same pipeline already answered under the same source."""
-    counts: Counter[TracedItem] = Counter()
-    for item, counts_by_facts in traced_items(scorer):
-        counts[item] += sum(counts_by_facts.values())
-    return sum(n - 1 for n in counts.values())
+    requests, items = 0, set[TracedItem]()
+    for item, counts in traced_items(scorer):
+        requests += sum(counts.values())
+        items.add(item)
+    return requests - len(items)
 
 
 def unscorable(scorer: Scorer) -> dict[str, int]:
     """How many traced items never had an answer, by gold set."""
     answered: dict[tuple[str, str], bool] = {}
     for item, counts in traced_items(scorer):
-        has_answer = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in counts)
-        answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has_answer
+        question = item.gold, item.qid
+        if not answered.get(question):
+            answered[question] = any(flags & (facts.SHIPPED | facts.REFUSED) for flags, *_ in counts)
     return dict(Counter(gold for (gold, _), has_answer in answered.items() if not has_answer))
 
 
@@ -423,17 +426,16 @@ def questions_of(scorer: Scorer) -> list[QuestionReport]:
     """The per-question table in the order of the gold sets, with the number of times each question had each outcome."""
     item_keys = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
     places = {key: place for place, key in enumerate(item_keys)}
-    times: Counter[tuple[int, TracedItem, _Outcome]] = Counter()
+    times: dict[tuple[int, str, str], dict[_Outcome, int]] = {}
     for item, counts in traced_items(scorer):
-        place = places.get((item.gold, item.qid), len(places))
+        outcomes = times.setdefault((places.get((item.gold, item.qid), len(places)), item.pipeline, item.qid), {})
         for key, n in counts.items():
-            times[place, item, _outcome(key)] += n
-    merged: Counter[tuple[int, str, str, _Outcome]] = Counter()
-    for (place, item, outcome), n in times.items():
-        merged[place, item.pipeline, item.qid, outcome] += n
+            outcome = _outcome(key)
+            outcomes[outcome] = outcomes.get(outcome, 0) + n
     return [
         QuestionReport(qid, outcome.answered, outcome.hit, outcome.refused, outcome.label, n, pipeline)
-        for (_, pipeline, qid, outcome), n in sorted(merged.items())
+        for (_, pipeline, qid), outcomes in sorted(times.items(), key=itemgetter(0))
+        for outcome, n in sorted(outcomes.items())
     ]
 
 

@@ -5,14 +5,15 @@ Everything is addition, so it may be done at any time, and in any order with wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from ragmon.core import constants
 from ragmon.core.constants import STAGES
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_setup import Described
-from ragmon.native.scanning import Scan, Section
+from ragmon.native.scanning import Scan, Section, TakenArrays
 from ragmon.scoring.cohorts import UNTIMED
 from ragmon.scoring.counts import ItemTable, Table, WindowBucket
 from ragmon.scoring.scorer import Scorer
@@ -20,6 +21,8 @@ from ragmon.scoring.series import SeriesKey, WindowSeries
 
 _WORD: Final = (1 << 64) - 1
 _HOW: Final = (constants.BY_QID, constants.BY_QUESTION, constants.BY_PARAPHRASE)
+_COUNTED: Final = tuple(section for section in Section if Section.KEYS < section <= Section.LATENCY_COUNTS)
+"""The arrays of what was counted; the facts themselves are looked at before."""
 _GROUP_BYTES: Final = 256
 """The packed counts of 64 groups, in 32 bits each (`ragmon.scoring.groups`)."""
 
@@ -35,19 +38,21 @@ def take_over(scan: Scan, described: Described, scorer: Scorer) -> list[Key]:
     Returns:
         The facts that were counted, by number.
     """
-    keys = _keys(scan, scorer)
     state, totals = scorer.state, scan.array(Section.TOTALS)
+    keys = _keys(scan, scorer)
+    state.advance(*scan.times)
+    arrays = scan.take(_COUNTED)
     scorer.scored += totals[2]
     scorer.unmatched += totals[3]
-    state.advance(*scan.times)
-    lanes = _lanes(scan, described, scorer)
-    for lane, is_folded, start, row in _rows(scan, keys):
-        state.add_row(lanes[lane], start, row, is_folded=is_folded)
-    for lane, hour, table in _tables(scan, described, keys):
-        state.add_items(lanes[lane], hour, table)
-    _add_streams(scan, described, scorer)
-    _add_captured(scan, described, scorer)
-    scan.clear()
+    strata = arrays.texts(Section.STRATA)
+    lanes = list(_rows_of(arrays.array(Section.LANES), 6))
+    series = _series(lanes, strata, described, scorer)
+    for lane, is_folded, start, row in _rows(arrays, keys):
+        state.add_row(series[lane], start, row, is_folded=is_folded)
+    for lane, hour, table in _tables(arrays, lanes, described, keys):
+        state.add_items(series[lane], hour, table)
+    _add_streams(arrays, strata, described, scorer)
+    _add_captured(arrays, described, scorer)
     return keys
 
 
@@ -67,11 +72,12 @@ def _keys(scan: Scan, scorer: Scorer) -> list[Key]:
     return keys
 
 
-def _lanes(scan: Scan, described: Described, scorer: Scorer) -> list[WindowSeries]:
+def _series(
+    lanes: Sequence[tuple[int, ...]], strata: Sequence[str], described: Described, scorer: Scorer
+) -> list[WindowSeries]:
     """The series by number."""
-    strata = scan.texts(Section.STRATA)
     found = []
-    for stream, is_match, by_model, gold, audit, stratum in _rows_of(scan.array(Section.LANES), 6):
+    for stream, is_match, by_model, gold, audit, stratum in lanes:
         cache, model = described.streams[stream]
         name, version = described.sets[gold - 1] if gold else ("", "")
         source = constants.MATCH if is_match else cache.source
@@ -82,43 +88,61 @@ def _lanes(scan: Scan, described: Described, scorer: Scorer) -> list[WindowSerie
     return found
 
 
-def _rows(scan: Scan, keys: list[Key]) -> Iterator[tuple[int, bool, int, WindowBucket]]:
+def _rows(scan: TakenArrays, keys: list[Key]) -> Iterator[tuple[int, bool, int, WindowBucket]]:
     """The rows: the number of the series, whether it is a folded one, its start, and its counts."""
     cells = _rows_of(scan.array(Section.CELLS), 3)
-    buckets = _rows_of(scan.array(Section.LATENCY), 3)
+    histograms = _Histograms(scan)
     groups, at = scan.raw(Section.GROUPS), 0
-    for lane, is_folded, start, n_cells, n_buckets in _rows_of(scan.array(Section.ROWS), 5):
+    for lane, is_folded, start, n_cells, *sizes in _rows_of(scan.array(Section.ROWS), 4 + len(STAGES)):
         row = WindowBucket()
-        for _, (key, count, is_grouped) in zip(range(n_cells), cells, strict=False):
+        for key, count, is_grouped in islice(cells, n_cells):
             row.cells[keys[key]] = count
             if is_grouped:
                 row.groups[keys[key]] = int.from_bytes(groups[at : at + _GROUP_BYTES], "little")
                 at += _GROUP_BYTES
-        histograms: tuple[dict[int, int], ...] = ({}, {}, {})
-        for _, (stage, bucket, count) in zip(range(n_buckets), buckets, strict=False):
-            histograms[stage][bucket] = count
-        row.add_histograms({name: counts for name, counts in zip(STAGES, histograms, strict=True) if counts})
+        for name, size in zip(STAGES, sizes, strict=True):
+            if size:
+                row.latency[name] = histograms.take(size)
         yield lane, bool(is_folded), start, row
 
 
-def _tables(scan: Scan, described: Described, keys: list[Key]) -> Iterator[tuple[int, int, ItemTable]]:
+class _Histograms:
+    """The histograms of all rows, one after another: most of what is counted, so they are not taken number by number.
+
+    Args:
+        scan: What was taken of the scan.
+    """
+
+    def __init__(self, scan: TakenArrays) -> None:
+        buckets = scan.array(Section.LATENCY).tolist()
+        one = {bucket: bucket for bucket in buckets}
+        # The rows share one object for a bucket: there are few, and each takes as much memory as its place in a row.
+        self._counts = zip(map(one.__getitem__, buckets), scan.array(Section.LATENCY_COUNTS).tolist(), strict=True)
+
+    def take(self, size: int) -> dict[int, int]:
+        """The next one."""
+        return dict(islice(self._counts, size))
+
+
+def _tables(
+    scan: TakenArrays, lanes: Sequence[tuple[int, ...]], described: Described, keys: list[Key]
+) -> Iterator[tuple[int, int, ItemTable]]:
     """The tables of gold items: the number of the series, the hour, and the table."""
-    lanes = list(_rows_of(scan.array(Section.LANES), 6))
     entries = _rows_of(scan.array(Section.ITEMS), 3)
     for lane, hour, n in _rows_of(scan.array(Section.TABLES), 3):
         qids = described.qids(lanes[lane][0])
         table: Table = {}
         last, facts = -1, dict[Key, int]()
-        for _, (item, key, count) in zip(range(n), entries, strict=False):
+        for item, key, count in islice(entries, n):
             if item != last:
                 last, facts = item, table.setdefault(qids[item], {})
             facts[keys[key]] = facts.get(keys[key], 0) + count  # two items of one id in several sets
         yield lane, hour, ItemTable(table)
 
 
-def _add_streams(scan: Scan, described: Described, scorer: Scorer) -> None:
+def _add_streams(scan: TakenArrays, strata: Sequence[str], described: Described, scorer: Scorer) -> None:
     """Add what is counted by stream: matches, answers and cohorts."""
-    state, strata = scorer.state, scan.texts(Section.STRATA)
+    state = scorer.state
     matched = _rows_of(scan.array(Section.MATCHED), len(_HOW))
     answers = _rows_of(scan.array(Section.ANSWERS), 2)
     for (cache, _), by_how, (answered, citing) in zip(described.streams, matched, answers, strict=True):
@@ -131,7 +155,7 @@ def _add_streams(scan: Scan, described: Described, scorer: Scorer) -> None:
         state.cohorts.add_answers(described.streams[stream].cache.pipeline, strata[stratum], hour, counts)
 
 
-def _add_captured(scan: Scan, described: Described, scorer: Scorer) -> None:
+def _add_captured(scan: TakenArrays, described: Described, scorer: Scorer) -> None:
     """Add what was captured; a replay has no minutes of it, as its report is of all of them."""
     series = [scorer.state.captured.at(*place) for place in described.captured]
     for place, minute, mask, n in _rows_of(scan.array(Section.MASKS), 4):

@@ -33,26 +33,71 @@ _CACHED: Final = 65_536
 """Starts of answers whose verdicts are cached."""
 
 
+class NativeCounts:
+    """What the scans of several threads have counted: added up in the core, and put into a scorer once.
+
+    Args:
+        scorer: The scorer.
+
+    Attributes:
+        described: What all scans are told.
+        lock: Held by who uses the scorer while threads scan.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._sum = Scan(native_core())
+        self.described = Described(Scan(native_core()), scorer)
+        self.lock = self.described.lock
+
+    def add(self, scan: Scan) -> None:
+        """Add what a scan has counted, which then starts at nothing."""
+        with self.lock:
+            self.described.teach(scan)
+            self.described.teach(self._sum)
+            self._sum.merge(scan)
+            if self._sum.array(Section.TOTALS)[6]:
+                self.finish()
+
+    def finish(self) -> None:
+        """Put everything into the scorer."""
+        state = self._scorer.state
+        with self.lock:
+            self.described.teach(self._sum)
+            self._sum.advance(state.newest, state.fold_due)  # what Python has folded is folded here too
+            take_over(self._sum, self.described, self._scorer)
+
+
 class NativeScan:
     """Scores the lines of files with the native core.
 
     Args:
-        scan: The scan in the core.
         scorer: Counts what the core does not.
         intake: Counts the lines.
         take: Takes the lines that Python decodes.
+        counts: Takes what several threads have counted; None: it goes to the scorer.
     """
 
-    def __init__(self, scan: Scan, scorer: Scorer, intake: ReadSummary, take: Take) -> None:
-        self._scan = scan
+    def __init__(self, scorer: Scorer, intake: ReadSummary, take: Take, counts: NativeCounts | None) -> None:
+        self._scan = Scan(native_core())
+        self._counts = counts
         self._scorer = scorer
         self._intake = intake
         self._take = take
-        self._described = Described(scan, scorer)
+        self._described = Described(Scan(native_core()), scorer) if counts is None else counts.described
+        self._taught = 0
         self._verdicts: dict[tuple[int, str], bool] = {}
+        self._teach()
 
     @classmethod
-    def of(cls, scorer: Scorer, intake: ReadSummary, take: Take, options: TableOptions) -> NativeScan | None:
+    def of(
+        cls,
+        scorer: Scorer,
+        intake: ReadSummary,
+        take: Take,
+        options: TableOptions,
+        counts: NativeCounts | None = None,
+    ) -> NativeScan | None:
         """A scan for a run; None where the core is not there, or the run needs what it does not do.
 
         Args:
@@ -60,8 +105,9 @@ class NativeScan:
             intake: Counts the lines.
             take: Takes the lines that Python decodes.
             options: Which members of JSON hold which field.
+            counts: Takes what was counted; None: it goes to the scorer.
         """
-        return cls(Scan(native_core()), scorer, intake, take) if cls.can_read(scorer, options) else None
+        return cls(scorer, intake, take, counts) if cls.can_read(scorer, options) else None
 
     @staticmethod
     def can_read(scorer: Scorer, options: TableOptions) -> bool:
@@ -116,6 +162,8 @@ class NativeScan:
     def _block(self, path: str, block: LineBlock, options: TableOptions) -> tuple[int, int]:
         """Score the lines of a block; returns how many lines and how many blank ones it has."""
         scan, state = self._scan, self._scorer.state
+        if self._taught < len(self._described.streams):
+            self._teach()
         scan.set(Setting.LINES, block.before)
         scan.advance(state.newest, state.fold_due)
         if capture_hints.documents.known:
@@ -184,6 +232,15 @@ class NativeScan:
             found.append(verdicts[key])
         return found
 
+    def _teach(self) -> None:
+        """Let the scan know all streams that were described, by whatever thread."""
+        self._taught = len(self._described.streams)
+        self._described.teach(self._scan)
+
     def finish(self) -> None:
-        """Put everything that the core has counted into the state."""
-        take_over(self._scan, self._described, self._scorer)
+        """Hand over everything that the core has counted."""
+        if self._counts is None:
+            self._teach()
+            take_over(self._scan, self._described, self._scorer)
+        else:
+            self._counts.add(self._scan)

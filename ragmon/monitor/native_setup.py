@@ -7,6 +7,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterable
 from functools import cache
+from threading import RLock
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, LABEL, LIVE
@@ -99,14 +100,17 @@ class KnownStream(NamedTuple):
 
 
 class Described:
-    """What was described to a scan, by the numbers under which the scan knows it.
+    """What is described to the scans of a run, by the numbers under which they know it.
+
+    It is described to a scan that counts nothing, from which the others learn: so rules and gold are there once.
 
     Args:
-        scan: The scan.
-        scorer: The scorer whose rules and gold it has.
+        scan: That scan.
+        scorer: The scorer whose rules and gold they have.
         by_stratum: Whether the stratum is part of what makes a stream, as it is where requests are followed one by one.
 
     Attributes:
+        lock: Held by who reads or changes anything here, or the scorer, while several threads scan.
         rules, items, streams: By number.
         sets: The name and the version of each gold set, by number.
         captured: Pipeline and source of what was captured, by number.
@@ -116,6 +120,7 @@ class Described:
         self._scan = scan
         self._by_stratum = by_stratum
         self._scorer = scorer
+        self.lock = RLock()
         self.rules: list[ReductionRules] = []
         self.items: list[list[GoldItem]] = []
         self.streams: list[KnownStream] = []
@@ -129,12 +134,22 @@ class Described:
         """Describe the stream of a record that Python has scored, so that the next ones are the core's."""
         names, stratum = Names.of(record), None if record.sampling is None else record.sampling.stratum
         known = (names, stratum if self._by_stratum else None)
-        if known in self._known or len(self._known) >= STREAMS:
+        if known in self._known:
             return
-        self._known.add(known)
         encoded = names.encoded()
         if self._by_stratum:
             encoded += (_MISSING if stratum is None else as_bytes(stratum)) + _END
+        with self.lock:
+            if known not in self._known and len(self._known) < STREAMS:
+                self._describe(encoded, record)
+                self._known.add(known)
+
+    def teach(self, scan: Scan) -> None:
+        """Let a scan learn what it does not know yet."""
+        with self.lock:
+            scan.learn(self._scan)
+
+    def _describe(self, encoded: bytes, record: Record) -> None:
         cache = self._scorer.stream_of(record)
         model = self._scorer.model_slice(cache.pipeline, record.model) if record.model else ""
         place = (cache.pipeline, cache.source)

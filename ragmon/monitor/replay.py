@@ -46,7 +46,7 @@ from ragmon.ingest.files import (
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.detectability import detectable_in_run
-from ragmon.monitor.native_scan import NativeScan
+from ragmon.monitor.native_scan import NativeCounts, NativeScan
 from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.minutes import MinuteBatches, Step
@@ -247,16 +247,17 @@ class Run:
         else:
             self.scorer.observe(line)
 
-    def read(self, tasks: Sequence[Task], progress: Progress | None = None) -> None:
+    def read(self, tasks: Sequence[Task], progress: Progress | None = None, counts: NativeCounts | None = None) -> None:
         """Read files and score their lines, with the native core where it is there and can do it.
 
         Args:
             tasks: Files, or ranges of bytes of them, of which all are read alike.
             progress: Called from time to time with the number of bytes read of all files together.
+            counts: Takes what the native core counts, where other threads scan as well.
         """
         native = None
         if self._duplicates == "all" and not self._counts_itself and tasks:
-            native = NativeScan.of(self.scorer, self.intake, self._take, tasks[0].options)
+            native = NativeScan.of(self.scorer, self.intake, self._take, tasks[0].options, counts)
         bytes_before = 0
         for task in tasks:
             progress_of_file = with_offset(bytes_before, progress)
@@ -512,9 +513,14 @@ def _in_threads(run: Run, tasks: Sequence[Task], make_scorer: MakeScorer, jobs: 
         if stopped.is_set():
             raise CancelledError
 
+    counts = NativeCounts(run.scorer)
+    score = partial(score_task, make_scorer=make_scorer, progress=go_on, counts=counts)
     with without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
         try:
-            _merge_all(run, tasks, threads.map(partial(score_task, progress=go_on), tasks, [make_scorer] * len(tasks)))
+            for task, counted in zip(tasks, threads.map(score, tasks), strict=True):
+                with counts.lock:
+                    _merge(run, task, counted)
+            counts.finish()
         except BaseException:
             stopped.set()
             threads.shutdown(wait=False, cancel_futures=True)
@@ -524,12 +530,17 @@ def _in_threads(run: Run, tasks: Sequence[Task], make_scorer: MakeScorer, jobs: 
 def _merge_all(run: Run, tasks: Sequence[Task], results: Iterable[RunCounts], follower: Follower | None = None) -> None:
     """Add what was counted of each task, in their order."""
     for task, counted in zip(tasks, results, strict=True):
-        starts_file = task.part is None or task.part[0] == 0
-        run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
+        _merge(run, task, counted)
         if follower is not None:
             follower.merge(counted.steps, counted.state.newest)
     if follower is not None:
         follower.finish()
+
+
+def _merge(run: Run, task: Task, counted: RunCounts) -> None:
+    """Add what was counted of a task after those before it."""
+    starts_file = task.part is None or task.part[0] == 0
+    run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
 
 
 def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options: SpanOptions) -> list[Task]:
@@ -542,16 +553,19 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
     return tasks
 
 
-def score_task(task: Task, make_scorer: MakeScorer, progress: Progress | None = None) -> RunCounts:
+def score_task(
+    task: Task, make_scorer: MakeScorer, progress: Progress | None = None, counts: NativeCounts | None = None
+) -> RunCounts:
     """Score one task, beside others.
 
     Args:
         task: The task.
         make_scorer: Creates the scorer.
         progress: Callback for the bytes read.
+        counts: Takes what the native core counts; None: it is in the result.
     """
     run = Run(make_scorer(), ReadSummary())
-    run.read([task], progress)
+    run.read([task], progress, counts)
     return run.counted()
 
 

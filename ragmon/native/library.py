@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ABI_VERSION: Final = 5
+ABI_VERSION: Final = 6
 """The version of the ABI that this ragmon speaks (`ABI_VERSION` of src/lib.rs)."""
 SWITCH: Final = "RAGMON_NATIVE"
 """The environment variable that switches the native core off."""
@@ -40,6 +40,8 @@ _SIGNATURES: Final[dict[str, tuple[object, tuple[object, ...]]]] = {
     "ragmon_scan_read": (_I64, (_CONTEXT, _BYTES, _SIZE)),
     "ragmon_scan_commit": (_I64, (_CONTEXT, _BYTES, _SIZE, _SIZE)),
     "ragmon_scan_decide": (_I64, (_CONTEXT, _BYTES, _SIZE)),
+    "ragmon_scan_learn": (_I64, (_CONTEXT, _CONTEXT)),
+    "ragmon_scan_merge": (_I64, (_CONTEXT, _CONTEXT)),
     "ragmon_scan_times": (None, (_CONTEXT, ctypes.POINTER(ctypes.c_double))),
     "ragmon_scan_advance": (_I64, (_CONTEXT, ctypes.c_double, ctypes.c_double)),
     "ragmon_scan_follow": (None, (_CONTEXT, ctypes.c_double, ctypes.c_double)),

@@ -56,9 +56,10 @@ class Section(IntEnum):
     CAPTURED = 16
     MASKS = 17
     EXAMPLES = 18
-    FOLLOWED = 19
-    VALUES = 20
-    NAMES = 21
+    LATENCY_COUNTS = 19
+    FOLLOWED = 20
+    VALUES = 21
+    NAMES = 22
 
 
 class NativeFaultError(Exception):
@@ -151,6 +152,22 @@ class Scan:
         """
         self._must(self._functions.ragmon_scan_advance(self._context, newest, fold_due))
 
+    def learn(self, other: Scan) -> None:
+        """Learn everything that was described to another scan, from which this one learned all that it knows.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_learn(self._context, other._context))
+
+    def merge(self, other: Scan) -> None:
+        """Add what another scan has counted, which then starts at nothing; both have learned the same.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        self._must(self._functions.ragmon_scan_merge(self._context, other._context))
+
     def follow(self, earliest: float, latest: float) -> None:
         """Tell of each request of the next blocks by itself; those before or after some times are hard lines.
 
@@ -193,13 +210,45 @@ class Scan:
         """The texts of requests that are told of by themselves."""
         return self.raw(Section.NAMES).split(_BETWEEN)[:-1]
 
+    def take(self, sections: Iterable[Section]) -> TakenArrays:
+        """Hand out arrays, and forget what was counted: before the caller makes objects of it, its memory is free.
+
+        Args:
+            sections: The arrays.
+
+        Raises:
+            NativeFaultError: The core failed.
+        """
+        taken = TakenArrays({section: self.raw(section) for section in sections})
+        self.clear()
+        return taken
+
+    def clear(self) -> None:
+        """Forget what was counted; what was described stays."""
+        self._functions.ragmon_scan_clear(self._context)
+
+
+class TakenArrays:
+    """Arrays of a scan, each of which is handed out once.
+
+    Args:
+        arrays: Their bytes.
+    """
+
+    def __init__(self, arrays: dict[Section, bytes]) -> None:
+        self._arrays = arrays
+
+    def raw(self, section: Section) -> bytes:
+        """An array as bytes."""
+        return self._arrays.pop(section)
+
+    def array(self, section: Section) -> memoryview:
+        """An array of whole numbers with a sign."""
+        return memoryview(self.raw(section)).cast("q")
+
     def texts(self, section: Section) -> list[str]:
         """An array of texts."""
         return [text.decode() for text in self.raw(section).split(_BETWEEN)[:-1]]
-
-    def clear(self) -> None:
-        """Forget what was counted, because the caller has it."""
-        self._functions.ragmon_scan_clear(self._context)
 
 
 def numbers(*values: int) -> bytes:

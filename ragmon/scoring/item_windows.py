@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 from ragmon import stats
@@ -26,6 +25,14 @@ Clusters = Mapping[Cluster, int]
 """How many gold items have equal scores."""
 MEMORY: Final = 65_536
 """Combinations of facts whose scores are cached."""
+_SUMS: Final = 3
+"""Packed sums of a metric: of `ItemSums`."""
+_PART_BYTES: Final = 8
+"""Bytes of a packed sum: of 2**42 requests with scores in [0, 1]."""
+_WIDE_BYTES: Final = 144
+"""The same for every score that a float can be."""
+_COUNT_BITS: Final = 43
+"""Bits of a packed sum that are left for the number of requests, and a sign."""
 
 
 class ItemSums(NamedTuple):
@@ -83,64 +90,81 @@ def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
     return Counter(cluster for cluster in sums if cluster is not None)
 
 
-_LANE: Final = "LQL"
-"""The scores of a metric in 16 bytes: how many are known, their sum in micro-units, and how many are unknown."""
-_Facts = tuple[tuple[Key, int], ...]
-"""The facts counted for an item, sorted: most items share theirs with others."""
+_State = int
+"""The requests of an item and its scores in the gated metrics, packed in one number, which adds up."""
 
 
 class _Scores:
-    """The scores of items in the gated metrics, cached by their facts.
+    """The scores of items in the gated metrics, packed.
 
     Args:
         table: The metrics.
         gated: The metrics whose scores are kept by item; those measured on text are not.
+        part_bytes: The bytes of one sum in a packed number.
+
+    Attributes:
+        places: The places of these metrics in the table.
     """
 
-    def __init__(self, table: ScoreTable, gated: Iterable[str]) -> None:
+    def __init__(self, table: ScoreTable, gated: Iterable[str], part_bytes: int = _PART_BYTES) -> None:
         wanted = set(gated)
         metrics = enumerate(table.metrics.values())
         self.places = {metric.key: place for place, metric in metrics if metric.key in wanted and not metric.measured}
         self._table = table
-        self._lanes = Struct("<" + len(self.places) * _LANE)
-        self._packed: dict[Key, int | None] = {}
-        self._cache: dict[_Facts, tuple[_Facts, list[Cluster | None]]] = {}
+        self._part_bytes = part_bytes
+        self._cache: dict[_State, tuple[_State, list[Cluster | None]]] = {}
+        self._packed: dict[Key, _State] = {}
 
-    def of(self, facts: _Facts) -> tuple[_Facts, list[Cluster | None]]:
-        """The one tuple for these facts, and the scores by metric."""
-        cached = self._cache.get(facts)
+    def of(self, state: _State) -> tuple[_State, list[Cluster | None]]:
+        """The one object for this state, since most items share theirs with others; and the scores by metric."""
+        cached = self._cache.get(state)
         if cached is None:
             if len(self._cache) >= MEMORY:
                 self._cache.clear()
-            cached = self._cache[facts] = (facts, self._clusters(facts))
+            parts = self._parts(state)
+            sums = map(ItemSums, parts[1::_SUMS], parts[2::_SUMS], parts[3::_SUMS])
+            cached = self._cache[state] = (state, [each.cluster() for each in sums])
         return cached
 
-    def _clusters(self, facts: _Facts) -> list[Cluster | None]:
-        """The scores by metric: those of all metrics are one number, which adds up."""
-        total = 0
-        for key, count in facts:
-            packed = self._packed[key] if key in self._packed else self._pack(key)
-            if packed is None:
-                counts = dict(facts)
-                return [item_sums(self._table, counts, place).cluster() for place in self.places.values()]
-            total += count * packed
-        lanes = iter(self._lanes.unpack(total.to_bytes(self._lanes.size, "little")))
-        return [ItemSums(*lane).cluster() for lane in zip(lanes, lanes, lanes, strict=True)]
+    def state(self, facts: Mapping[Key, int]) -> _State:
+        """The packed scores of requests by facts; a count may be less than zero."""
+        total, known = 0, self._packed
+        for key, n in facts.items():
+            total += n * (known.get(key) or self._pack(key))
+        return total
 
-    def _pack(self, key: Key) -> int | None:
-        """The scores of facts as one number; None where a metric breaks its law and has one outside of [0, 1]."""
+    def _parts(self, state: _State) -> Sequence[int]:
+        """The requests, and of each metric the sums: `n, total, unknown`."""
+        size, count = self._part_bytes, 1 + _SUMS * len(self.places)
+        # A score below zero borrows from the parts above it; half of what a part holds, added to each, pays it back.
+        half = 1 << 8 * size - 1
+        data = (state + half * sum(1 << 8 * size * part for part in range(count))).to_bytes(size * count, "little")
+        return [int.from_bytes(data[at : at + size], "little") - half for at in range(0, size * count, size)]
+
+    def _pack(self, key: Key) -> _State:
+        """The packed scores of one request.
+
+        Raises:
+            _TooLargeError: A metric breaks the law of [0, 1] so far that a part would not hold the sum of its scores.
+        """
         if len(self._packed) >= MEMORY:
             self._packed.clear()
-        scores, lanes = self._table.scores(key), []
-        for place in self.places.values():
+        scores, bits = self._table.scores(key), 8 * self._part_bytes
+        packed = 1
+        for lane, place in enumerate(self.places.values()):
             score = scores[place]
             if isinstance(score, int):
-                lanes += [1, score, 0]
-            else:
-                lanes += [0, 0, int(score is not None and score not in IGNORABLE)]
-        in_bounds = all(0 <= score <= stats.MICRO for score in lanes)
-        self._packed[key] = int.from_bytes(self._lanes.pack(*lanes), "little") if in_bounds else None
-        return self._packed[key]
+                if score.bit_length() > bits - _COUNT_BITS:
+                    raise _TooLargeError
+                packed += (1 + (score << bits)) << (1 + _SUMS * lane) * bits
+            elif score is not None and score not in IGNORABLE:
+                packed += 1 << (3 + _SUMS * lane) * bits
+        self._packed[key] = packed
+        return packed
+
+
+class _TooLargeError(Exception):
+    """A score is too large to be packed with others."""
 
 
 _Place = tuple[SeriesKey, Literal["step", "hour", "whole"], int]
@@ -166,43 +190,41 @@ class _ItemWindow:
 
     Attributes:
         places: The tables that are in it.
-        items: The facts of each item.
+        items: The state of each item.
         clusters: By gated metric, how many items have equal scores.
     """
 
     def __init__(self, scores: _Scores) -> None:
         self.places: set[_Place] = set()
-        self.items: dict[str, _Facts] = {}
+        self.items: dict[str, _State] = {}
         self.clusters: dict[str, Counter[Cluster]] = {name: Counter() for name in scores.places}
         self._scores = scores
-        self._changes: Table = {}
+        self._changes: dict[str, _State] = {}
 
     def apply(self, table: Mapping[str, Mapping[Key, int]], sign: int) -> None:
         """Add a table, or take one away."""
+        changes, state = self._changes, self._scores.state
         for qid, facts in table.items():
-            changes = self._changes.setdefault(qid, {})
-            for key, n in facts.items():
-                changes[key] = changes.get(key, 0) + sign * n
+            changes[qid] = changes.get(qid, 0) + sign * state(facts)
 
     def settle(self) -> None:
         """Count the items anew that changed."""
-        counters = list(self.clusters.values())
-        for qid, changes in self._changes.items():
-            before = self.items.get(qid, ())
-            counts = dict(before)
-            for key, n in changes.items():
-                counts[key] = counts.get(key, 0) + n
-            after, clusters = self._scores.of(tuple(sorted((key, n) for key, n in counts.items() if n)))
-            if after == before:
+        items, moved = self.items, dict[_State, int]()
+        for qid, change in self._changes.items():
+            if not change:
                 continue
-            for counter, cluster in zip(counters, self._scores.of(before)[1], strict=True):
-                _count(counter, cluster, -1)
-            for counter, cluster in zip(counters, clusters, strict=True):
-                _count(counter, cluster, 1)
+            before = items.get(qid, 0)
+            after = self._scores.of(before + change)[0]
+            moved[before] = moved.get(before, 0) - 1
+            moved[after] = moved.get(after, 0) + 1
             if after:
-                self.items[qid] = after
+                items[qid] = after
             else:
-                del self.items[qid]
+                del items[qid]
+        for state, n in moved.items():
+            if n:
+                for counter, cluster in zip(self.clusters.values(), self._scores.of(state)[1], strict=True):
+                    _count(counter, cluster, n)
         self._changes = {}
 
 
@@ -222,7 +244,8 @@ class ItemWindows:
     """
 
     def __init__(self, table: ScoreTable, gated: Iterable[str]) -> None:
-        self._scores = _Scores(table, gated)
+        self._table, self._gated = table, tuple(gated)
+        self._scores = _Scores(table, self._gated)
         self._seen: dict[_Place, _Seen] = {}
         self._windows: dict[tuple[int, str], _ItemWindow] = {}
 
@@ -241,7 +264,14 @@ class ItemWindows:
             series: The series.
             windows: All windows that are asked for; what is known of others is dropped.
         """
-        tables = dict(_tables(series))
+        try:
+            self._read(dict(_tables(series)), windows)
+        except _TooLargeError:
+            self._scores = _Scores(self._table, self._gated, _WIDE_BYTES)
+            self._seen, self._windows = {}, {}
+            self._read(dict(_tables(series)), windows)
+
+    def _read(self, tables: dict[_Place, ItemTable], windows: Sequence[Window]) -> None:
         changes = self._changes(tables)
         known = {} if changes is None else self._windows
         # Windows of several moments have one name, so their place in the list tells them apart.

@@ -101,7 +101,19 @@ impl Captured {
             .char_indices()
             .nth(LONGEST_ID)
             .map_or(smallest.len(), |(end, _)| end);
-        let name = &smallest[..end];
+        self.add_example(&smallest[..end]);
+    }
+
+    /// Add what was captured elsewhere.
+    pub fn merge(&mut self, other: &Captured) {
+        for (&mask, &count) in &other.masks {
+            *self.masks.entry(mask).or_default() += count;
+        }
+        self.ids += other.ids;
+        other.examples.iter().for_each(|name| self.add_example(name));
+    }
+
+    fn add_example(&mut self, name: &str) {
         // The order of UTF-8 is that of its characters, as in Python.
         if let Err(place) = self.examples.binary_search_by(|example| example.as_str().cmp(name)) {
             if place < EXAMPLES {

@@ -41,9 +41,10 @@ pub struct Row {
 }
 
 impl Row {
-    fn merge(&mut self, other: Row) {
+    /// Add the counts of another row, in which facts may have other numbers.
+    fn merge(&mut self, other: Row, number: impl Fn(u32) -> u32) {
         for (key, cell) in other.cells {
-            let own = self.cells.entry(key).or_default();
+            let own = self.cells.entry(number(key)).or_default();
             own.count += cell.count;
             match (&mut own.groups, cell.groups) {
                 (Some(own), Some(other)) => own.iter_mut().zip(other.iter()).for_each(|(own, other)| *own += other),
@@ -215,10 +216,49 @@ impl Counts {
                 .collect();
             for start in old {
                 if let Some(row) = lane.fresh.remove(&start) {
-                    lane.folded.entry(start / FOLDED * FOLDED).or_default().merge(row);
+                    lane.folded
+                        .entry(start / FOLDED * FOLDED)
+                        .or_default()
+                        .merge(row, |key| key);
                 }
             }
         }
+    }
+
+    /// Add what another scan has counted.
+    ///
+    /// `strata` says which number each of its strata has here.
+    pub fn merge(&mut self, other: Counts, strata: &[u32]) {
+        self.advance(other.newest, other.fold_due);
+        let keys: Vec<u32> = other.keys.iter().map(|&key| self.key(key)).collect();
+        let number = |key: u32| keys[key as usize];
+        let before = self.fold_due - FOLDED as f64 - FRESH;
+        for lane in other.lanes {
+            let place = self.lane(LaneKey {
+                stratum: strata[lane.key.stratum as usize],
+                ..lane.key
+            });
+            let own = &mut self.lanes[place];
+            for (start, row) in lane.fresh {
+                let row_of_own = if (start as f64) < before {
+                    own.folded.entry(start / FOLDED * FOLDED)
+                } else {
+                    own.fresh.entry(start)
+                };
+                row_of_own.or_default().merge(row, number);
+            }
+            for (start, row) in lane.folded {
+                own.folded.entry(start).or_default().merge(row, number);
+            }
+            for (hour, table) in lane.items {
+                let own = own.items.entry(hour).or_default();
+                for (entry, count) in table {
+                    let item = entry & !u64::from(u32::MAX);
+                    *own.entry(item | u64::from(number(entry as u32))).or_default() += count;
+                }
+            }
+        }
+        self.size += other.size;
     }
 
     /// Forget what was counted, because Python has it; time goes on.

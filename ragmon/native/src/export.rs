@@ -38,7 +38,7 @@ pub fn section(scan: &Scan, number: u32, out: &mut Vec<u8>) -> bool {
         6 => rows(scan, out),
         7 => cells(scan, out),
         8 => groups(scan, out),
-        9 => latency(scan, out),
+        9 => all_latency(scan, |bucket, _| put(out, &[u64::from(bucket)])),
         10 => tables(scan, out),
         11 => items(scan, out),
         12 => scan.strata().iter().for_each(|stratum| text(out, stratum)),
@@ -60,13 +60,14 @@ pub fn section(scan: &Scan, number: u32, out: &mut Vec<u8>) -> bool {
             .iter()
             .flat_map(|captured| &captured.examples)
             .for_each(|id| text(out, id.as_bytes())),
-        19 => put(out, &scan.followed.numbers),
-        20 => scan
+        19 => all_latency(scan, |_, count| put(out, &[count])),
+        20 => put(out, &scan.followed.numbers),
+        21 => scan
             .followed
             .values
             .iter()
             .for_each(|value| out.extend_from_slice(&value.to_ne_bytes())),
-        21 => out.extend_from_slice(&scan.followed.texts),
+        22 => out.extend_from_slice(&scan.followed.texts),
         _ => return false,
     }
     true
@@ -126,17 +127,11 @@ fn all_rows(scan: &Scan) -> impl Iterator<Item = (usize, bool, i64, &crate::coun
 
 fn rows(scan: &Scan, out: &mut Vec<u8>) {
     for (lane, is_folded, start, row) in all_rows(scan) {
-        let buckets: usize = row.latency.iter().map(|histogram| histogram.len()).sum();
-        put(
-            out,
-            &[
-                lane as u64,
-                u64::from(is_folded),
-                start as u64,
-                row.cells.len() as u64,
-                buckets as u64,
-            ],
-        );
+        let cells = row.cells.len() as u64;
+        put(out, &[lane as u64, u64::from(is_folded), start as u64, cells]);
+        row.latency
+            .iter()
+            .for_each(|histogram| put(out, &[histogram.len() as u64]));
     }
 }
 
@@ -158,12 +153,11 @@ fn groups(scan: &Scan, out: &mut Vec<u8>) {
     }
 }
 
-fn latency(scan: &Scan, out: &mut Vec<u8>) {
+/// Give every bucket of milliseconds with its count, by row and stage.
+fn all_latency(scan: &Scan, mut give: impl FnMut(u32, u64)) {
     for (_, _, _, row) in all_rows(scan) {
-        for (stage, histogram) in row.latency.iter().enumerate() {
-            histogram
-                .iter()
-                .for_each(|(&bucket, &count)| put(out, &[stage as u64, u64::from(bucket), count]));
+        for histogram in &row.latency {
+            histogram.iter().for_each(|(&bucket, &count)| give(bucket, count));
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod hash;
 pub mod json;
 pub mod line;
 pub mod marks;
+pub mod merge;
 pub mod otlp;
 pub mod overlap;
 pub mod python;
@@ -43,7 +44,7 @@ use abi::{guarded, input, output};
 use scan::Scan;
 
 /// The version of this ABI; `ragmon/native/library.py` names the one it was written for.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// What a function returns when it panicked.
 pub const PANICKED: i64 = -1;
@@ -262,6 +263,44 @@ pub unsafe extern "C" fn ragmon_scan_commit(
         0
     });
     context.is_broken = done == PANICKED;
+    done
+}
+
+/// Learn everything that was described to another scan, from which this one learned all that it knows. Returns 0, or -1
+/// where it panicked: then the scan is of no use any more.
+///
+/// # Safety
+/// Both are scans that no other thread uses, and not the same one.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_learn(context: *mut Context, other: *const Context) -> i64 {
+    // SAFETY: the caller's promise: two live scans of this thread alone.
+    let (context, other) = unsafe { (&mut *context, &*other) };
+    let done = guarded(PANICKED, || {
+        context.scan.learn(&other.scan);
+        0
+    });
+    context.is_broken |= done == PANICKED;
+    done
+}
+
+/// Add what another scan has counted, which then starts at nothing. Returns 0, or -1 where it panicked or one of them is
+/// broken: then both are of no use any more.
+///
+/// # Safety
+/// Both are scans that no other thread uses, and not the same one.
+#[no_mangle]
+pub unsafe extern "C" fn ragmon_scan_merge(context: *mut Context, other: *mut Context) -> i64 {
+    // SAFETY: the caller's promise: two live scans of this thread alone.
+    let (context, other) = unsafe { (&mut *context, &mut *other) };
+    if context.is_broken || other.is_broken {
+        return PANICKED;
+    }
+    let done = guarded(PANICKED, || {
+        context.scan.merge(&mut other.scan);
+        0
+    });
+    context.is_broken = done == PANICKED;
+    other.is_broken = done == PANICKED;
     done
 }
 

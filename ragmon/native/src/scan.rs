@@ -17,6 +17,7 @@ use crate::json::{unescape, Text};
 use crate::line::Line;
 use crate::rules::Rule;
 use crate::wire::Wire;
+use std::sync::Arc;
 
 /// Bytes of a text that Python reads to its end (`ragmon.core.text.READ` characters, and one takes a byte at least).
 const READ: usize = 65_536;
@@ -25,12 +26,13 @@ const MISSING: u8 = 0xFF;
 const END: u8 = 0xFE;
 /// A stratum whose records were drawn at a rate that is not known.
 const UNKNOWN_WEIGHT: &[u8] = b"unknown_weight";
-/// Series and facts from which counts are handed over: about fifty megabytes.
-const FULL: u64 = 400_000;
+/// Series and facts from which counts are handed over: about ten megabytes, which Python needs again meanwhile.
+const FULL: u64 = 100_000;
 /// Seconds of what is counted of captured fields where it is counted by time.
 const MINUTE: i64 = 60;
 
 /// What follows from pipeline, source, build, index and model of a record.
+#[derive(Clone, Copy)]
 pub struct Stream {
     items: u32,
     rule: u32,
@@ -106,13 +108,13 @@ struct Buffers {
 /// Everything a scan knows and counts.
 #[derive(Default)]
 pub struct Scan {
-    characters: Characters,
-    rules: Vec<Rule>,
-    items: Vec<Items>,
-    streams: Vec<Stream>,
-    by_names: Map<Vec<u8>, u32>,
-    strata: Vec<Vec<u8>>,
-    by_stratum: Map<Vec<u8>, u32>,
+    pub(crate) characters: Arc<Characters>,
+    pub(crate) rules: Vec<Arc<Rule>>,
+    pub(crate) items: Vec<Arc<Items>>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) by_names: Map<Vec<u8>, u32>,
+    pub(crate) strata: Vec<Vec<u8>>,
+    pub(crate) by_stratum: Map<Vec<u8>, u32>,
     buffers: Buffers,
     events: Vec<Event>,
     /// How many of the events are counted.
@@ -152,18 +154,18 @@ pub struct Scan {
 impl Scan {
     /// Take the table of characters.
     pub fn add_characters(&mut self, entries: &[u64]) {
-        self.characters = Characters::new(entries);
+        self.characters = Arc::new(Characters::new(entries));
     }
 
     /// Take rules; returns their number.
     pub fn add_rule(&mut self, description: &[u8]) -> Option<u32> {
-        self.rules.push(Rule::read(&mut Wire::new(description))?);
+        self.rules.push(Arc::new(Rule::read(&mut Wire::new(description))?));
         Some(self.rules.len() as u32 - 1)
     }
 
     /// Take gold items; returns their number.
     pub fn add_items(&mut self, description: &[u8]) -> Option<u32> {
-        self.items.push(Items::read(&mut Wire::new(description))?);
+        self.items.push(Arc::new(Items::read(&mut Wire::new(description))?));
         Some(self.items.len() as u32 - 1)
     }
 
@@ -612,7 +614,7 @@ pub fn text_of<'a>(text: Text<'a>, raw: &'a mut Vec<u8>) -> Option<&'a str> {
 }
 
 /// The number of a stratum.
-fn stratum(strata: &mut Vec<Vec<u8>>, numbers: &mut Map<Vec<u8>, u32>, name: &[u8]) -> u32 {
+pub(crate) fn stratum(strata: &mut Vec<Vec<u8>>, numbers: &mut Map<Vec<u8>, u32>, name: &[u8]) -> u32 {
     if let Some(&number) = numbers.get(name) {
         return number;
     }
