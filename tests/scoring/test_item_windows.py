@@ -19,7 +19,7 @@ from ragmon.scoring.window_sums import Window
 
 TABLE = ScoreTable(build())
 KEYS = st.tuples(
-    st.integers(0, 2**30), st.integers(0, 3), st.integers(0, 12), st.integers(0, 2**10), *[st.just(0)] * 2, st.just(())
+    st.integers(0, 2**30), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**10), *[st.just(0)] * 2, st.just(())
 )
 ITEMS = st.dictionaries(st.sampled_from("abcd"), st.dictionaries(KEYS, st.integers(1, 9), min_size=1), max_size=4)
 EVERYTHING = Window("all", None, 0.0)

@@ -111,3 +111,65 @@ impl Followed {
 fn bytes_of<'a>(text: Option<Text<'a>>) -> &'a [u8] {
     text.map_or(b"", |text| text.bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed() -> Followed {
+        Followed {
+            is_on: true,
+            earliest: 100.0,
+            latest: 200.0,
+            ..Followed::default()
+        }
+    }
+
+    fn line(members: &str) -> String {
+        format!("{{\"v\":1,\"sampling\":{{}},{members}}}")
+    }
+
+    fn admits(members: &str) -> bool {
+        let text = line(members);
+        let mut line = Line::default();
+        line.read(text.as_bytes()).expect("a plain line");
+        followed().admits(&line, 0)
+    }
+
+    #[test]
+    fn a_request_of_another_time_or_with_an_error_is_pythons() {
+        assert!(admits("\"ts\":100") && admits("\"ts\":200"));
+        assert!(!admits("\"ts\":99.9") && !admits("\"ts\":200.1") && !admits("\"ts\":null"));
+        assert!(!admits("\"ts\":150,\"error\":\"\"") && !admits("\"ts\":150,\"error\":\"x\""));
+    }
+
+    #[test]
+    fn what_is_told_of_a_request_stands_in_columns() {
+        let text = line(
+            "\"session\":\"s1\",\"trace_id\":\"t1\",\"exported\":true,\"scores\":[-0.5,2],\"latency_ms\":{\"total\":7},\
+             \"facts\":{\"question_hash\":\"h1\",\"claim_chars\":30},\"answer_json\":{\"citations\":[\"d1\"]}",
+        );
+        let (mut line, mut followed) = (Line::default(), followed());
+        line.read(text.as_bytes()).expect("a plain line");
+        let seen = followed.see(&line, 4, true, "").expect("a plain request");
+        followed.count(&seen, 2, 5);
+        assert_eq!(
+            followed.numbers,
+            [4, 2, 5, DRAWN | EXPORTED | CITES | QUESTION_HASH]
+        );
+        assert_eq!(followed.values[..2], [7.0, -0.5]);
+        assert!(followed.values[2].is_nan());
+        assert_eq!(followed.values[3], 30.0);
+        assert_eq!(followed.texts, b"s1\xffh1\xfft1\xff");
+    }
+
+    #[test]
+    fn a_text_is_as_long_as_its_characters() {
+        let text = line("\"q\":\"Stra\u{df}e \\\"7\\\"\"");
+        let (mut line, mut followed) = (Line::default(), followed());
+        line.read(text.as_bytes()).expect("a plain line");
+        followed.see(&line, 1, false, "strasse 7").expect("a plain request");
+        assert_eq!(followed.values[2], 10.0);
+        assert_eq!(followed.texts, b"\xffstrasse 7\xff\xff");
+    }
+}

@@ -26,8 +26,8 @@ const MISSING: u8 = 0xFF;
 const END: u8 = 0xFE;
 /// A stratum whose records were drawn at a rate that is not known.
 const UNKNOWN_WEIGHT: &[u8] = b"unknown_weight";
-/// Series and facts from which counts are handed over: about ten megabytes, which Python needs again meanwhile.
-const FULL: u64 = 100_000;
+/// Series and facts from which counts are handed over: about twenty megabytes, which Python needs as well.
+const FULL: u64 = 200_000;
 /// Seconds of what is counted of captured fields where it is counted by time.
 const MINUTE: i64 = 60;
 
