@@ -115,7 +115,7 @@ def main() -> None:
         server.end(signal.SIGKILL)
         again = Server(folder)
         again.end(signal.SIGTERM)
-    print(f"{n} records: {n / cpu:.0f} records a CPU second (asked: 20,000), {n / took:.0f} a second with their sender")
+    print(f"{n} records: {n / cpu:.0f} records a CPU second (asked: 30,000), {n / took:.0f} a second with their sender")
     print(f"memory at most {peak:.0f} MB (asked: 200), /metrics at most {max(scrapes):.0f} ms (asked: 250)")
     print(f"ready {again.ready:.2f} s after a kill -9 with {n} records journalled (asked: 2)")
 

@@ -153,10 +153,7 @@ mod tests {
         line.read(text.as_bytes()).expect("a plain line");
         let seen = followed.see(&line, 4, true, "").expect("a plain request");
         followed.count(&seen, 2, 5);
-        assert_eq!(
-            followed.numbers,
-            [4, 2, 5, DRAWN | EXPORTED | CITES | QUESTION_HASH]
-        );
+        assert_eq!(followed.numbers, [4, 2, 5, DRAWN | EXPORTED | CITES | QUESTION_HASH]);
         assert_eq!(followed.values[..2], [7.0, -0.5]);
         assert!(followed.values[2].is_nan());
         assert_eq!(followed.values[3], 30.0);
