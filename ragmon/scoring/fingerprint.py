@@ -25,6 +25,11 @@ PRIME: Final = 2**255 - 19
 """Sums are kept modulo this."""
 _KNOWN: Final = 65_536
 """Places whose hashes are cached: many rows hold the same few facts."""
+_MANY: Final = 64
+"""Counts of a mapping from which the places of its names are cached: of the many small ones each is its own."""
+_PATHS: Final = 64
+"""Such mappings that are cached, and how many names of each."""
+_NAMES: Final = 4096
 _BYTES: Final = 32
 
 
@@ -32,6 +37,20 @@ _BYTES: Final = 32
 def place(path: str) -> int:
     """The hash of a place."""
     return int.from_bytes(hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest(), "big")
+
+
+@lru_cache(_PATHS)
+def _known_places(_: str) -> dict[object, int]:
+    """The hashes of the numbers in mappings at a path, by name."""
+    return {}
+
+
+def _new_place(known: dict[object, int], path: str, name: object) -> int:
+    """The hash of a number in a mapping."""
+    if len(known) >= _NAMES:
+        known.clear()
+    factor = known[name] = place(f"{path}{name!r}:")
+    return factor
 
 
 def moment(step: int) -> int:
@@ -62,15 +81,32 @@ def _sum(counts: Any, path: str) -> int:
     if isinstance(counts, int):
         return counts * place(path)
     if isinstance(counts, dict):
-        total = 0
-        for name, inner in counts.items():
-            below = f"{path}{name!r}:"
-            # Most are numbers, and a call for each would take half of the time.
-            total += inner * place(below) if type(inner) is int else _sum(inner, below)
-        return total
+        return _sum_of_many(counts, path) if len(counts) >= _MANY else _sum_of_few(counts, path)
     if isinstance(counts, list | tuple):
         return sum(_sum(inner, f"{path}{number}:") for number, inner in enumerate(counts))
     raise TypeError(f"a count is a whole number, and {counts!r} is none")
+
+
+def _sum_of_few(counts: dict[Any, Any], path: str) -> int:
+    total = 0
+    for name, inner in counts.items():
+        below = f"{path}{name!r}:"
+        # Most are numbers, and a call for each would take half of the time.
+        total += inner * place(below) if type(inner) is int else _sum(inner, below)
+    return total
+
+
+def _sum_of_many(counts: dict[Any, Any], path: str) -> int:
+    total, known = 0, _known_places(path)
+    for name, inner in counts.items():
+        if type(inner) is int:  # a text for each, as above, would take most of the time
+            factor = known.get(name)
+            if factor is None:
+                factor = _new_place(known, path, name)
+            total += inner * factor
+        else:
+            total += _sum(inner, f"{path}{name!r}:")
+    return total
 
 
 Sums = dict[tuple[str, ...], int]
