@@ -102,8 +102,10 @@ format: setup                 ## rewrite to the house format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-peers: setup                  ## what the decorator costs beside other tracers' (installed apart)
+peers: setup                  ## the decorator beside other tracers, replay beside query engines (installed apart)
 	$(PY) -m bench.peers $(ARGS)
+	$(VENV)/bin/pip install --quiet --upgrade --target .venv-peers/engines chdb duckdb polars
+	PYTHONPATH=.venv-peers/engines $(PY) -m bench.peers.engines
 
 docs: setup                   ## the documentation site in site/; every example and every link is tried
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build

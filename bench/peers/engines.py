@@ -1,6 +1,6 @@
 """Replay beside query engines that count the five metrics of the short script, each on one core.
 
-`python -m bench.peers.engines`: chdb, duckdb and polars, where they are installed (`pip install chdb duckdb polars`).
+`python -m bench.peers.engines`: chdb, duckdb and polars, where they are installed; `make peers` installs them apart.
 Ragmon computes all its metrics, rows of ten seconds, intervals and gates meanwhile. Each engine is a process of its
 own; its figures are the best of its rounds, CPU seconds of all its threads, without the import.
 """
