@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from ragmon.core import capture_hints, constants
+from ragmon.core import constants
 from ragmon.core.record import Entry, Record
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_export import take_over
@@ -107,7 +107,7 @@ class RowScan:
         Returns:
             The places of the lines that are Python's; None where all of them are.
         """
-        if len(entries) < FEWEST or capture_hints.instrumentations:
+        if len(entries) < FEWEST:
             return None
         if self._skipped:
             self._skipped -= 1

@@ -14,7 +14,7 @@ from ragmon.monitor import native_scan
 from ragmon.monitor.native_scan import NativeCounts
 from ragmon.monitor.replay import Run, Task, run_files
 from ragmon.native.library import SWITCH
-from tests.support.both_paths import assert_equal
+from tests.support.both_paths import assert_equal, forget_hints
 from tests.support.mutated_lines import Mutator
 from tests.support.native_core import needs_native
 from tests.support.native_fuzz import usual
@@ -66,6 +66,7 @@ def test_rules_and_gold_are_described_once_for_all_threads(tmp_path, monkeypatch
     )
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"".join(map(good, range(2000))))
+    forget_hints()
     run_files([str(path)], usual, jobs=2)
     assert made
     assert len(set(map(id, made))) == 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ragmon.core import capture_hints
 from ragmon.core.record import Answer, Label, Latency, Record, Sampling, encode_entry
 from ragmon.monitor import native_rows
 from ragmon.monitor.native_rows import RowScan
 from ragmon.native.scanning import NativeFaultError, Setting
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
-from tests.support.both_paths import core
+from tests.support.both_paths import core, forget_hints
 from tests.support.journal_rows import NOON, Rows, applied, settings
 from tests.support.native_core import needs_native
 
@@ -83,6 +84,19 @@ def test_usual_rows_are_the_cores_but_for_the_first_of_every_minute(tmp_path, by
         state, _ = applied(settings(tmp_path), rows)
     assert state.engine.scorer.scored == 50 * len(rows)
     assert len(by_core) >= len(rows) - 8
+
+
+def test_what_an_instrumentation_left_out_is_pythons_to_say_and_the_rest_of_the_row_is_not(tmp_path, by_core):
+    configured, found = settings(tmp_path), []
+    hidden = plain(9, sampling=None, answer_json=None)
+    rows = [(NOON + n, [hidden, *(plain(100 * n + k, ts=NOON + n) for k in range(40))]) for n in range(5)]
+    capture_hints.instrumentations.put(hidden.trace_id, "openinference")
+    for on in (True, False):
+        with core(on=on):
+            found.append(told(applied(configured, rows)[0]))
+    forget_hints()
+    assert found[0] == found[1]
+    assert sum(by_core) == 40 * len(by_core) > 0
 
 
 def test_a_row_with_a_trace_that_a_label_waits_for_is_pythons(tmp_path, by_core):

@@ -30,10 +30,15 @@ def core(*, on):
             os.environ[SWITCH] = before
 
 
+def forget_hints():
+    """Forget what an earlier run, or another test, has read of documents and instrumentations."""
+    capture_hints.documents.__init__()
+    capture_hints.instrumentations.__init__(capture_hints.KEPT)
+
+
 def outcome(paths, make_scorer, *, on, jobs=1, policy=POLICY, over_time=False):
     """Everything that a run says; its windows and histories where that is asked, because times far apart make many."""
-    capture_hints.documents.__init__()  # what an earlier run, or another test, has read is not known to this one
-    capture_hints.instrumentations.__init__(capture_hints.KEPT)
+    forget_hints()
     with core(on=on):
         run = run_files([str(path) for path in paths], make_scorer, jobs=jobs)
     report = run.report(policy, windows=over_time)
