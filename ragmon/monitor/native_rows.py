@@ -2,7 +2,8 @@
 
 The core counts what a replay counts. What a server needs besides is told of each record as columns: its facts, its
 cluster, its lengths and its latency. The rest of a row is Python's: records of a gold item, errors, measured text,
-labels, and everything of names that were not looked at for a minute, as which names are admitted is decided in Python.
+totals of producers. A row is Python's as a whole, if it has labels, or anything of names that were not looked at for a
+minute: which names are admitted is decided in Python.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.record import Entry, Record
+from ragmon.core.record import Entry, Record, Totals
 from ragmon.metrics.facts import Key
 from ragmon.monitor.native_export import take_over
 from ragmon.monitor.native_setup import Described
@@ -126,9 +127,13 @@ class RowScan:
             return None
         hard = [number - 1 for number in scan.array(Section.HARD)[2::4]]
         self._note(is_fruitful=2 * len(hard) < len(entries))
-        rest = (entries[place] for place in hard)
-        known = (isinstance(entry, Record) and self._limiter.knows(entry, now) for entry in rest)
-        return hard if len(hard) < len(entries) and all(known) else None
+        if len(hard) == len(entries) or not all(self._stands_apart(entries[place], now) for place in hard):
+            return None
+        return hard
+
+    def _stands_apart(self, entry: Entry, now: float) -> bool:
+        """Whether what Python does with an entry changes nothing for the records of its row, whatever their order."""
+        return isinstance(entry, Totals) or (isinstance(entry, Record) and self._limiter.knows(entry, now))
 
     def _note(self, *, is_fruitful: bool) -> None:
         """Try no rows for a while after several that had little for the core."""

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from ragmon.config.load import load
-from ragmon.core.record import Answer, Label, Latency, Record, Sampling, TextFacts, encode_entry
+from ragmon.core.record import Answer, Label, Latency, Record, Sampling, TextFacts, Totals, encode_entry
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 
@@ -44,7 +44,7 @@ class Rows:
     """
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.now = random.Random(seed), NOON
+        self.rng, self.now, self.calls = random.Random(seed), NOON, 0
 
     def rows(self, count):
         """Arrival and entries of each row."""
@@ -54,7 +54,15 @@ class Rows:
             if self.rng.random() < 0.1:
                 label = Label(trace_id=self.rng.choice(entries).trace_id, rater="ada", correct=True)
                 entries.insert(self.rng.randrange(len(entries)), label)
+            if self.rng.random() < 0.4:
+                entries.insert(self.rng.randrange(len(entries)), self.totals())
             yield self.now, entries
+
+    def totals(self):
+        """What a producer has called so far."""
+        names = {"pipeline": self.rng.choice(("support", "shop", "new")), "source": "live", "stratum": "rest"}
+        self.calls += self.rng.randrange(1000)
+        return Totals(ts=self.now, instance=self.rng.choice("abc"), started=NOON, calls=self.calls, kept=3, **names)
 
     def often(self, usual, *rare, share=0.03):
         """The usual value, or now and then a rare one."""
