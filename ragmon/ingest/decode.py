@@ -287,6 +287,12 @@ _decode_any_shape = msgspec.json.Decoder(AnyShape).decode
 
 BOM: Final = b"\xef\xbb\xbf"
 _SOURCES: Final = frozenset(constants.SOURCES)
+DEEPEST: Final = 400
+"""Lists and objects in each other; a line that cannot be read and has more is too deep, whatever else is wrong."""
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_BRACKETS: Final = 1 << 20
+"""Brackets of a line that are looked at."""
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -461,10 +467,11 @@ def _checked_totals(line: Totals) -> Totals:
 
 def _rejection(line: bytes, error: Exception) -> Rejected:
     message = str(error)
+    # How deep the decoder comes depends on who called it, and the reason must not.
+    if isinstance(error, RecursionError) or _is_deep(line):
+        return Rejected(constants.DEPTH, "it is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return Rejected(constants.INVALID_UTF8, message)
-    if isinstance(error, RecursionError):
-        return Rejected(constants.DEPTH, "it is nested too deeply")
     if OUT_OF_RANGE in message or _not_json_number(line, message):
         return Rejected(constants.NON_FINITE, f"a number is not finite or has too many digits ({message})")
     if isinstance(error, msgspec.ValidationError):
@@ -472,6 +479,18 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     if "surrogate" in message or _LONE_SURROGATE.search(line):
         return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
     return Rejected(constants.MALFORMED_JSON, message)
+
+
+def _is_deep(line: bytes) -> bool:
+    """Whether lists and objects are nested in each other deeper than anybody means; strings are passed over."""
+    if line.count(b"[") + line.count(b"{") <= DEEPEST:
+        return False
+    depth = 0
+    for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS)[:_BRACKETS]:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEEPEST:
+            return True
+    return False
 
 
 def _not_json_number(line: bytes, message: str) -> bool:

@@ -102,6 +102,10 @@ def test_version_one_may_be_any_json_number_and_text_is_another_programs_version
         (b'{"kind":"totals","ts":1,"instance":"\xff"}', "invalid_utf8"),
         (b'{"tags":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "depth"),
         (b'{"qid":"a","unknown":' + b'{"x":' * 100_000 + b"1" + b"}" * 100_001, "depth"),
+        (b'{"qid":"a","unknown":' + b"[" * 500 + b"x", "depth"),
+        (b'{"qid":"a","unknown":' + b"[" * 300 + b"x", "malformed_json"),
+        (b'{"qid":"a","unknown":"' + b"[" * 500 + b'",x', "malformed_json"),
+        (b'{"qid":"a","unknown":[' + b"[]," * 500 + b"x", "malformed_json"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -109,6 +113,15 @@ def test_a_line_that_is_no_record_has_one_reason(line, why):
     kind, said = reason(line)
     assert (kind, len(said) > 5) == (why, True)
     assert len(said) < 300, "what is said fits on a terminal"
+
+
+def test_the_reason_is_the_same_wherever_a_line_is_decoded():
+    line = b'{"qid":' + b"[" * 970 + b"x"
+
+    def deeper(calls):
+        return deeper(calls - 1) if calls else reason(line)[0]
+
+    assert {deeper(calls) for calls in (0, 100, 300, 500)} == {"depth"}
 
 
 @pytest.mark.parametrize(
