@@ -73,6 +73,7 @@ def test_rules_and_gold_are_described_once_for_all_threads(tmp_path, monkeypatch
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ragmon-scan")]
 
 
+@pytest.mark.slow
 def test_windows_and_histories_of_several_jobs_are_those_of_plain_python(tmp_path):
     found = [line for line in Mutator(6, wild=0).lines(300) if b"1e+300" not in line and b"25340" not in line]
     path = tmp_path / "traces.jsonl"
