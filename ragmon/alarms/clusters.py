@@ -25,7 +25,7 @@ from ragmon.core.constants import LATENCY
 from ragmon.scoring.bottom_k import rank
 from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.membership import Membership
-from ragmon.scoring.minutes import Latencies, Step
+from ragmon.scoring.steps import Latencies, Step
 
 IDLE: Final = 30
 """Minutes of silence after which a session is over."""

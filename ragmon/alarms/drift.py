@@ -18,7 +18,7 @@ from ragmon.alarms.baselines import AlarmTerms
 from ragmon.alarms.judges import JudgeMonitor, JudgeShift, alert_name
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
-from ragmon.scoring.minutes import SHAPES, Step
+from ragmon.scoring.steps import SHAPES, Step
 from ragmon.stats.histograms import bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60

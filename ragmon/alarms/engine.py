@@ -15,8 +15,9 @@ from ragmon.alarms.baselines import AlarmTerms
 from ragmon.alarms.pipeline import AlarmTransition, PipelineAlarms, PipelineState
 from ragmon.alarms.states import AlarmState, states_of
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, MinuteBatches, MinutesState
+from ragmon.scoring.minutes import MinuteBatches, MinutesState
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.steps import STEP
 
 
 class AlarmsState(msgspec.Struct):

@@ -17,8 +17,8 @@ from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
 from ragmon.scoring.item_windows import ItemSums, item_sums
 from ragmon.scoring.membership import Membership
-from ragmon.scoring.minutes import CountedRecord, Step
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.steps import CountedRecord, Step
 from ragmon.stats import MICRO
 
 

@@ -39,8 +39,8 @@ from ragmon.alarms.observations import (
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, Latencies, Step
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.steps import STEP, Latencies, Step
 
 
 @dataclass(frozen=True)

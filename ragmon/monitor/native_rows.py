@@ -22,8 +22,9 @@ from ragmon.native.scanning import Scan, Section, Setting
 from ragmon.scoring.cardinality import CardinalityLimiter
 from ragmon.scoring.failing import FailureDetector
 from ragmon.scoring.membership import CLUSTER, Membership, plain_membership
-from ragmon.scoring.minutes import MinuteBatches, PlainRequests
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import FUTURE, Scorer
+from ragmon.scoring.steps import PlainRequests
 
 FEWEST: Final = 16
 """Lines of a row from which the core is asked: it costs as much as Python for some records."""

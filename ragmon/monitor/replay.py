@@ -49,10 +49,11 @@ from ragmon.monitor.detectability import detectable_in_run
 from ragmon.monitor.native_scan import NativeCounts, NativeScan
 from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
-from ragmon.scoring.minutes import MinuteBatches, Step
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
+from ragmon.scoring.steps import Step
 from ragmon.scoring.windows import State
 from ragmon.tabular.columns import USUAL, TableOptions
 from ragmon.tabular.files import Frame, frame_table

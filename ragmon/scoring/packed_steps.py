@@ -18,7 +18,7 @@ import msgspec
 from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import key_text, text_key
 from ragmon.scoring.membership import HASH_DIGITS, Membership
-from ragmon.scoring.minutes import CountedRecord, Step, once
+from ragmon.scoring.steps import CountedRecord, Step, once
 
 T = TypeVar("T")
 _HEX: Final = "0123456789abcdef"

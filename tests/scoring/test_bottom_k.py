@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.scoring import bottom_k as sampling
-from ragmon.scoring import minutes
+from ragmon.scoring import steps
 from ragmon.scoring.bottom_k import left_out, rank
 from ragmon.scoring.membership import Membership
-from ragmon.scoring.minutes import CountedRecord, MinuteBatches, Step
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.steps import CountedRecord, Step
 from ragmon.testing import make_record
 from tests.support.examples import cases
 from tests.support.random_records import NOON
@@ -27,8 +28,8 @@ MEASURE = "grounded"
 def keep_few(patch):
     """Let steps keep eight clusters of three memberships, and be cut in the middle of a minute from 16 on."""
     patch.setattr(sampling.left_out, "__defaults__", (8, 3))
-    patch.setattr(minutes, "MEMBERS", 3)
-    patch.setattr(minutes, "ROOM", 16)
+    patch.setattr(steps, "MEMBERS", 3)
+    patch.setattr(steps, "ROOM", 16)
 
 
 @pytest.fixture
