@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help native fuzz install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help native fuzz before install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -68,6 +68,18 @@ attack: setup                 ## ten minutes of every attack beside honest clien
 fuzz: setup                   ## half an hour of weird lines and OTLP bodies, by the native core and by plain Python
 	$(PY) -m tests.support.native_fuzz $(or $(ARGS),900)
 	$(PY) -m tests.support.otlp_fuzz $(or $(ARGS),900)
+
+before: .before/.installed    ## the yardstick: ragmon as of the commit BEFORE, in .before/, beside what .venv has
+
+# The wheel is made without the core. What .venv has and the wheel does not need (frameworks, for tests) follows in a .pth.
+BEFORE := 155d369b
+.before/.installed: $(VENV)/.setup
+	rm -rf .before && $(PYTHON) -m venv .before && mkdir .before/source
+	set -o pipefail; git archive $(BEFORE) | tar -x -C .before/source
+	RAGMON_NATIVE=0 .before/bin/pip install --quiet './.before/source[zstd,table]'
+	echo "$(CURDIR)"/$(VENV)/lib/python3*/site-packages > .before/development.pth
+	mv .before/development.pth .before/lib/python3*/site-packages/
+	rm -rf .before/source && touch $@
 
 native: setup                 ## the native core anew, from ragmon/native/src
 	cd ragmon/native && cargo build --release --offline --locked
