@@ -64,7 +64,7 @@ class Shot:
 
 
 SHOTS = (
-    Shot("overview", "/"),
+    Shot("overview", "/", (1080, 1000)),  # down to the red gate
     Shot("overview-phone", "/", PHONE),
     Shot("pipeline", "/p/support"),
     Shot("gate", GATE),
