@@ -84,6 +84,7 @@ def test_this_gold_set_covers_these_items():
     assert covered[constants.GOLD_SET, "items"] >= 0.95
 
 
+@pytest.mark.slow
 def test_taken_for_the_other_the_interval_of_this_gold_set_is_wrong_four_times_in_five():
     """That is why both have a name: counting draws as if each were another question promises far too much."""
     covered, widths, _ = simulated()

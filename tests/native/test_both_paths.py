@@ -52,6 +52,7 @@ def test_weird_lines_count_alike(tmp_path, make, seed):
     assert_equal([write(tmp_path / "traces.jsonl", Mutator(seed).lines(700))], make)
 
 
+@pytest.mark.slow
 def test_windows_and_histories_are_the_same(tmp_path):
     lines = [line for line in Mutator(5, wild=0).lines(200) if b"1e+300" not in line and b"25340" not in line]
     assert_equal([write(tmp_path / "traces.jsonl", lines)], usual, over_time=True)

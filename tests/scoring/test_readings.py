@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -79,6 +80,7 @@ def some_record(chance, ts):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(40), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.sampled_from((10, 60, 700, 3 * HOUR)))
 def test_after_any_records_folds_merges_and_pauses_a_reading_is_that_of_a_first_reader(seed, pause):

@@ -255,6 +255,7 @@ def test_what_was_erased_where_it_was_counted_is_erased_here(head):
     assert journalled(head.folder, Label) == []
 
 
+@pytest.mark.slow
 def test_an_erasure_that_was_not_done_when_the_head_ended_is_done_when_it_begins_again(tmp_path, monkeypatch):
     monkeypatch.setattr("ragmon.server.erasing.erase_due", lambda folder: Erasure(wiped=True))
     with heading(tmp_path) as head:

@@ -169,6 +169,7 @@ def test_without_a_worker_the_silent_partition_is_named(tmp_path):
         assert mesh
 
 
+@pytest.mark.slow
 def test_a_missing_topic_and_a_missing_broker_are_named(tmp_path):
     with broker(tmp_path) as mesh:
         mesh.create(1, "otlp_spans")

@@ -41,6 +41,7 @@ def memory_of(folder, memory, names=("a", "b", "c", "head"), **replaced):
         path.write_text(text)
 
 
+@pytest.mark.slow
 def test_labels_that_come_to_the_head_join_answers_that_workers_count(tmp_path):
     """Before and after a worker is killed; what one says of an answer that nobody knows is an orphan later."""
     records, sent = recent(4)
