@@ -47,7 +47,9 @@ def environment(interpreter: Path, **extra: str) -> dict[str, str]:
     """The environment for a version: nothing configures ragmon, hashes are the same, and time is UTC."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_", "PYTHON"))}
     path = {} if interpreter == BEFORE else {"PYTHONPATH": str(ROOT)}
-    return kept | path | {"PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "RAGMON_NATIVE": "0"} | extra
+    same = {"PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "RAGMON_NATIVE": "0"}
+    # Without it, `-m ragmon` in the root of this repository would be today's version for both.
+    return kept | path | same | {"PYTHONSAFEPATH": "1"} | extra
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -66,8 +68,8 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def differences(subject: str, before: Any, now: Any) -> list[Difference]:
-    """The leaves that differ and that `accepted.toml` does not name.
+def differing(subject: str, before: Any, now: Any) -> list[Difference]:
+    """The leaves that differ.
 
     Args:
         subject: What is compared; the first part of `Difference.where`.
@@ -75,18 +77,23 @@ def differences(subject: str, before: Any, now: Any) -> list[Difference]:
         now: What today's version says.
     """
     old, new = dict(leaves(before)), dict(leaves(now))
-    found = (
+    return [
         Difference(f"{subject}:{path}", old.get(path, ABSENT), new.get(path, ABSENT))
         for path in old | new
         if json.dumps(old.get(path, ABSENT)) != json.dumps(new.get(path, ABSENT))
-    )
-    return [difference for difference in found if not is_accepted(difference)]
+    ]
+
+
+def differences(subject: str, before: Any, now: Any) -> list[Difference]:
+    """The same without those that `accepted.toml` names."""
+    return [difference for difference in differing(subject, before, now) if not is_accepted(difference)]
 
 
 def is_accepted(difference: Difference) -> bool:
     """Whether an entry of `accepted.toml` names this leaf, and, where the entry has a value, this value."""
     return any(
-        fnmatchcase(difference.where, entry["where"].replace("[", "[[]")) and entry.get("now", difference.now) == difference.now
+        fnmatchcase(difference.where, entry["where"].replace("[", "[[]"))
+        and entry.get("now", difference.now) == difference.now
         for entry in accepted()
     )
 
