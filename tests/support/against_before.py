@@ -1,8 +1,8 @@
 """Feeds the yardstick and today's version the same random input: `python -m tests.support.against_before SECONDS`.
 
-The yardstick lies in `.before/` (`make before`). A case is made from its seed alone; both versions are asked the same by
-`before_worker.py`, and each leaf that they say differently is printed, once for all places of its kind, with the seed,
-and with the case thinned out as far as that is cheap. What `tests/golden/before/accepted.toml` names is counted only.
+The yardstick lies in `.before/` (`make before`). A case is made from its seed alone, and `before_worker.py` asks both
+versions the same. Each leaf that they say differently is printed, once for all places of its kind, with the seed, and
+with the case thinned out as far as that is cheap. What `tests/golden/before/accepted.toml` names is counted only.
 
     python -m tests.support.against_before 120
     python -m tests.support.against_before 60 --family worlds --seed 123 --cases 1
@@ -17,18 +17,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.support.before import BEFORE, NOW, ROOT, Difference, differing, environment, is_accepted, leaves
 from tests.support.before_cases import FAMILIES, Case
 
 WORKER = Path(__file__).with_name("before_worker.py")
-THINNED, SECONDS = 6, 10.0
-"""So many kinds of differences are thinned out, each for so long."""
+THINNING = 10.0
+"""Seconds for thinning out, of all kinds of differences together."""
 
 
 class Version:
@@ -126,7 +126,7 @@ def kind(difference: Difference) -> str:
 
 def thinned(case: Case, wanted: str, versions: tuple[Version, Version], deadline: float) -> list[Any]:
     """As few parts of a case as still show a kind of difference."""
-    parts, deadline = list(case.parts), min(deadline, time.monotonic() + SECONDS)
+    parts = list(case.parts)
     size = len(parts) // 2
     while size:
         at = 0
@@ -151,7 +151,7 @@ class Findings:
     """
 
     def __init__(self, versions: tuple[Version, Version], deadline: float) -> None:
-        self._versions, self._deadline = versions, deadline
+        self._versions, self._deadline, self._left = versions, deadline, THINNING
         self.cases: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         self.accepted = 0
@@ -170,8 +170,10 @@ class Findings:
     def _print(self, case: Case, difference: Difference) -> None:
         again = f"--family {case.family} --seed {case.seed} --cases 1"
         say(f"{difference}\n  again:  python -m tests.support.against_before 60 {again}")
-        if len(self.kinds) <= THINNED and case.parts:
-            parts = thinned(case, kind(difference), self._versions, self._deadline)
+        begun = time.monotonic()
+        if self._left > 0:
+            parts = thinned(case, kind(difference), self._versions, min(self._deadline, begun + self._left))
+            self._left -= time.monotonic() - begun
             say(f"  thinned out to {len(parts)} of {len(case.parts)}:")
             for part in parts[:5]:
                 say(f"    {part if isinstance(part, str) else json.dumps(part)}"[:500])

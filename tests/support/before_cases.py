@@ -5,8 +5,6 @@ Nothing of ragmon is imported here: both versions read files, command lines and 
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import random
 from collections.abc import Callable
@@ -40,14 +38,32 @@ GOLD = '[gold.first]\npath = "first.jsonl"\nmatch = "contains"\n[gold.second]\np
 GATES = (
     '[gates]\npreset = "default"\n',
     '[gates]\npreset = "wfgy-eval"\nverdict = "point"\n[gates."recall@3"]\nat_least = 0.4\nmin_samples = 3\n',
-    '[gates.error_rate]\nat_most = 0.1\nmin_samples = 5\n[gates.mrr]\nat_least = 0.3\nmin_samples = 2\nsource = "match"\n',
+    '[gates.error_rate]\nat_most = 0.1\nmin_samples = 5\n[gates.mrr]\nat_least = 0.3\nsource = "match"\n',
 )
 RULES = (
     "",
-    '[refusal]\ntokens = ["n/a", "Straße"]\nmatcher_counts = false\n[metrics]\nanswered_within = "100ms"\n'
-    'citations_required = true\ncluster = ["question"]\n[slices]\nlang = ["de", "en"]\n',
-    '[pipelines.support.refusal]\npatterns = ["sorry|42"]\nwindow = 20\n[pipelines.sales.metrics]\n'
-    'grounded_threshold = 0.5\nk = [2, 7]\ncluster = ["session"]\n[slices]\nlang = ["de"]\n',
+    """\
+[refusal]
+tokens = ["n/a", "Straße"]
+matcher_counts = false
+[metrics]
+answered_within = "100ms"
+citations_required = true
+cluster = ["question"]
+[slices]
+lang = ["de", "en"]
+""",
+    """\
+[pipelines.support.refusal]
+patterns = ["sorry|42"]
+window = 20
+[pipelines.sales.metrics]
+grounded_threshold = 0.5
+k = [2, 7]
+cluster = ["session"]
+[slices]
+lang = ["de"]
+""",
 )
 PIPELINES = "[pipelines.support.sampling]\nrate = 0.5\n[pipelines.shop.sampling]\nrate = 1\n"
 Task = dict[str, Any]

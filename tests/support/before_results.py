@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 import types
-from collections import OrderedDict, UserDict, deque, namedtuple
+from collections import OrderedDict, UserDict, namedtuple
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 
@@ -168,8 +168,11 @@ def _dict(made):
 
 
 def _mapping(made):
-    kind = made.rng.choice((OrderedDict, UserDict, types.MappingProxyType))
-    return kind(made.fields())
+    return made.rng.choice((OrderedDict, types.MappingProxyType))(made.fields())
+
+
+def _user_dict(made):
+    return UserDict(made.fields())
 
 
 def _nested(made):
@@ -239,20 +242,14 @@ def _state(made):
 KINDS = {
     function.__name__.removeprefix("_"): function
     for function in (
-        *(_dict, _dict, _mapping, _nested, _object, _dataclass, _slots, _pydantic, _named_tuple, _tuple, _text),
+        *(_dict, _mapping, _user_dict, _nested, _object, _dataclass, _slots, _pydantic, _named_tuple, _tuple, _text),
         *(_json_text, _list, _odd, _completion, _state),
     )
 }
-STREAMS = ("generator", "async_generator", "iterator", "broken_generator")
-WAYS = (*["plain"] * 6, "recorded", "extract", "coroutine", "raises", "staged", "method", *STREAMS)
 
 
-def _called(kind, seed):
-    """Call a decorated function of one kind, as people write them; its result or its error is of no interest."""
-    made = Made(seed)
-    way, name = made.rng.choice(WAYS), f"pipeline {kind}"
-    value = KINDS[kind](made)
-    question = f"{seed}: {made.text()}"
+def plain_functions(made, value):
+    """Functions as people write them, by name."""
 
     def plain(question, session=None):
         return value
@@ -264,14 +261,28 @@ def _called(kind, seed):
         ragmon.record(candidates=["d1", "d2"], qid=made.one("a", None), build="b2")
         return value
 
+    def extract(question):
+        return value
+
     def raises(question):
         ragmon.record(retrieved=made.documents())
         raise made.rng.choice((ValueError, TimeoutError, KeyError))("it broke")
 
     def staged(question):
         with ragmon.stage("retrieve"), ragmon.stage("other"):
-            pass
+            return value
+
+    async def coroutine(question):
         return value
+
+    def method(question, limit=3):
+        return value
+
+    return {one.__name__: one for one in (plain, recorded, extract, raises, staged, coroutine, method)}
+
+
+def streams(made, value):
+    """Functions whose result comes in parts, by name."""
 
     def generator(question):
         yield from made.one(list("It opens"), ["a", None, 5], [{"answer": "x"}, value], [])
@@ -283,40 +294,38 @@ def _called(kind, seed):
     def iterator(question):
         return iter(["an ", "answer", value])
 
-    async def coroutine(question):
-        return value
-
     async def async_generator(question):
         for part in ("an ", "answer"):
             yield part
 
-    class Pipeline:
-        @ragmon.trace(name)
-        def method(self, question, limit=3):
-            return value
+    return {one.__name__: one for one in (generator, broken_generator, iterator, async_generator)}
 
+
+def call_one(kind, seed):
+    """Call a decorated function of one kind; its result or its error is of no interest."""
+    made = Made(seed)
+    value = KINDS[kind](made)
+    functions = streams(made, value) if made.rng.random() < 0.3 else plain_functions(made, value)
+    way = made.rng.choice([*functions, *["plain"] * 4] if "plain" in functions else list(functions))
     options = {"extract": {"claim": "answer", "retrieved": "sources"}} if way == "extract" else {}
-    functions = (recorded, raises, staged, generator, broken_generator, iterator, coroutine, async_generator)
-    function = {one.__name__: one for one in functions}.get(way, plain)
-    traced = Pipeline().method if way == "method" else ragmon.trace(name, **options)(function)
+    traced = ragmon.trace(kind, **options)(functions[way])
+    if way == "method":
+        traced = types.MethodType(traced, f"{seed}: what a method belongs to")
+    arguments = () if way == "method" else (f"{seed}: {made.text()}",)
     try:
-        _drained(way, traced(question))
+        found = traced(*arguments)
+        if way == "coroutine":
+            asyncio.run(_awaited(found))
+        elif way == "async_generator":
+            asyncio.run(_drained(found))
+        elif way in ("generator", "broken_generator", "iterator"):
+            list(found)
     except Exception:  # noqa: BLE001 - the application's own
         return
 
 
-def _drained(way, found):
-    """Take all of a stream."""
-
-    async def every():
-        return [part async for part in found]
-
-    if way == "coroutine":
-        asyncio.run(_awaited(found))
-    elif way == "async_generator":
-        asyncio.run(every())
-    elif way in STREAMS:
-        list(found)
+async def _drained(found):
+    return [part async for part in found]
 
 
 async def _awaited(found):
@@ -330,7 +339,7 @@ def records(seeds):
     with log.open(encoding="utf-8") as lines:
         for seed in seeds:
             kind = kinds[seed % len(kinds)]
-            _called(kind, seed)
+            call_one(kind, seed)
             installed.flush()
             told = [json.loads(line) for line in lines]
             found.setdefault(kind, {})[seed] = [one for one in told if one.get("kind") != "totals"]

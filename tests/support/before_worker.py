@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def call(path, name, arguments):
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    print(json.dumps(getattr(module, name)(**arguments)))
+    sys.stdout.write(json.dumps(getattr(module, name)(**arguments)))
 
 
 def begin(work, *arguments, out, err):
@@ -98,8 +99,8 @@ def begin(work, *arguments, out, err):
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.closerange(3, 256)
-    sys.stdin, sys.stdout = open(0), open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: PTH123, SIM115
+    sys.stdin, sys.stdout = open(0), open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
     try:
         work(*arguments)
         code = 0
@@ -196,10 +197,8 @@ def print_modules():
         Path(name).write_text(text, encoding="utf-8")
     output, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: PTH123, SIM115
     for arguments in USUAL:
-        try:
+        with suppress(SystemExit):
             command(list(arguments))
-        except SystemExit:
-            pass
     output.write("\n".join(sys.modules))
     output.flush()
 
@@ -212,10 +211,8 @@ def preload():
         os.chdir("/")
     for name in names:
         if name not in sys.modules and name.partition(".")[0] not in ("__main__", "__mp_main__"):
-            try:
+            with suppress(ImportError):  # some are made by a module when it runs
                 import_module(name)
-            except ImportError:
-                pass  # made by a module when it runs
     threads = Path("/proc/self/status").read_text("ascii").partition("Threads:")[2].split()[0]
     assert threads == "1", f"{threads} threads: a fork would lose all but one"
     gc.freeze()
