@@ -29,6 +29,8 @@ from tests.support.before_cases import FAMILIES, Case
 WORKER = Path(__file__).with_name("before_worker.py")
 THINNING = 10.0
 """Seconds for thinning out, of all kinds of differences together."""
+EXITS: Counter[str] = Counter()
+"""How often each step ended with which exit code: a family whose steps fail tells nothing."""
 
 
 class Version:
@@ -113,6 +115,8 @@ def compare(case: Case, parts: list[Any], versions: tuple[Version, Version]) -> 
     before, now = (answer["said"] + [answer["read"].get(name) for name in task.get("read", ())] for answer in answers)
     found = []
     for name, old, new in zip(names, before, now, strict=True):
+        if isinstance(old, dict):
+            EXITS[f"{case.family}/{name.partition('/')[0]} {old['exit']}"] += 1
         if old != new:
             said = (masked(document, case.volatile) for document in documents(old, new))
             found += differing(f"{case.family}/{name}", *said)
@@ -183,7 +187,9 @@ class Findings:
         cases = ", ".join(f"{n} {family}" for family, n in self.cases.items())
         kinds = "".join(f"\n{n:7} {place}" for place, n in self.kinds.most_common())
         found = f"{self.kinds.total()} differing leaves of {len(self.kinds)} kinds{kinds}"
-        return f"{self.cases.total()} cases in {seconds:.0f} s: {cases}\n{found}\n{self.accepted} accepted ones"
+        exits = ", ".join(f"{name}: {n}" for name, n in sorted(EXITS.items()))
+        took = f"{self.cases.total()} cases in {seconds:.0f} s: {cases}\nexit codes of the yardstick: {exits}"
+        return f"{took}\n{found}\n{self.accepted} accepted ones"
 
 
 def say(text: str) -> None:

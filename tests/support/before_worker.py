@@ -18,13 +18,14 @@ import os
 import re
 import runpy
 import select
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -168,17 +169,26 @@ def ask(places, *, port, path, method="GET", headers=None, body=None):
         connection.close()
 
 
+@contextmanager
+def folder():
+    """A folder for a task; forks must not clean up after this process, as `TemporaryDirectory` has it at their exit."""
+    path = tempfile.mkdtemp()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir("/")
+        shutil.rmtree(path)
+
+
 def answer(task):
     """What the steps of a task said, and the files that it is to read."""
     turn_clock_back()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with folder():
         for name, text in task["files"].items():
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_bytes(to_bytes(text))
         said = [step(**asked) for asked in task["steps"]]
         read = {name: to_text(Path(name).read_bytes()) for name in task.get("read", ()) if Path(name).exists()}
-        os.chdir("/")
     return {"said": said, "read": read}
 
 
@@ -205,10 +215,8 @@ def print_modules():
 
 def preload():
     """Import what the usual commands import, so that a fork need not."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with folder():
         names = run(print_modules)["out"].split()
-        os.chdir("/")
     for name in names:
         if name not in sys.modules and name.partition(".")[0] not in ("__main__", "__mp_main__"):
             with suppress(ImportError):  # some are made by a module when it runs
@@ -223,6 +231,7 @@ def main():
     time.time, time.time_ns = _now, lambda: int(_now() * 1e9)
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a module prints is no answer
+    os.umask(0o077)
     preload()
     for line in tasks:
         answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
