@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help native fuzz before install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help native fuzz before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -80,6 +80,9 @@ BEFORE := 155d369b
 	echo "$(CURDIR)"/$(VENV)/lib/python3*/site-packages > .before/development.pth
 	mv .before/development.pth .before/lib/python3*/site-packages/
 	rm -rf .before/source && touch $@
+
+against: before               ## two minutes of random input, by the yardstick and by today's version
+	$(PY) -m tests.support.against_before $(or $(ARGS),120)
 
 native: setup                 ## the native core anew, from ragmon/native/src
 	cd ragmon/native && cargo build --release --offline --locked

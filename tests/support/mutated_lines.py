@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import random
 
-from ragmon.core.gold_item import GoldItem
-from ragmon.gold import GoldSet
-
 NOON = 1_763_683_200.0
 TEXTS = (
     "the answer is 42",
@@ -49,31 +46,6 @@ QUESTIONS = (
 IDS = ("d1", "d2", "d3#1", "d3#2", "d4", "d5")
 ODD_IDS = ("p1/é", "Ω", "x" * 140, "", "日本", 'q"uote')
 STRATA = ("rest", "error", "slow", "unknown_weight", "straße")
-
-
-def gold_sets():
-    """Items of every kind: by id, by section, by text, unanswerable, with phrases in several scripts."""
-    first = GoldSet(
-        "first",
-        (
-            GoldItem("a", "What is it?", answerable=True, claim_substrings=["42", "itu"], citations=["d1", "d3#1"]),
-            GoldItem("b", "Was heißt das?", answerable=True, gold_claim="Die Hauptstraße, seit 1950", citations=["d2"]),
-            GoldItem("c", "Who?", answerable=False, paraphrases=["wie geht’s", "Question 1?"]),
-            GoldItem("d", "By section?", answerable=True, claim_substrings=["é"], sections=["d3", "p1/"]),
-            GoldItem("e", "By text?", answerable=True, contexts=["The old harbour", "a b"], match="contains"),
-            GoldItem("ü", "Quelle est l'année ?", answerable=True, citations=["日本", "Ω"], claim_substrings=["rien"]),
-        ),
-    )
-    second = GoldSet(
-        "second",
-        (
-            GoldItem("a", "What is it?", answerable=True, citations=["d2"]),
-            GoldItem("z", "Another one", answerable=True, claim_substrings=["sorry"]),
-        ),
-        pipeline="support",
-        use=("match",),
-    )
-    return first, second
 
 
 class Mutator:

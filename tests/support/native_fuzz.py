@@ -11,16 +11,44 @@ import tempfile
 import time
 from pathlib import Path
 
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.refusal import RefusalRule
-from ragmon.gold import GoldIndex
+from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.both_paths import differs
-from tests.support.mutated_lines import Mutator, gold_sets
+from tests.support.mutated_lines import Mutator
 
-GOLD = gold_sets()
 LINES = 1000
 """Lines of a file."""
+
+
+def gold_sets():
+    """Items of every kind: by id, by section, by text, unanswerable, with phrases in several scripts."""
+    first = GoldSet(
+        "first",
+        (
+            GoldItem("a", "What is it?", answerable=True, claim_substrings=["42", "itu"], citations=["d1", "d3#1"]),
+            GoldItem("b", "Was heißt das?", answerable=True, gold_claim="Die Hauptstraße, seit 1950", citations=["d2"]),
+            GoldItem("c", "Who?", answerable=False, paraphrases=["wie geht’s", "Question 1?"]),
+            GoldItem("d", "By section?", answerable=True, claim_substrings=["é"], sections=["d3", "p1/"]),
+            GoldItem("e", "By text?", answerable=True, contexts=["The old harbour", "a b"], match="contains"),
+            GoldItem("ü", "Quelle est l'année ?", answerable=True, citations=["日本", "Ω"], claim_substrings=["rien"]),
+        ),
+    )
+    second = GoldSet(
+        "second",
+        (
+            GoldItem("a", "What is it?", answerable=True, citations=["d2"]),
+            GoldItem("z", "Another one", answerable=True, claim_substrings=["sorry"]),
+        ),
+        pipeline="support",
+        use=("match",),
+    )
+    return first, second
+
+
+GOLD = gold_sets()
 
 
 def usual():
