@@ -115,5 +115,5 @@ def write_golden(subject: str, content: Any) -> None:
     """Write what the yardstick says; the same content gives the same bytes."""
     path = GOLDEN / f"{subject}.json.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, indent=0)
+    text = json.dumps(content, sort_keys=True, indent=0)
     path.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))

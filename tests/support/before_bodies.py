@@ -138,15 +138,24 @@ def _value(found: Any) -> dict[str, Any]:
 
 def own(rng: random.Random) -> dict[str, Any]:
     """Records as ragmon's own capture sends them."""
-    made, spans = Mutator(rng.getrandbits(32)), []
+    made, rows = Mutator(rng.getrandbits(32)), []
     for _ in range(rng.randint(1, 5)):
         row = {name: value for name, value in made.record() if value is not None} | {"v": 1}
-        row["ts"] = end = START - rng.choice((0, 1, 30, 400, 4000, 90_000))
+        row["ts"] = START - rng.choice((0, 1, 30, 400, 4000, 90_000))
         row["trace_id"] = rng.choice(("5a" * 16, f"{rng.getrandbits(127) + 1:032x}"))
+        rows.append(row)
+    return own_records(rows)
+
+
+def own_records(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lines of a trace log as a request of ragmon's capture."""
+    spans = []
+    for place, row in enumerate(rows, start=1):
         line = json.dumps(row, ensure_ascii=False)
         held = {"ragmon.contract.version": "1", "ragmon.record": line, "gen_ai.operation.name": "invoke_workflow"}
-        times = {"startTimeUnixNano": str(round(end - 1) * NANO), "endTimeUnixNano": str(round(end * NANO))}
-        ids = {"traceId": row["trace_id"], "spanId": f"{rng.getrandbits(63) + 1:016x}"}
+        end = round(row["ts"])
+        times = {"startTimeUnixNano": str((end - 1) * NANO), "endTimeUnixNano": str(end * NANO)}
+        ids = {"traceId": row["trace_id"], "spanId": f"{end % 2**31:08x}{place:08x}"}
         spans.append(("ragmon", {**ids, "name": "invoke_workflow", **times, "attributes": _attributes(held)}))
     return _export(spans)
 
