@@ -22,8 +22,6 @@ LANGUAGES: Final = (
     *(ENGLISH, GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH),
     *(JAPANESE, CHINESE, KOREAN),
 )
-DEFAULT_PATTERNS: Final = tuple(opening for language in LANGUAGES for opening in language.openings)
-"""The openings of all languages: what `[refusal] patterns = "default"` stands for."""
 REACH: Final = 160
 """Characters behind an opening in which an answer may follow."""
 _MAX_OPENINGS: Final = 8
@@ -121,10 +119,10 @@ class RefusalRule:
 
     Args:
         tokens: An answer equal to one of these is a refusal (strip, NFKC, casefold).
-        patterns: Regular expressions tried on the start of the folded answer; empty switches the matcher off. The
-            default ones are read as the module says, others match wherever they are found.
-        window: How many characters of the answer the patterns see.
+        patterns: Regular expressions beside the shipped wordings; they match wherever they are found in the window.
+        window: How many characters of the folded answer the matcher looks at for a refusal.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
+        replace: The patterns stand in place of the shipped wordings; without patterns the matcher is off.
 
     Examples:
         >>> rule = RefusalRule()
@@ -135,17 +133,16 @@ class RefusalRule:
     """
 
     tokens: tuple[str, ...] = (REFUSAL_TOKEN,)
-    patterns: Sequence[str] = DEFAULT_PATTERNS
+    patterns: Sequence[str] = ()
     window: int = 120
     matcher_counts: bool = True
+    replace: bool = False
     _folded: frozenset[str] = field(init=False, repr=False, compare=False)
-    _custom: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+    _own: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        is_default = tuple(self.patterns) == DEFAULT_PATTERNS
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
-        # An expression of no patterns would match every text; this one matches none.
-        object.__setattr__(self, "_custom", None if is_default else re.compile(_any_of(self.patterns) or r"(?!)"))
+        object.__setattr__(self, "_own", tuple(map(re.compile, self.patterns)))
 
     @property
     def folded_tokens(self) -> frozenset[str]:
@@ -156,11 +153,11 @@ class RefusalRule:
     def trigger_words(self) -> frozenset[str] | None:
         """Words of which the window of an answer in a script with spaces holds one where the matcher finds a refusal.
 
-        Empty where the matcher is off; None where nothing is known of its patterns.
+        Empty where the matcher is off; None where it has own patterns, of which nothing is known.
         """
-        if self._custom is None:
-            return frozenset(word.decode() for word in _TRIGGERS)
-        return None if self.patterns else frozenset()
+        if self.patterns:
+            return None
+        return frozenset() if self.replace else frozenset(word.decode() for word in _TRIGGERS)
 
     def refuses(self, text: str) -> bool:
         """Whether an answer in other words than a token counts as refused; for a thread of the application.
@@ -171,7 +168,7 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        if self._custom is None and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
+        if not self._own and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
             return False
         head = text[: 2 * (self.window + REACH)].strip()
         return self.is_like(head.lower() if head.isascii() else fold(head))
@@ -182,8 +179,10 @@ class RefusalRule:
 
     def is_like(self, folded: str) -> bool:
         """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
-        if self._custom is not None:
-            return self._custom.search(folded, 0, self.window) is not None
+        if any(pattern.search(folded, 0, self.window) for pattern in self._own):
+            return True
+        if self.replace:
+            return False
         start = folded[: self.window + REACH]
         if not start.isascii():
             start = start.replace("\u2019", "'")

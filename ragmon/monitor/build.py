@@ -396,15 +396,15 @@ def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
 
 
 def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
-    id_from = pipeline.capture.id_from
+    id_from, refusal = pipeline.capture.id_from, pipeline.refusal
     return CaptureSettings(
         rate=pipeline.sampling.rate,
         keep=pipeline.sampling.keep.model_dump(),
         time_all=pipeline.sampling.latency == "all",
         detail=pipeline.sampling.detail,
         parent=pipeline.sampling.parent,
-        refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
-        refuses=pipeline.refusal.refuses if pipeline.refusal.matcher_counts and pipeline.refusal.patterns else None,
+        refusals=frozenset(fold(token.strip()) for token in refusal.tokens),
+        refuses=refusal.refuses if refusal.matcher_counts and (refusal.patterns or not refusal.replace) else None,
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
         retrievers=pipeline.capture.retrievers,
