@@ -35,7 +35,7 @@ from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
 from ragmon.core.gold_item import Match
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusal import RefusalRule, explodes
 from ragmon.core.text import fold
 from ragmon.metrics.base import DEPTH_HINT
 from ragmon.metrics.facts import DEPTH
@@ -296,6 +296,8 @@ def _pattern(value: str) -> str:
     folded = "".join(part if _SYNTAX.fullmatch(part) else fold(part) for part in _SYNTAX.split(value))
     if folded != value and not re.search(r"\(\?[aLmsux]*i", value):
         raise value_error("has capital letters or other characters that no folded answer has", f"write {folded!r}")
+    if explodes(value):
+        raise value_error("takes too long on some texts", "one way to match a text: no (a+)+, (a|aa)* or (.*a){20}")
     return value
 
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
-from typing import Final, NamedTuple
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.log import warn_once
 from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN, Language
 from ragmon.core.refusal_patterns_romance import FRENCH, ITALIAN, PORTUGUESE, SPANISH
 from ragmon.core.text import fold
@@ -113,6 +114,46 @@ def _is_taken_back(wordings: _Matchers, before: str) -> bool:
     return wordings.unless.match(sentence) is not None and wordings.preambles.match(sentence) is None
 
 
+MATCH_SECONDS: Final = 0.1
+"""CPU time of the process in which a pattern of a user is searched in one answer; usual ones take microseconds."""
+_TRIAL: Final = 1000
+"""Characters of the texts on which a pattern is tried, of which most windows have an eighth."""
+_MAX_TRIED: Final = 32
+"""Repeated parts that are tried."""
+
+
+def user_pattern(pattern: str) -> Any:
+    """A compiled pattern of a user; its search takes a `timeout`, which those of `re` do not."""
+    import regex  # noqa: PLC0415 - most processes have no such pattern
+
+    return regex.compile(pattern, regex.VERSION0)
+
+
+@cache
+def explodes(pattern: str) -> bool:
+    """Whether a pattern of a user takes too long on one of some hard texts: a repeated part, and what breaks it off."""
+    compiled = user_pattern(pattern)
+    plain = pattern.replace("\\", "")
+    words = _WORD.findall(plain)
+    phrases = (f"{first} {second} " for first, second in pairwise(words))
+    for part in islice(dict.fromkeys(("a", "0", "a ", "a0", *words, *phrases, *plain)), _MAX_TRIED):
+        run = (part * _TRIAL)[:_TRIAL]
+        try:
+            for end in ("", "!", f"!{plain}"):
+                compiled.search(run + end, timeout=10 * MATCH_SECONDS)
+        except TimeoutError:
+            return True
+    return False
+
+
+def _is_found(pattern: Any, folded: str, window: int) -> bool:
+    try:
+        return pattern.search(folded, 0, window, timeout=MATCH_SECONDS) is not None
+    except TimeoutError:
+        warn_once(f"[refusal] pattern {pattern.pattern!r} takes too long on some answers, which are judged without it")
+        return False
+
+
 @dataclass(frozen=True)
 class RefusalRule:
     """What counts as a refusal.
@@ -138,11 +179,11 @@ class RefusalRule:
     matcher_counts: bool = True
     replace: bool = False
     _folded: frozenset[str] = field(init=False, repr=False, compare=False)
-    _own: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _own: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
-        object.__setattr__(self, "_own", tuple(map(re.compile, self.patterns)))
+        object.__setattr__(self, "_own", tuple(map(user_pattern, self.patterns)))
 
     @property
     def folded_tokens(self) -> frozenset[str]:
@@ -179,7 +220,7 @@ class RefusalRule:
 
     def is_like(self, folded: str) -> bool:
         """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
-        if any(pattern.search(folded, 0, self.window) for pattern in self._own):
+        if any(_is_found(pattern, folded, self.window) for pattern in self._own):
             return True
         if self.replace:
             return False
