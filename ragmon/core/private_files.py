@@ -1,4 +1,4 @@
-"""Files that only this user may read: the folder of shared counters, secret keys, and hashes with such a key.
+"""Files that only this user may read: the folder of shared counters, secret keys, tokens, and hashes with such a key.
 
 Processes of one application share their counters through the folder.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
@@ -74,7 +75,8 @@ def is_private(folder: Path) -> bool:
 
 
 KEY_BYTES: Final = 16
-"""A shorter key can be guessed, and with it the hashed questions."""
+"""A shorter key or token can be guessed."""
+_PRINTABLE: Final = re.compile(r"[!-~]+")
 
 
 def keyed_hash(key: bytes, text: str) -> str:
@@ -104,3 +106,25 @@ def read_key(path: Path, setting: str) -> bytes:
         hint = f"let {setting} name a file of at least {KEY_BYTES} random bytes"
         raise RagmonError(f"{path}: the key is too short: {len(key)} bytes", hint=hint)
     return key
+
+
+def read_token(path: Path | None) -> str | None:
+    """The bearer token in the file of `[serve] token_file`, without the white space around it; None without a file.
+
+    Raises:
+        RagmonError: The file cannot be read, or does not contain a token that is hard to guess.
+    """
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RagmonError(f"{path}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
+    if not _PRINTABLE.fullmatch(token):
+        problem = "is empty" if not token else "cannot be sent in a header"
+    elif len(token) < KEY_BYTES:
+        problem = f"is too short: {len(token)} bytes"
+    else:
+        return token
+    hint = f"one line of at least {KEY_BYTES} printable characters without spaces: openssl rand -hex 16 > {path}"
+    raise RagmonError(f"{path}: the token {problem}", hint=hint)
