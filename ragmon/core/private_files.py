@@ -1,4 +1,4 @@
-"""Files that only this user may read: the folder of shared counters, secret keys, tokens, and hashes with such a key.
+"""Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
 
 Processes of one application share their counters through the folder.
 """
@@ -12,9 +12,11 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once
 
 
 def default_folder(identity: str) -> Path | None:
@@ -49,6 +51,33 @@ def allocate(file: int, size: int) -> None:
         return
     present = os.fstat(file).st_size
     os.pwrite(file, bytes(max(size - present, 0)), present)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each for this user alone, whatever the umask is.
+
+    Raises:
+        OSError: One of them cannot be made.
+    """
+    for level in (*reversed(folder.parents), folder):
+        level.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_state_folder(folder: Path) -> None:
+    """Make a state folder; one that is there may be open to its owner, and with a warning to its group.
+
+    Raises:
+        RagmonError: Other users may read or change it.
+        OSError: It cannot be made.
+    """
+    make_folder(folder)
+    mode = folder.stat().st_mode
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        is_shared = mode & stat.S_ISVTX  # as /tmp is, which must stay so
+        hint = f"a folder in it: {folder / 'ragmon-state'}" if is_shared else f"chmod o-rwx {quote(str(folder))}"
+        raise RagmonError(f"{folder}: every user may read or change the state in it ({stat.filemode(mode)})", hint=hint)
+    if mode & (stat.S_IRGRP | stat.S_IWGRP):
+        warn_once(f"{folder}: its group may read or change the state in it ({stat.filemode(mode)})")
 
 
 def make_private(folder: Path) -> None:
