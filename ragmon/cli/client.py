@@ -23,9 +23,9 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
 from ragmon.core.net import Url, parse_url
 from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, BackOff, retry_after
+from ragmon.core.private_files import read_token
 from ragmon.export.state import StageCounters
 from ragmon.gates.captured import CaptureReport
-from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
 """Seconds for a request and its response."""
@@ -338,7 +338,7 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
         NoResponseError: No server responds there.
         ErrorResponseError: The monitor rejected the request.
     """
-    server, token = parse_server_url(url), None if reads else read_token(settings.serve)
+    server, token = parse_server_url(url), None if reads else read_token(settings.serve.token_file)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
     trusted = _tls_context(settings)

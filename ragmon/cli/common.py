@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +29,8 @@ from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
-from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, load_gold
-from ragmon.monitor.replay import Duplicates, Follow, Follower, MakeScorer, Run, run_files
-from ragmon.scoring.labels import FinalLabels
+from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
+from ragmon.monitor.replay import Duplicates, Follower, MakeScorer, Run, embedding, join_labels, run_files
 from ragmon.scoring.scorer import Scorer
 from ragmon.tabular.columns import USUAL, TableOptions
 
@@ -135,8 +133,6 @@ def settings_and_gold(
 ) -> tuple[Settings, tuple[GoldSet, ...]]:
     """The configuration, and the gold sets of the command line or, if it names none, of the configuration.
 
-    Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
-
     Args:
         config: The file of the configuration.
         gold: The gold files of the command line.
@@ -147,14 +143,7 @@ def settings_and_gold(
         GoldError: A gold file cannot be read or is invalid.
     """
     settings = load(config)
-    if not gold:
-        return settings, load_gold(settings.gold)
-    files = [Path(path).resolve() for path in gold]
-    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
-    if configured:
-        return settings, load_gold(configured)
-    name, options = "gold" if len(gold) > 1 else None, replace(tables, columns={})
-    return settings, (GoldSet.load(list(gold), name, options=options),)
+    return settings, gold_of(settings, gold, tables)
 
 
 def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -208,7 +197,7 @@ def score(
     tables = file_options(settings, tables)
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
-    follow = _record_processor(settings, gold)
+    follow = embedding(settings, gold)
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
@@ -254,24 +243,8 @@ def _join_labels(
         return
     if STDIN in traces:
         click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
-    final_labels = FinalLabels()
-    for label in labels:
-        final_labels.add(label)
     files, spans = [path for path in traces if path != STDIN], file_span_options(settings)
-    final_labels.meet(read_files(files, ReadSummary(), options=tables, span_options=spans))
-    run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
-
-
-def _record_processor(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:
-    """The processor of every record before scoring: the embedder, if a gold set names one."""
-    if not any(spec.embed is not None for spec in settings.gold):
-        return None
-    from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
-
-    embeddings = Embeddings(gold, nearest_of(settings, gold))
-    if not embeddings:
-        return None
-    return embeddings.follow
+    join_labels(run, labels, read_files(files, ReadSummary(), options=tables, span_options=spans), settings)
 
 
 def _print_rejected(run: Run) -> None:

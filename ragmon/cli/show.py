@@ -16,6 +16,7 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.net import Url
+from ragmon.core.private_files import read_token
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
 from ragmon.gates.request_report import load as load_report
@@ -25,7 +26,6 @@ from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
 from ragmon.monitor.http.admin import TRACES_PATH
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
-from ragmon.server.receiver.security import read_token
 from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal
 
 _TIMEOUT: Final = 60.0
@@ -109,7 +109,7 @@ def _of_journal(trace: str, folder: Path, config: str | None, gold: Sequence[str
 
 def _of_server(trace: str, url: str | None, settings: Settings) -> list[RequestReport]:
     address = url or f"http://{settings.serve.admin}"
-    server, token = parse_server_url(address), read_token(settings.serve)
+    server, token = parse_server_url(address), read_token(settings.serve.token_file)
     headers = {}
     if token is not None and _is_private(server):
         headers = {"Authorization": f"Bearer {token}"}

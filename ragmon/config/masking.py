@@ -11,7 +11,6 @@ from typing import Final
 from ragmon.config.problems import dotted
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address, Bytes, Seconds, Table, is_secret
-from ragmon.core.refusal import DEFAULT_PATTERNS
 
 MASK: Final = "***"
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -39,8 +38,6 @@ def _masked(key: str, value: object) -> object:
     table, _, option = key.rpartition(".")
     if value is not None and is_secret(option) and not table.endswith("slices"):
         return MASK
-    if option == "patterns" and value == DEFAULT_PATTERNS:
-        return "default"
     if option == "target" and isinstance(value, str) and "?" in value:
         value = f"{value.partition('?')[0]}?{MASK}"
     return _plain(value, masked=option in ("headers", "tls", "kafka"))

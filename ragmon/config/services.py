@@ -289,9 +289,9 @@ class ServeTable(_From):  # type: ignore[misc, valid-type]
         otlp, grpc: The OTLP receivers over HTTP and gRPC; `otlp` also accepts labels and acknowledgements.
         admin: The admin port, which shows and changes nothing; also that of a monitor in an application.
         hosts: Host names allowed in requests, beside IP addresses, localhost and the names of the machine.
-        token_file: The file with the bearer token of the write ports.
+        token_file: The file with the bearer token of the write ports, of at least 16 bytes: `openssl rand -hex 16`.
         tls: `off`, `upstream` (a proxy terminates TLS) or a certificate.
-        state_dir: The folder of the journal and the checkpoints.
+        state_dir: The folder of the journal and the checkpoints; one that every user may read is refused.
         retention: How long the journal keeps rows.
         max_size: The greatest size of the journal.
         max_series: The greatest number of Prometheus series; unconfigured pipelines share what the configured ones

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ProbeTable, ServeTable, StreamTable
@@ -35,7 +35,8 @@ from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
 from ragmon.core.gold_item import Match
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
-from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.core.refusal import RefusalRule, explodes
+from ragmon.core.text import fold
 from ragmon.metrics.base import DEPTH_HINT
 from ragmon.metrics.facts import DEPTH
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD
@@ -280,54 +281,58 @@ class CaptureTable(Table):
     hash_key_file: File | None = None
 
 
+_SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w*|[aiLmsux-]*))", re.DOTALL)
+"""What is no text to find in a regular expression: escapes, names of groups, comments, flags."""
+
+
 def _pattern(value: str) -> str:
+    if value == "default":
+        raise value_error("is no pattern", "leave it out: the shipped wordings count beside the list")
     try:
-        # The matcher joins all patterns into one expression; each must be valid inside a group.
-        re.compile(f"(?:{value})")
+        re.compile(value)
     except re.error as error:
         message = f"is not a usable regular expression ({error})"
         raise value_error(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
+    folded = "".join(part if _SYNTAX.fullmatch(part) else fold(part) for part in _SYNTAX.split(value))
+    if folded != value and not re.search(r"\(\?[aLmsux]*i", value):
+        raise value_error("has capital letters or other characters that no folded answer has", f"write {folded!r}")
+    if explodes(value):
+        raise value_error("takes too long on some texts", "one way to match a text: no (a+)+, (a|aa)* or (.*a){20}")
     return value
 
 
-def _patterns(value: object) -> object:
-    if isinstance(value, str):
-        if value != "default":
-            raise value_error(
-                'must be "default" or a list', "a list of regular expressions; [] switches the matcher off"
-            )
-        return DEFAULT_PATTERNS
-    return value
+def _patterns(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str):
+        return value
+    if value != "default":
+        raise value_error('must be "default" or a list', "a list of regular expressions that count, too")
+    if info.data.get("replace"):
+        raise value_error('is "default" beside replace = true', "a list that replaces the shipped wordings")
+    return ()
 
 
 class RefusalTable(Table):
-    """What counts as a refusal; `patterns = "default"` are the wordings in ten languages that ship with ragmon.
+    """What counts as a refusal: the tokens, the wordings in ten languages that ship with ragmon, and own patterns.
 
     Attributes:
         tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.
-        patterns: Regular expressions of wordings that look like a refusal; answers are case-folded first.
+        replace: Whether `patterns` stand in place of the shipped wordings; `[]` then switches the matcher off.
+        patterns: Regular expressions of wordings that look like a refusal, beside the shipped ones. Answers are folded
+            first (NFKC, casefold), so patterns are in small letters. `"default"` is the same as `[]`.
         window: Characters from the start of an answer in which the patterns are searched.
         matcher_counts: Whether an answer that matches a pattern counts as refused; else it counts for
             `refusal_like_rate` alone. False where `[gates] preset` is one of `wfgy-*` and this key is not written.
     """
 
     tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
-    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
+    replace: bool = False
+    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = ()
     window: Count = 120
     matcher_counts: bool = True
 
-    @model_validator(mode="after")
-    def _patterns_are_compatible(self) -> RefusalTable:
-        try:
-            self.rule()
-        except re.error as error:
-            message = f"has patterns that do not fit together ({error})"
-            raise value_error(message, "a group may be named once over all patterns, and not be referred to") from None
-        return self
-
     def rule(self) -> RefusalRule:
         """The rule that the facts are computed with."""
-        return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts)
+        return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts, self.replace)
 
 
 KEYED: Final = ("gold", "gates", "probe", "judges")

@@ -1,4 +1,4 @@
-"""Files that only this user may read: the folder of shared counters, secret keys, and hashes with such a key.
+"""Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
 
 Processes of one application share their counters through the folder.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once
 
 
 def default_folder(identity: str) -> Path | None:
@@ -50,6 +53,33 @@ def allocate(file: int, size: int) -> None:
     os.pwrite(file, bytes(max(size - present, 0)), present)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each for this user alone, whatever the umask is.
+
+    Raises:
+        OSError: One of them cannot be made.
+    """
+    for level in (*reversed(folder.parents), folder):
+        level.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_state_folder(folder: Path) -> None:
+    """Make a state folder; one that is there may be open to its owner, and with a warning to its group.
+
+    Raises:
+        RagmonError: Other users may read or change it.
+        OSError: It cannot be made.
+    """
+    make_folder(folder)
+    mode = folder.stat().st_mode
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        is_shared = mode & stat.S_ISVTX  # as /tmp is, which must stay so
+        hint = f"a folder in it: {folder / 'ragmon-state'}" if is_shared else f"chmod o-rwx {quote(str(folder))}"
+        raise RagmonError(f"{folder}: every user may read or change the state in it ({stat.filemode(mode)})", hint=hint)
+    if mode & (stat.S_IRGRP | stat.S_IWGRP):
+        warn_once(f"{folder}: its group may read or change the state in it ({stat.filemode(mode)})")
+
+
 def make_private(folder: Path) -> None:
     """Make a folder and its parent, writable by this user alone.
 
@@ -74,7 +104,8 @@ def is_private(folder: Path) -> bool:
 
 
 KEY_BYTES: Final = 16
-"""A shorter key can be guessed, and with it the hashed questions."""
+"""A shorter key or token can be guessed."""
+_PRINTABLE: Final = re.compile(r"[!-~]+")
 
 
 def keyed_hash(key: bytes, text: str) -> str:
@@ -104,3 +135,25 @@ def read_key(path: Path, setting: str) -> bytes:
         hint = f"let {setting} name a file of at least {KEY_BYTES} random bytes"
         raise RagmonError(f"{path}: the key is too short: {len(key)} bytes", hint=hint)
     return key
+
+
+def read_token(path: Path | None) -> str | None:
+    """The bearer token in the file of `[serve] token_file`, without the white space around it; None without a file.
+
+    Raises:
+        RagmonError: The file cannot be read, or does not contain a token that is hard to guess.
+    """
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RagmonError(f"{path}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
+    if not _PRINTABLE.fullmatch(token):
+        problem = "is empty" if not token else "cannot be sent in a header"
+    elif len(token) < KEY_BYTES:
+        problem = f"is too short: {len(token)} bytes"
+    else:
+        return token
+    hint = f"one line of at least {KEY_BYTES} printable characters without spaces: openssl rand -hex 16 > {path}"
+    raise RagmonError(f"{path}: the token {problem}", hint=hint)

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
-from typing import Final, NamedTuple
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.log import warn_once
 from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN, Language
 from ragmon.core.refusal_patterns_romance import FRENCH, ITALIAN, PORTUGUESE, SPANISH
 from ragmon.core.text import fold
@@ -22,8 +23,6 @@ LANGUAGES: Final = (
     *(ENGLISH, GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH),
     *(JAPANESE, CHINESE, KOREAN),
 )
-DEFAULT_PATTERNS: Final = tuple(opening for language in LANGUAGES for opening in language.openings)
-"""The openings of all languages: what `[refusal] patterns = "default"` stands for."""
 REACH: Final = 160
 """Characters behind an opening in which an answer may follow."""
 _MAX_OPENINGS: Final = 8
@@ -115,16 +114,56 @@ def _is_taken_back(wordings: _Matchers, before: str) -> bool:
     return wordings.unless.match(sentence) is not None and wordings.preambles.match(sentence) is None
 
 
+MATCH_SECONDS: Final = 0.1
+"""CPU time of the process in which a pattern of a user is searched in one answer; usual ones take microseconds."""
+_TRIAL: Final = 1000
+"""Characters of the texts on which a pattern is tried, of which most windows have an eighth."""
+_MAX_TRIED: Final = 32
+"""Repeated parts that are tried."""
+
+
+def user_pattern(pattern: str) -> Any:
+    """A compiled pattern of a user; its search takes a `timeout`, which those of `re` do not."""
+    import regex  # noqa: PLC0415 - most processes have no such pattern
+
+    return regex.compile(pattern, regex.VERSION0)
+
+
+@cache
+def explodes(pattern: str) -> bool:
+    """Whether a pattern of a user takes too long on one of some hard texts: a repeated part, and what breaks it off."""
+    compiled = user_pattern(pattern)
+    plain = pattern.replace("\\", "")
+    words = _WORD.findall(plain)
+    phrases = (f"{first} {second} " for first, second in pairwise(words))
+    for part in islice(dict.fromkeys(("a", "0", "a ", "a0", *words, *phrases, *plain)), _MAX_TRIED):
+        run = (part * _TRIAL)[:_TRIAL]
+        try:
+            for end in ("", "!", f"!{plain}"):
+                compiled.search(run + end, timeout=10 * MATCH_SECONDS)
+        except TimeoutError:
+            return True
+    return False
+
+
+def _is_found(pattern: Any, folded: str, window: int) -> bool:
+    try:
+        return pattern.search(folded, 0, window, timeout=MATCH_SECONDS) is not None
+    except TimeoutError:
+        warn_once(f"[refusal] pattern {pattern.pattern!r} takes too long on some answers, which are judged without it")
+        return False
+
+
 @dataclass(frozen=True)
 class RefusalRule:
     """What counts as a refusal.
 
     Args:
         tokens: An answer equal to one of these is a refusal (strip, NFKC, casefold).
-        patterns: Regular expressions tried on the start of the folded answer; empty switches the matcher off. The
-            default ones are read as the module says, others match wherever they are found.
-        window: How many characters of the answer the patterns see.
+        patterns: Regular expressions beside the shipped wordings; they match wherever they are found in the window.
+        window: How many characters of the folded answer the matcher looks at for a refusal.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
+        replace: The patterns stand in place of the shipped wordings; without patterns the matcher is off.
 
     Examples:
         >>> rule = RefusalRule()
@@ -135,17 +174,16 @@ class RefusalRule:
     """
 
     tokens: tuple[str, ...] = (REFUSAL_TOKEN,)
-    patterns: Sequence[str] = DEFAULT_PATTERNS
+    patterns: Sequence[str] = ()
     window: int = 120
     matcher_counts: bool = True
+    replace: bool = False
     _folded: frozenset[str] = field(init=False, repr=False, compare=False)
-    _custom: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+    _own: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        is_default = tuple(self.patterns) == DEFAULT_PATTERNS
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
-        # An expression of no patterns would match every text; this one matches none.
-        object.__setattr__(self, "_custom", None if is_default else re.compile(_any_of(self.patterns) or r"(?!)"))
+        object.__setattr__(self, "_own", tuple(map(user_pattern, self.patterns)))
 
     @property
     def folded_tokens(self) -> frozenset[str]:
@@ -156,11 +194,11 @@ class RefusalRule:
     def trigger_words(self) -> frozenset[str] | None:
         """Words of which the window of an answer in a script with spaces holds one where the matcher finds a refusal.
 
-        Empty where the matcher is off; None where nothing is known of its patterns.
+        Empty where the matcher is off; None where it has own patterns, of which nothing is known.
         """
-        if self._custom is None:
-            return frozenset(word.decode() for word in _TRIGGERS)
-        return None if self.patterns else frozenset()
+        if self.patterns:
+            return None
+        return frozenset() if self.replace else frozenset(word.decode() for word in _TRIGGERS)
 
     def refuses(self, text: str) -> bool:
         """Whether an answer in other words than a token counts as refused; for a thread of the application.
@@ -171,7 +209,7 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        if self._custom is None and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
+        if not self._own and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
             return False
         head = text[: 2 * (self.window + REACH)].strip()
         return self.is_like(head.lower() if head.isascii() else fold(head))
@@ -182,8 +220,10 @@ class RefusalRule:
 
     def is_like(self, folded: str) -> bool:
         """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
-        if self._custom is not None:
-            return self._custom.search(folded, 0, self.window) is not None
+        if any(_is_found(pattern, folded, self.window) for pattern in self._own):
+            return True
+        if self.replace:
+            return False
         start = folded[: self.window + REACH]
         if not start.isascii():
             start = start.replace("\u2019", "'")

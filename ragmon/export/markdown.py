@@ -377,7 +377,8 @@ def counts(report: Report) -> str:
 
 def brief(report: Report) -> str:
     """The report in a few lines, which is its `repr`: verdict, counts, and the gates that fail."""
-    lines = [f"<Report {report.verdict}: {counts(report)}>"]
+    origin = f"; gates of {printable_line(report.gates_of)}" if report.gates_of else ""
+    lines = [f"<Report {report.verdict}: {counts(report)}{origin}>"]
     failing = [outcome for outcome in report.outcomes if outcome.verdict == "fail"]
     for outcome in failing[:FAILURES]:
         name = printable(f"{outcome.gate.pipeline}/{outcome.gate.name}")

@@ -89,11 +89,12 @@ class Report:
         judges: The versions of judges whose scores the records have.
         captured: What the records have, by pipeline and source.
         histories: The gates over the time of the records, for charts; empty without times, and where nobody asked.
+        gates_of: Where the gates are from: a file, a preset, the policy given; "" where nobody asked.
 
     Example:
         >>> import ragmon
         >>> ragmon.replay([{"question": "Who sails?", "error": "Timeout", "pipeline": "docs"}])
-        <Report insufficient: 0 of 8 gates pass, 8 insufficient; 1 records, 1 scored>
+        <Report insufficient: 0 of 8 gates pass, 8 insufficient; 1 records, 1 scored; gates of the preset default>
     """
 
     version: str
@@ -117,6 +118,7 @@ class Report:
     judges: Sequence[JudgeVersion] = ()
     captured: Sequence[CaptureReport] = ()
     histories: Mapping[GateKey, GateHistory] = field(default_factory=dict)
+    gates_of: str = ""
 
     def __repr__(self) -> str:
         from ragmon.export.markdown import brief  # noqa: PLC0415 - it renders this class

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core.constants import INVALID_SCHEMA
+from ragmon.core.constants import INVALID_SCHEMA, OVERSIZE
 from ragmon.core.record import Line, Record
 from ragmon.ingest.decode import Unknown, decode
 from ragmon.ingest.fields import Rejected
 from ragmon.tabular.cells import CellError, kept_comma
 from ragmon.tabular.columns import TableOptions, flat
 from ragmon.tabular.fields import assigned_columns, trace_fields
-from ragmon.tabular.files import RejectRow, TableRows
+from ragmon.tabular.files import MAX_ROW, RejectRow, TableRows
 from ragmon.tabular.gold import check_traces
 
 _TRACE_ID_DIGITS: Final = 32
@@ -47,6 +47,9 @@ def records(
     check_traces(table.columns, first[1] if first is not None else {}, options, path)
     commas = _KeptCommas(path, options)
     for number, row in chain([] if first is None else [first], table.rows):
+        if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+            reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
+            continue
         try:
             line = decode(msgspec.json.encode(trace_fields(row, options)), unknown)
         except Rejected as rejected:

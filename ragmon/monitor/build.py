@@ -139,6 +139,29 @@ def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
         return tuple(_load_set(spec) for spec in specs)
 
 
+def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOptions = USUAL) -> tuple[GoldSet, ...]:
+    """The gold set of some files; without files, the gold sets of the configuration.
+
+    Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
+
+    Args:
+        settings: The configuration.
+        paths: The files.
+        tables: How gold in tables is read; their columns have the usual names.
+
+    Raises:
+        GoldError: A gold file cannot be read or is invalid.
+    """
+    if not paths:
+        return load_gold(settings.gold)
+    files = [Path(path).resolve() for path in paths]
+    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
+    if configured:
+        return load_gold(configured)
+    name, options = "gold" if len(paths) > 1 else None, replace(tables, columns={})
+    return (GoldSet.load(list(paths), name, options=options),)
+
+
 def read_gold(spec: GoldSpec) -> GoldSet:
     """The items of a gold set as in its files, for any pipeline and use.
 
@@ -396,15 +419,15 @@ def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
 
 
 def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
-    id_from = pipeline.capture.id_from
+    id_from, refusal = pipeline.capture.id_from, pipeline.refusal
     return CaptureSettings(
         rate=pipeline.sampling.rate,
         keep=pipeline.sampling.keep.model_dump(),
         time_all=pipeline.sampling.latency == "all",
         detail=pipeline.sampling.detail,
         parent=pipeline.sampling.parent,
-        refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
-        refuses=pipeline.refusal.refuses if pipeline.refusal.matcher_counts and pipeline.refusal.patterns else None,
+        refusals=frozenset(fold(token.strip()) for token in refusal.tokens),
+        refuses=refusal.refuses if refusal.matcher_counts and (refusal.patterns or not refusal.replace) else None,
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
         retrievers=pipeline.capture.retrievers,

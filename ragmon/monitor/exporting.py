@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +19,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
+from ragmon.core.private_files import read_token
 from ragmon.core.record import Line, Record, is_redacted
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest
@@ -136,8 +136,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
         OtlpExporter,
     )
 
-    token_file = settings.serve.token_file
-    token = None if token_file is None else _read_token(token_file)
+    token = read_token(settings.serve.token_file)
     sink = OtlpExporter(str(settings.export.endpoint), token=token, resource=_resource(settings))
     return Redacting(sink, redact())
 
@@ -169,13 +168,6 @@ def _resource(settings: Settings) -> dict[str, str]:
     """The resource attributes of this process."""
     attributes = {"service.name": settings.service or settings.pipeline}
     return {**attributes, "service.version": settings.build} if settings.build else attributes
-
-
-def _read_token(token: Path) -> str:
-    try:
-        return token.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RagmonError(f"{token}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:

@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from ragmon.config.gates import default
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
 from ragmon.core.bounds import bounded
 from ragmon.core.collector import without_collector
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
@@ -30,7 +31,7 @@ from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
-from ragmon.gold import GoldIndex, GoldSet
+from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import (
@@ -45,6 +46,7 @@ from ragmon.ingest.files import (
 )
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
+from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.monitor.native_scan import NativeCounts, NativeScan
 from ragmon.scoring.history import take_history
@@ -77,24 +79,29 @@ def replay(
     gold: Gold | None = None,
     policy: Policy | None = None,
     *,
+    config: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Report:
-    """Score records and judge the gates.
+    """Score records and judge the gates, as `ragmon gate` does.
 
     Args:
         records: The path of a file that `ragmon replay` reads, or a list of paths; `Record`s, or plain dicts of any
             trace shape ragmon reads from files; or a DataFrame of pandas or polars with a row a request.
         gold: The path of a gold file, or a list of paths; a gold set, or several; dicts or a DataFrame with a row a
-            question; None computes only metrics without gold.
-        policy: The gates; default: the preset `default` for every pipeline of the records.
+            question; None takes the gold of the configuration, an empty list none.
+        policy: The gates; None takes those of the configuration, which without a file are the preset `default` for
+            every pipeline of the records.
+        config: The ragmon.toml; None takes the one that `RAGMON_CONFIG` names, else that of the working directory.
+            `os.devnull` is a file that says nothing: the defaults.
         columns: The column of each field of the records, where the names are not the usual ones:
             `{"question": "user_text", "answer": "bot_text"}`.
 
     Returns:
-        The report; `report.verdict` is the overall verdict. A notebook shows its gates; `to_frame()`, `to_html()`,
-        `to_markdown()` and `plot()` are other views of it.
+        The report; `report.verdict` is the overall verdict, and its `repr` names the gates' origin. A notebook shows
+        its gates; `to_frame()`, `to_html()`, `to_markdown()` and `plot()` are other views of it.
 
     Raises:
+        ConfigError: The configuration has problems.
         GoldError: The gold is broken.
         InputError: A dict is no trace (the message counts records from 1), a file cannot be read, or nothing in it.
 
@@ -108,46 +115,82 @@ def replay(
         >>> ragmon.replay(rows, gold=truth).golds()[0]["traced"]
         1
     """
-    options = TableOptions(columns=columns or {})
-    run = _run_of(records, Scorer(GoldIndex(_gold_sets(gold))), options)
-    pipelines = run.pipelines() or (DEFAULT_PIPELINE,)
-    gates = tuple(replace(gate, pipeline=name) for name in pipelines for gate in default())
-    report = run.report(policy if policy is not None else Policy(gates), notes=run.intake.notes)
-    return replace(report, histories=run.history(report))
-
-
-def _run_of(records: Any, scorer: Scorer, options: TableOptions) -> Run:
-    """The run over records of any kind."""
-    paths = [records] if isinstance(records, str | Path) else records
-    table = frame_table(records)
-    if table is not None:
-        intake = ReadSummary()
-        run = Run(scorer, intake)
-        run.feed(read_table(table, "records", intake, options))
-    elif isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
-        run = Run(scorer, intake := ReadSummary())
-        run.read([Task(str(path), options=options) for path in paths])
+    settings = load(config)
+    options = file_options(settings, TableOptions(columns=columns or {}))
+    run = _run_of(records, ScorerFactory(settings, _gold_sets(gold, settings)), options)
+    origin = "the preset default" if settings.path is None else str(settings.path)
+    if policy is None:
+        policy = settings.policy(seen=run.pipelines())
     else:
-        run = Run(scorer)
-        run.feed(_as_record(record, number, options) for number, record in enumerate(records, 1))
-        return run
-    if not intake.readable:
-        raise unreadable([str(path) for path in paths] if table is None else ["the DataFrame"], intake, options)
+        origin = "the policy given"
+    report = run.report(policy, notes=run.intake.notes)
+    return replace(report, histories=run.history(report), gates_of=origin)
+
+
+def _run_of(records: Any, plan: ScorerFactory, options: TableOptions) -> Run:
+    """The run over records of any kind, with the labels among them joined to their answers."""
+    paths = [records] if isinstance(records, str | Path) else records
+    follow, spans = embedding(plan.settings, plan.gold), file_span_options(plan.settings)
+    if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
+        files = [*map(str, paths)]
+        run = run_files(files, plan, follow=follow, options=options, span_options=spans)
+        if not run.intake.readable:
+            raise unreadable(files, run.intake, options)
+        again = read_files(files, ReadSummary(), options=options, span_options=spans)
+    else:
+        run = Run(plan(), ReadSummary())
+        lines = _in_memory(records, run.intake, options)
+        run.feed(lines if follow is None else follow(lines))
+        again = _in_memory(records, ReadSummary(), options)
+    if run.labels:
+        join_labels(run, run.labels, again, plan.settings)
     return run
 
 
-def _gold_sets(gold: Any) -> Sequence[GoldSet]:
+def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The lines of a DataFrame, or of records and dictionaries."""
+    table = frame_table(records)
+    if table is not None:
+        yield from read_table(table, "records", intake, options)
+        if not intake.readable:
+            raise unreadable(["the DataFrame"], intake, options)
+        return
+    for number, record in enumerate(records, 1):
+        intake.read += 1
+        yield _as_record(record, number, options)
+
+
+def embedding(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:
+    """What matches the questions of records by meaning before scoring, if a gold set names an embedder."""
+    if not any(spec.embed is not None for spec in settings.gold):
+        return None
+    from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
+
+    embeddings = Embeddings(gold, nearest_of(settings, gold))
+    return embeddings.follow if embeddings else None
+
+
+def join_labels(run: Run, labels: Iterable[Label], lines: Iterable[Line], settings: Settings) -> None:
+    """Join labels to their answers: the lines of the run are read again, since a label comes after its answer."""
+    final_labels = FinalLabels()
+    for label in labels:
+        final_labels.add(label)
+    final_labels.meet(lines)
+    run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
+
+
+def _gold_sets(gold: Any, settings: Settings) -> tuple[GoldSet, ...]:
     """The gold sets of gold of any kind."""
-    if gold is None or isinstance(gold, GoldSet):
-        return () if gold is None else (gold,)
-    if isinstance(gold, str | Path):
-        return (GoldSet.load(gold),)
+    if isinstance(gold, GoldSet):
+        return (gold,)
+    if gold is None or isinstance(gold, str | Path):
+        return gold_of(settings, () if gold is None else (gold,))
     if frame_table(gold) is not None:
         return (GoldSet.from_rows(gold),)
-    entries = list(gold)
+    entries = tuple(gold)
     if all(isinstance(entry, GoldSet) for entry in entries):
         return entries
-    return (GoldSet.load(entries) if isinstance(entries[0], str | Path) else GoldSet.from_rows(entries),)
+    return gold_of(settings, entries) if isinstance(entries[0], str | Path) else (GoldSet.from_rows(entries),)
 
 
 def _as_record(value: Record | Totals | Label | Mapping[str, Any], number: int, options: TableOptions) -> Line:

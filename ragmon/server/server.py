@@ -14,6 +14,7 @@ from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.net import own_names
+from ragmon.core.private_files import read_token
 from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.steps import STEP
 from ragmon.server.api import server_admin
@@ -89,7 +90,7 @@ class Server:
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
         if serve.reads_stream and settings.probes:
             self.warnings = [*self.warnings, PROBES_APART]
-        token = security.read_token(serve)
+        token = read_token(serve.token_file)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -21,6 +22,8 @@ from ragmon.tabular.columns import GOLD, TRACE, TableOptions, normalised
 
 MAX_ROW: Final = 8 << 20
 """The maximum length of a row in characters, as of a line of JSON; a longer row is skipped and counted."""
+MAX_TABLE: Final = 512 << 20
+"""The maximum size in bytes of what is packed in a workbook or a Parquet file, as it says and as it is read."""
 _PACKED: Final = (".gz", ".zst")
 _DELIMITERS: Final = ",;\t|"
 _HEADER_LINES: Final = 64
@@ -256,32 +259,75 @@ def _missing_extra(path: str, package: str) -> RagmonError:
     return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
 
 
+_BROKEN: Final = (OSError, KeyError, ValueError, EOFError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
+"""What the packages for workbooks raise; broken XML is a `SyntaxError`."""
+
+
 def _unreadable(path: str, error: Exception) -> InputError:
     return InputError(f"cannot be read ({shorten(str(error), 200)})", path=path, hint="check name, rights and content")
 
 
+def _check_size(path: str, size: int) -> None:
+    """Refuse a file that holds too much, before that is in memory.
+
+    Raises:
+        InputError: The size is beyond the limit.
+    """
+    if size > MAX_TABLE:
+        hint = "split it, or save it as CSV or JSON Lines, which are read line by line"
+        raise InputError(
+            f"holds {size >> 20} MiB, more than the {MAX_TABLE >> 20} MiB that are read", path=path, hint=hint
+        )
+
+
+def _written_out(array: Any) -> int:
+    """Bytes of an array of Arrow with each text written as often as it occurs."""
+    from pyarrow import compute, types  # noqa: PLC0415 - an extra
+
+    if types.is_dictionary(array.type) and not types.is_primitive(array.type.value_type):
+        lengths = compute.take(compute.binary_length(array.dictionary), array.indices)
+        return compute.sum(lengths).as_py() or 0
+    if types.is_map(array.type):
+        return _written_out(array.keys) + _written_out(array.items)
+    if types.is_struct(array.type):
+        return sum(map(_written_out, array.flatten()))
+    return _written_out(array.flatten()) if types.is_nested(array.type) else int(array.nbytes)
+
+
 def _parquet(path: str) -> TableRows:
     try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+        from pyarrow import ArrowException, ArrowNotImplementedError, Table, parquet  # noqa: PLC0415 - an extra
     except ImportError:
         raise _missing_extra(path, "pyarrow") from None
     try:
-        file = parquet.ParquetFile(path)
+        with parquet.ParquetFile(path) as plain:
+            declared, schema = plain.metadata, plain.schema_arrow
+        groups = [declared.row_group(number) for number in range(declared.num_row_groups)]
+        columns = [(group.num_rows, group.column(k)) for group in groups for k in range(group.num_columns)]
+        # Lists of numbers that repeat take no room in the file, and four bytes each where they are read.
+        _check_size(path, sum(c.total_uncompressed_size + 4 * max(c.num_values - rows, 0) for rows, c in columns))
+        # A text that repeats stands in a batch once.
+        repeating = {column.path_in_schema for _, column in columns if column.physical_type == "BYTE_ARRAY"}
+        file = parquet.ParquetFile(path, read_dictionary=sorted(repeating))
     except (OSError, ArrowException) as error:
         raise _unreadable(path, error) from error
 
     def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        number = 0
+        number = size = 0
         with file:
             try:
                 for batch in file.iter_batches(_BATCH):
+                    size += sum(map(_written_out, batch.columns))
+                    _check_size(path, size)
+                    with suppress(ArrowNotImplementedError):  # of rare types; the rows are the same, and made slower
+                        batch = Table.from_batches([batch]).cast(schema)  # noqa: PLW2901
                     for row in batch.to_pylist():
                         number += 1
                         yield number, row
             except (OSError, ArrowException) as error:
                 raise _unreadable(path, error) from error
 
-    return TableRows(file.schema_arrow.names, rows())
+    return TableRows(schema.names, rows())
 
 
 def _workbook(path: str, sheet: str | None) -> TableRows:
@@ -291,25 +337,30 @@ def _workbook(path: str, sheet: str | None) -> TableRows:
     except ImportError:
         raise _missing_extra(path, "openpyxl") from None
     try:
+        with zipfile.ZipFile(path) as packed:  # it unpacks no more of a part than the directory says
+            _check_size(path, sum(part.file_size for part in packed.infolist()))
         book = load_workbook(path, read_only=True, data_only=True)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, InvalidFileException) as error:
+    except (*_BROKEN, InvalidFileException) as error:
         raise _unreadable(path, error) from error
     if sheet is not None and sheet not in book.sheetnames:
         raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
     page = book[sheet] if sheet is not None else book.worksheets[0]
     page.reset_dimensions()  # some programs write wrong ones
-    numbered = ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
+    numbered = _numbered(book, page, path)
     _, header = next(numbered, (0, ()))
     columns = ["" if name is None else str(plain(name)).strip() for name in header]
 
-    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        try:
-            for number, cells in numbered:
-                yield number, dict(zip(columns, cells, strict=False))
-        finally:
-            book.close()
+    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in numbered))
 
-    return TableRows(columns, rows())
+
+def _numbered(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The rows of a page that hold something; the book is closed behind them."""
+    try:
+        yield from ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
+    except _BROKEN as error:
+        raise _unreadable(path, error) from error
+    finally:
+        book.close()
 
 
 def frame_table(frame: object) -> TableRows | None:

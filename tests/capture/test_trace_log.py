@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
 from ragmon.capture.exporters import jsonl
 from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import read_files
 from ragmon.ingest.summary import ReadSummary
@@ -85,6 +88,7 @@ def test_a_log_that_ends_in_half_a_line_loses_that_line_alone(log, tmp_path):
 PROGRAM = """
 import sys
 from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
 sink = JsonlExporter("trace.jsonl", lambda record: record, size=4000)
 for n in range(500):
@@ -150,3 +154,91 @@ def test_counts_of_all_calls_are_lines_of_their_own(log, tmp_path):
         "dropped": {},
         "latency_ms": {},
     }
+
+
+# --- who may read it --------------------------------------------------------------------------------------------------
+
+
+def rights(path):
+    return path.stat().st_mode & 0o777
+
+
+def plain(path, **told):
+    return JsonlExporter(path, lambda record: record, **told)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_a_log_and_its_folders_are_the_users_alone_whatever_the_umask(tmp_path, mask):
+    path = tmp_path / "runs" / "today" / "trace.jsonl"
+    before = os.umask(mask)
+    try:
+        sink = plain(path, size=100)
+        for n in range(5):
+            sink.submit(Record(qid=str(n), q="a question of somebody"))
+        sink.close()
+    finally:
+        os.umask(before)
+    assert len(list(path.parent.iterdir())) > 1
+    assert {rights(part) for part in path.parent.iterdir()} == {0o600}
+    assert {rights(path.parent), rights(path.parent.parent)} == {0o700}
+
+
+@pytest.mark.parametrize(("found", "left"), [(0o644, 0o640), (0o666, 0o660), (0o640, 0o640), (0o600, 0o600)])
+def test_a_log_that_is_there_is_closed_to_those_outside_its_group(tmp_path, found, left):
+    path = tmp_path / "trace.jsonl"
+    path.touch()
+    path.chmod(found)
+    plain(path).close()
+    assert rights(path) == left
+
+
+def test_a_folder_that_is_there_keeps_its_rights(tmp_path):
+    tmp_path.chmod(0o755)
+    plain(tmp_path / "trace.jsonl").close()
+    assert rights(tmp_path) == 0o755
+
+
+@pytest.mark.parametrize("target", ["theirs", "missing"])
+def test_a_symbolic_link_in_the_place_of_the_log_is_not_followed(tmp_path, target):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "trace.jsonl").symlink_to(target)
+    with pytest.raises(RagmonError, match=r"trace\.jsonl: cannot be written") as caught:
+        plain(tmp_path / "trace.jsonl")
+    assert "symbolic link" in caught.value.hint
+    lenient = plain(tmp_path / "trace.jsonl", strict=False)
+    with pytest.raises(UnavailableError, match=r"trace\.jsonl: cannot be written"):
+        lenient.submit(Record(qid="a"))
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_link_that_comes_when_the_log_was_rotated_is_not_followed_either(log, tmp_path):
+    sink = log(size=40)
+    sink.submit(Record(qid="a"))
+    (tmp_path / "trace.jsonl").rename(tmp_path / "trace-0.jsonl")
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "trace.jsonl").symlink_to(tmp_path / "theirs")
+    for n in range(3):
+        with suppress(OSError, UnavailableError):
+            sink.submit(Record(qid=str(n)))
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+def test_a_folder_behind_a_link_is_as_good_as_another(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to("disk")
+    plain(tmp_path / "runs" / "trace.jsonl").close()
+    assert (tmp_path / "disk" / "trace.jsonl").exists()
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/proc/self/fd/1"])
+def test_the_systems_own_links_are_followed(path):
+    program = f"""
+from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.core.record import Record
+JsonlExporter({path!r}, lambda record: record).submit(Record(qid="a"))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT
+    )
+    assert json.loads(ended.stdout)["qid"] == "a"

@@ -151,10 +151,12 @@ def test_the_token_goes_over_tls_or_stays_on_this_machine(url, private):
 
 
 def test_it_is_sent_to_a_server_on_this_machine(tmp_path):
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text("s3cret-of-16-bytes\n")
     (tmp_path / "ragmon.toml").write_text(f'[serve]\ntoken_file = "{tmp_path}/token"\nstate_dir = "nowhere"\n')
     body = b'{"error": "there is no record", "hint": "retention"}'
     with serving(lambda *_: (404, body)) as (address, asked):
         done = ragmon("show", "../x", "--url", f"http://{address}", cwd=tmp_path)
     assert done.error == ("there is no record", "retention")
-    assert [(path, headers["Authorization"]) for path, _, headers in asked] == [("/api/traces/..%2Fx", "Bearer s3cret")]
+    assert [(path, headers["Authorization"]) for path, _, headers in asked] == [
+        ("/api/traces/..%2Fx", "Bearer s3cret-of-16-bytes")
+    ]

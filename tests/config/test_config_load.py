@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import defaults, load
-from ragmon.core.refusal import DEFAULT_PATTERNS
 
 EVERY_TABLE = """\
 windows = ["10m", "6h"]
@@ -35,6 +34,7 @@ hash_key_file = "hash.key"
 [refusal]
 tokens = ["not in context", "no answer"]
 patterns = ["^sorry", "cannot (say|tell)"]
+replace = true
 window = 80
 matcher_counts = true
 [slices]
@@ -212,12 +212,51 @@ def test_a_pipelines_own_key_stands_beside_the_tables_of_all(full):
     assert full.of("unheard-of").sampling.rate == 0.1
 
 
-def test_the_word_default_is_the_list_of_refusals_ragmon_ships(write):
-    assert load(write('refusal.patterns = "default"\n'), environ={}).unconfigured.refusal.patterns == DEFAULT_PATTERNS
+@pytest.mark.parametrize(
+    ("table", "own", "shipped"),
+    [
+        ("", False, True),
+        ('patterns = "default"', False, True),
+        ("patterns = []", False, True),
+        ('patterns = ["beyond my book"]', True, True),
+        ('patterns = ["beyond my book"]\nreplace = false', True, True),
+        ('patterns = ["beyond my book"]\nreplace = true', True, False),
+        ("patterns = []\nreplace = true", False, False),
+    ],
+)
+def test_patterns_count_beside_the_shipped_wordings_unless_they_replace_them(write, table, own, shipped):
+    rule = load(write(f"[refusal]\n{table}\n"), environ={}).unconfigured.refusal
+    assert rule.is_like("that goes beyond my book.") == own
+    assert rule.is_like("i don't know.") == shipped
 
 
-def test_an_empty_list_switches_the_refusal_matcher_off(write):
-    assert not load(write("refusal.patterns = []\n"), environ={}).unconfigured.refusal.is_like("i am sorry")
+def test_a_pipeline_replaces_what_all_others_add(write):
+    text = '[refusal]\npatterns = ["beyond my book"]\n[pipelines.a.refusal]\nreplace = true\n'
+    settings = load(write(text), environ={})
+    assert [settings.of(name).refusal.is_like("i don't know.") for name in ("a", "b")] == [False, True]
+    assert all(settings.of(name).refusal.is_like("beyond my book") for name in ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\S\W\D\B\Aa\Z",
+        "(?P<Name>no)(?P=Name)",
+        "(?P<Name>no)?(?(Name)pe|t)",
+        "(?i:Sorry)",
+        "(?#No Answer)no",
+        r"\N{LATIN SMALL LETTER A}",
+        r"\u00e9",
+    ],
+)
+def test_escapes_names_and_flags_are_no_capital_letters(write, pattern):
+    load(write(f"refusal.patterns = ['{pattern}']\n"), environ={})
+
+
+def test_each_pattern_has_groups_of_its_own(write):
+    rule = load(write("refusal.patterns = ['(?P<a>no)(?P=a)', '(?P<a>ask)']"), environ={}).unconfigured.refusal
+    assert rule.is_like("nono")
+    assert rule.is_like("ask again")
 
 
 @pytest.mark.parametrize("way", ["off", "upstream"])
@@ -241,7 +280,7 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
     assert settings.expected_pipelines == ("default",)
     assert settings.unconfigured.sampling.rate == 0.05
     assert dict(settings.unconfigured.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
-    assert settings.unconfigured.refusal.patterns == DEFAULT_PATTERNS
+    assert settings.unconfigured.refusal.is_like("i don't know.")
     assert settings.unconfigured.metrics.answered_within_ms is None
     assert settings.export.endpoint is None
     assert str(settings.serve.max_size) == "5GiB"

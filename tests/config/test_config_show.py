@@ -70,7 +70,7 @@ class TestRows:
         assert found["sampling.slow_above"] == ("90s", "ragmon.toml:3")
         assert found["capture.content"] == ("full", "environment RAGMON_CONTENT")
         assert found["serve.max_size"] == ("5GiB", "default")
-        assert found["refusal.patterns"] == ("default", "default")
+        assert found["refusal.patterns"] == ([], "default")
         assert found["export.jsonl"] == (None, "default")
 
     def test_a_pipeline_shows_what_it_says_itself(self, shown):

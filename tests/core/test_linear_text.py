@@ -25,7 +25,7 @@ from ragmon.core import citations, escaping
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.core.refusal import DEFAULT_PATTERNS, LANGUAGES, RefusalRule, matchers
+from ragmon.core.refusal import LANGUAGES, RefusalRule, matchers
 from ragmon.export import tables
 from ragmon.gold.labels import files
 from ragmon.ingest import decode
@@ -85,8 +85,8 @@ def found_patterns():
             for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
-    for place, source in enumerate(DEFAULT_PATTERNS):
-        found[re.compile(source), frozenset({"search"})] = f"refusal.DEFAULT_PATTERNS.{place}"
+    for place, source in enumerate(opening for language in LANGUAGES for opening in language.openings):
+        found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
         wordings = matchers(language)
         for name, way in (("openings", "search"), ("turns", "search"), ("preambles", "match"), ("unless", "match")):

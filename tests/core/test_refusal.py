@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core import refusal
-from ragmon.core.refusal import DEFAULT_PATTERNS, LANGUAGES, RefusalRule
+from ragmon.core.refusal import LANGUAGES, RefusalRule
 from ragmon.core.text import fold
 from tests.support.examples import cases
 from tests.support.refusal_report import read_list
@@ -192,7 +192,13 @@ def test_an_answer_before_or_behind_an_opening_a_condition_and_quotes_take_it_ba
     assert RULE.is_like(fold(claim)) == refuses
 
 
-@pytest.mark.parametrize("rule", [RefusalRule(), RefusalRule(window=60), RefusalRule(patterns=["^nope"])])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        RefusalRule(**how)
+        for how in ({}, {"window": 60}, {"patterns": ["^nope"]}, {"patterns": ["^nope"], "replace": True})
+    ],
+)
 @pytest.mark.parametrize(
     "claim", [*REFUSALS, *ANSWERS, "Das weiss ich leider nicht.", "\ud83d nope", "Nope", "わかりません。"]
 )
@@ -205,27 +211,21 @@ def test_a_thread_of_the_application_hears_of_no_refusal_where_words_do_not_coun
     assert not any(RefusalRule(matcher_counts=False).refuses(claim) for claim in REFUSALS)
 
 
-def test_no_patterns_switch_the_matcher_off():
-    rule = RefusalRule(patterns=())
+def test_no_patterns_in_place_of_the_shipped_ones_switch_the_matcher_off():
+    rule = RefusalRule(replace=True)
     assert not any(rule.is_like(fold(claim)) for claim in REFUSALS)
 
 
-def test_custom_patterns_replace_the_default_ones():
-    rule = RefusalRule(patterns=[r"\bkeine angaben?\b", r"^leider\b"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_own_patterns_match_beside_the_shipped_wordings_or_in_their_place(replace):
+    rule = RefusalRule(patterns=[r"\bkeine angaben?\b", r"^leider\b"], replace=replace)
     assert rule.is_like(fold("Dazu gibt es KEINE ANGABEN."))
     assert rule.is_like(fold("Leider steht das nirgends."))
-    assert not rule.is_like(fold("I don't know."))
+    assert rule.is_like(fold("I don't know.")) is not replace
 
 
 def test_a_custom_pattern_that_happens_to_hold_no_default_trigger_still_matches():
     assert RefusalRule(patterns=["zzz"]).is_like("zzz")
-
-
-def test_patterns_read_from_a_file_are_the_default_ones_when_they_say_the_same():
-    copied = RefusalRule(patterns=[str(pattern) for pattern in DEFAULT_PATTERNS])
-    assert [copied.is_like(fold(claim)) for claim in (*REFUSALS, *ANSWERS)] == [True] * len(REFUSALS) + [False] * len(
-        ANSWERS
-    )
 
 
 # --- the shortcut -----------------------------------------------------------------------------------------------------

@@ -277,7 +277,7 @@ def test_grafana_finds_prometheus_the_dashboards_and_traces(mounted):
 @pytest.fixture
 def demo(mounted, tmp_path):
     """Starts `demo.py` as compose.yaml does, with an endpoint of ours; it has ended well when the test has."""
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text("s3cret-of-16-bytes\n")
     started = []
 
     def start(endpoint):
@@ -300,7 +300,7 @@ def test_the_demos_application_delivers_with_the_token_and_is_healthy(demo, tmp_
         wait_for((tmp_path / "delivered").exists)
         program = SERVICES["application"]["healthcheck"]["test"][-1]
         run(sys.executable, "-c", program.replace("/tmp/delivered", str(tmp_path / "delivered")))
-        assert {request.headers["Authorization"] for request in server.requests} == {"Bearer s3cret"}
+        assert {request.headers["Authorization"] for request in server.requests} == {"Bearer s3cret-of-16-bytes"}
         assert {record.source for record in server.records()} == {constants.LIVE, constants.PROBE}
         assert all(routed(held_by(span), OWN_SCOPE) and routed(held_by(span), "") for span in server.spans())
         assert {metric.name for metric in server.metrics()} <= TOTALS
@@ -310,7 +310,7 @@ def test_the_demos_application_delivers_with_the_token_and_is_healthy(demo, tmp_
 def serving(mounted, tmp_path):
     """`ragmon serve` as the image starts it, but on loopback and free ports; gives its addresses."""
     mounted.write_text(re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", mounted.read_text()))
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text("s3cret-of-16-bytes\n")
     own = {"RAGMON_STATE_DIR": str(tmp_path / "state"), "RAGMON_TOKEN_FILE": str(tmp_path / "token")}
     _, *arguments = json.loads(final()["CMD"][0])
     command = [sys.executable, "-m", "ragmon", "serve", arguments[0], str(mounted)]

@@ -117,6 +117,8 @@ def test_it_mounts_what_it_names_and_whole_folders_so_that_changes_arrive():
     assert set(mounts) == claims | {volume["name"] for volume in POD["volumes"]}
     assert not any("subPath" in mount for mount in mounts.values())
     assert mounts["state"]["mountPath"] == json.loads(final()["VOLUME"][0])[0]
+    (state,) = [entry["value"] for entry in CONTAINER["env"] if entry["name"] == "RAGMON_STATE_DIR"]
+    assert Path(state).parent == Path(mounts["state"]["mountPath"])  # fsGroup leaves the volume's own readable by all
 
 
 def test_the_token_is_in_a_folder_that_is_mounted():

@@ -103,9 +103,12 @@ def test_a_redactor_that_is_not_there_is_refused_at_the_start(configured, redact
         Installation(configured(REDACTED.format(redactor=redactor)), Collected())
 
 
-def test_a_token_that_cannot_be_read_is_refused_at_the_start(configured, tmp_path):
-    (tmp_path / "token").write_bytes(b"\xff")
-    with pytest.raises(RagmonError, match="token cannot be read"):
+@pytest.mark.parametrize(
+    ("content", "wrong"), [(b"\xff", "token cannot be read"), (b"fifteen-letters\n", "too short: 15 bytes")]
+)
+def test_a_token_that_cannot_be_read_or_can_be_guessed_is_refused_at_the_start(configured, tmp_path, content, wrong):
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(RagmonError, match=wrong):
         Installation(configured('[export]\nendpoint = "http://127.0.0.1:4318"\n[serve]\ntoken_file = "token"'))
 
 

@@ -40,7 +40,10 @@ def report():
 class TestRepr:
     def test_it_has_verdict_counts_and_the_gates_that_fail(self, report):
         head, *failing = repr(report).splitlines()
-        assert head == "<Report fail: 1 of 8 gates fail, 3 insufficient; 400 records, 400 scored>"
+        assert (
+            head
+            == "<Report fail: 1 of 8 gates fail, 3 insufficient; 400 records, 400 scored; gates of the preset default>"
+        )
         assert failing == ["  default/over_refusal_rate: 30.0 % of 400, threshold <= 10 %"]
 
     def test_of_many_gates_that_fail_a_few_are_named(self, report):
@@ -58,7 +61,8 @@ class TestRepr:
         assert len(repr(broken)) < 1000
 
     def test_without_gates_and_records_it_is_one_line(self):
-        assert repr(ragmon.replay([], None, Policy())) == "<Report pass: 0 of 0 gates pass; 0 records, 0 scored>"
+        empty = repr(ragmon.replay([], None, Policy()))
+        assert empty == "<Report pass: 0 of 0 gates pass; 0 records, 0 scored; gates of the policy given>"
 
 
 class TestFrames:

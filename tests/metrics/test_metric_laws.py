@@ -22,7 +22,7 @@ from tests.support.random_records import IDS, item, pairs, record, worlds
 
 READERS = (
     FactReader(within_ms=1000),
-    FactReader(RefusalRule(patterns=())),
+    FactReader(RefusalRule(replace=True)),
     FactReader(RefusalRule(matcher_counts=True), within_ms=0),
 )
 KS = (1, 2, 3, 5, 10)

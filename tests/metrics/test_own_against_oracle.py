@@ -53,7 +53,7 @@ def decoded(trace):
 
 def scored(gold, traces, ks=(1, 3, 10), match="exact"):
     """What ragmon counts over all traces, those of gold items and the others: n, sum and unassessed by metric."""
-    rules = ReductionRules(FactReader(RefusalRule(patterns=()), within_ms=WITHIN_MS))
+    rules = ReductionRules(FactReader(RefusalRule(replace=True), within_ms=WITHIN_MS))
     scorer = Scorer(gold_set(gold, match), metrics=build(ks), rules=rules)
     for trace in traces:
         assert scorer.observe(decoded(trace))

@@ -183,7 +183,7 @@ def test_a_server_that_cannot_read_one_says_so_and_counts_the_rows(tmp_path, cap
 
 def test_a_label_is_erased_from_a_state_of_version_1_which_is_version_3_then(tmp_path, data):
     rated = f"{1:032x}"
-    (tmp_path / "state").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "journal.db").write_bytes(lzma.decompress((data / "journals" / "7884c22.db.xz").read_bytes()))
     Journal(tmp_path / "state").close()  # brought up to date; what is saved in it is as it was
     assert erase(tmp_path / "state", trace=rated).states == 1

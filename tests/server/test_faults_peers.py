@@ -64,14 +64,14 @@ def answered(url, body, *headers):
 def test_a_producer_is_served_among_slow_strange_and_greedy_clients(tmp_path, monkeypatch):
     """Two hundred that dawdle on each port, strangers who guess the token, a bomb: at once, in bounded memory."""
     token = tmp_path / "token"
-    token.write_text("sesame\n", encoding="ascii")
+    token.write_text("open-sesame-1234\n", encoding="ascii")
     monkeypatch.setenv("RAGMON_TOKEN_FILE", str(token))
     configuration(tmp_path)
     bomb = gzip.compress(bytes(256 * MIB))
-    known = "Authorization: Bearer sesame"
+    known = "Authorization: Bearer open-sesame-1234"
     stop, told = threading.Event(), []
     with process(tmp_path) as running, ExitStack() as opened:
-        sink = OtlpExporter(running.otlp, token="sesame", resource={"service.name": "support"}, timeout=60.0)
+        sink = OtlpExporter(running.otlp, token="open-sesame-1234", resource={"service.name": "support"}, timeout=60.0)
         assert sink.deliver([asked(n) for n in range(200)]) == {}
         before = peak(running.pid)
         for url in (running.otlp, running.admin):

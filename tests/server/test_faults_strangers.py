@@ -139,7 +139,7 @@ def test_the_token_is_not_shown_to_a_port_that_only_reads(tmp_path):
 
     with HTTPServer(("127.0.0.1", 0), Admin) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        (tmp_path / "token").write_text("s3cr3t")
+        (tmp_path / "token").write_text("s3cr3t-of-16-bytes")
         ports = f'admin = "127.0.0.1:{server.server_port}"\notlp = "127.0.0.1:1"\n'
         (tmp_path / "ragmon.toml").write_text(f'[serve]\n{ports}token_file = "token"\n')
         ragmon("ack", "support/x", "--reason", "y", "--config", tmp_path / "ragmon.toml")

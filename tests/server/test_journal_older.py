@@ -49,7 +49,7 @@ def stored(data, commit):
 @pytest.fixture
 def folder(tmp_path, stored):
     """A folder with its journal, where a server looks for it."""
-    (tmp_path / "state").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "journal.db").write_bytes(lzma.decompress(stored("db.xz")))
     return tmp_path
 

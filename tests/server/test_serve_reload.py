@@ -151,7 +151,7 @@ def test_how_much_the_journal_holds_is_in_force_at_once(tmp_path):
         "[metrics]\nk = [2, 7]\n[pipelines.support.gates.deep]\nmetric = 'recall@7'\nat_least = 0.5\n",
         "windows = ['10m']\n[gates.errors]\nmetric = 'error_rate'\nat_most = 0.1\nwindow = '10m'\n",
         "[slices]\nlang = ['de', 'en']\n[pipelines.support]\n[pipelines.sales]\n",
-        "[refusal]\npatterns = []\n[metrics]\ncluster = ['session']\n[alarms.baseline]\nlearn = '20m'\n",
+        "[refusal]\nreplace = true\n[metrics]\ncluster = ['session']\n[alarms.baseline]\nlearn = '20m'\n",
     ],
 )
 def test_whatever_changes_what_was_counted_stays(tmp_path, after):

@@ -59,7 +59,7 @@ def full(tmp_path_factory):
     folder = tmp_path_factory.mktemp("full")
     gold(folder)
     path = configuration(folder, content("full"))
-    (folder / "token").write_text("s3cret\n")
+    (folder / "token").write_text("s3cret-of-16-bytes\n")
     path.write_text(path.read_text() + f'token_file = "{folder}/token"\n')
     with process(folder) as running:
         post(running, whole([request(0), request(1)]))
@@ -68,7 +68,7 @@ def full(tmp_path_factory):
 
 
 def post(running, body):
-    headers = {"Content-Type": "application/x-protobuf", "Authorization": "Bearer s3cret"}
+    headers = {"Content-Type": "application/x-protobuf", "Authorization": "Bearer s3cret-of-16-bytes"}
     call = urllib.request.Request(f"{running.otlp}/v1/traces", body, headers)
     with urllib.request.urlopen(call, timeout=TIMEOUT) as answer:
         assert answer.status == 200

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
 from ragmon.config.services import ServeTable
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.server.receiver.security import check_listen_addresses, read_token
+from ragmon.core.private_files import read_token
+from ragmon.server.receiver.security import check_listen_addresses
+from tests.support.command_line import ragmon
 
 CERTIFICATE = {"cert": "server.pem", "key": "server.key"}
 TOKEN = "token"
@@ -76,9 +79,9 @@ def test_the_port_that_only_reads_is_worth_a_warning(insecure):
 
 def test_the_token_is_what_the_file_holds_without_the_space_around_it(tmp_path):
     path = tmp_path / "token"
-    path.write_text("\n open-sesame \r\n")
-    assert read_token(ServeTable(token_file=str(path))) == "open-sesame"
-    assert read_token(ServeTable()) is None
+    path.write_text("\n open-sesame-1234 \r\n")
+    assert read_token(path) == "open-sesame-1234"
+    assert read_token(None) is None
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,9 @@ def test_the_token_is_what_the_file_holds_without_the_space_around_it(tmp_path):
         ("gr\xfc\xdfe".encode(), "cannot be sent"),
         (b"\xff\xfe", "cannot be read"),
         (None, "cannot be read"),
+        (b"x", "too short: 1 bytes"),
+        (b"fifteen-and-two\n", "too short: 15 bytes"),
+        (b"  fifteen-and-two  ", "too short: 15 bytes"),
     ],
 )
 def test_a_file_that_holds_no_token_is_refused_and_not_shown(tmp_path, content, wrong):
@@ -98,7 +104,32 @@ def test_a_file_that_holds_no_token_is_refused_and_not_shown(tmp_path, content, 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(RagmonError, match=wrong) as caught:
-        read_token(ServeTable(token_file=str(path)))
+        read_token(path)
     assert str(path) in str(caught.value)
     assert caught.value.hint
     assert "two" not in f"{caught.value} {caught.value.hint}"
+    assert "cannot be read" in wrong or f"openssl rand -hex 16 > {path}" in caught.value.hint
+
+
+def test_the_token_that_the_hint_makes_is_taken(tmp_path):
+    path = tmp_path / "token"
+    path.write_bytes(b"x")
+    with pytest.raises(RagmonError) as caught:
+        read_token(path)
+    subprocess.run(caught.value.hint.rpartition(": ")[2], shell=True, check=True)
+    assert len(read_token(path)) == 32
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve"], ["ack", "support/x", "--reason", "y"], ["show", "x", "--url", "http://127.0.0.1:1"]],
+)
+def test_every_command_that_reads_a_token_refuses_one_that_can_be_guessed(tmp_path, command):
+    (tmp_path / "token").write_text("fifteen-letters\n")
+    ports = 'otlp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nadmin = "127.0.0.1:1"\n'
+    export = '[export]\nendpoint = "http://127.0.0.1:1"\n'
+    (tmp_path / "ragmon.toml").write_text(f'[serve]\n{ports}token_file = "token"\n{export}')
+    done = ragmon(*command, cwd=tmp_path)
+    wrong, hint = done.error
+    assert wrong.endswith("the token is too short: 15 bytes")
+    assert "openssl rand -hex 16" in hint

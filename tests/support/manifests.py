@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import PurePosixPath
 
 import pytest
 import yaml
@@ -171,6 +172,12 @@ def check_pods(manifests):
         claims = [claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", ())]
         held = [*claims, *(volume["name"] for volume in spec["volumes"])]
         assert sorted(held) == sorted(mount["name"] for mount in inside["volumeMounts"])
+        mounted = {mount["name"]: mount["mountPath"] for mount in inside["volumeMounts"]}
+        told = {entry["name"]: entry.get("value") for entry in inside.get("env", ())}
+        # The volume's own folder is readable by all under fsGroup, and ragmon refuses such a folder.
+        assert (
+            "state" not in mounted or PurePosixPath(mounted["state"]) in PurePosixPath(told["RAGMON_STATE_DIR"]).parents
+        )
         assert {"requests", "limits"} == set(inside["resources"])
         for name, number in ports(one).items():
             assert PORTS.get(name, number) == number

@@ -61,8 +61,8 @@ def other_rules():
     reader = FactReader(
         RefusalRule(tokens=("n/a", "Straße"), matcher_counts=False), within_ms=100.0, citations_required=True
     )
-    own = FactReader(RefusalRule(patterns=("sorry|42",), window=20))
-    off = FactReader(RefusalRule(patterns=()))
+    own = FactReader(RefusalRule(patterns=("sorry|42",), window=20, replace=True))
+    off = FactReader(RefusalRule(replace=True))
     return Scorer(
         GoldIndex(GOLD),
         rules=ReductionRules(reader, cluster=("question",)),

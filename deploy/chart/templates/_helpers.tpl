@@ -116,6 +116,8 @@ template:
         args: [serve, --config, /etc/ragmon/{{ index . 2 }}]
         env:
           - {name: RAGMON_TOKEN_FILE, value: /run/secrets/ragmon/token}
+          # A folder that ragmon makes for itself: fsGroup leaves the volume's own one readable by all.
+          - {name: RAGMON_STATE_DIR, value: /var/lib/ragmon/state}
         ports:
           - {name: otlp, containerPort: 4318}
           - {name: grpc, containerPort: 4317}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import BinaryIO, Final, Literal
 
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.log import warn_once
+from ragmon.core.private_files import make_folder
 from ragmon.core.record import Label, Record, Totals, encode
 
 TAIL: Final = 4 * 1024 * 1024
@@ -28,7 +30,8 @@ class JsonlExporter:
     """Writes a trace log; each line is one write, so that lines of several processes do not mix.
 
     Args:
-        path: The file; it is appended to, and its folder is created.
+        path: The file; it is appended to. It and its folder are made for this user alone, and a log that is there is
+            closed to users outside its group. A symbolic link is not followed, unless it is in /dev or /proc.
         redact: Removes from a record what must not be written.
         size: Bytes from which the file is rotated; None for no limit.
         age: Seconds from which the file is rotated; None for no limit.
@@ -60,16 +63,24 @@ class JsonlExporter:
         try:
             self._file = self._open()
         except OSError as error:
-            message, hint = f"{path}: cannot be written ({error.strerror})", "check folder and rights"
+            is_link = error.errno == errno.ELOOP
+            hint = "it is a symbolic link: name the file it leads to" if is_link else "check folder and rights"
+            message = f"{path}: cannot be written ({error.strerror})"
             if strict:
                 raise RagmonError(message, hint=hint) from error
             warn_once(f"{message}; {hint}; until then its records are counted as dropped")
             self._next_check = monotonic() + _CHECK_INTERVAL
 
     def _open(self) -> BinaryIO:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(self._path, "ab", buffering=0)  # noqa: SIM115, PTH123 - open for the life of the exporter
+        make_folder(self._path.parent)
+        # A link such as /dev/stdout is the system's; any other could lead texts into a file of somebody's choice.
+        is_system = self._path.parent == Path("/dev") or self._path.is_relative_to("/proc")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if is_system else os.O_NOFOLLOW)
+        file = open(os.open(self._path, flags, 0o600), "ab", buffering=0)  # noqa: SIM115, PTH123 - for the exporter's life
         status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IRWXO:
+            with suppress(OSError):  # of another owner, who may have meant it
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode) & ~stat.S_IRWXO)
         self._period = self._period_of(status.st_mtime if status.st_size else time())
         self._incomplete_line = status.st_size > 0 and not _ends_a_line(self._path)
         self._next_check = monotonic() + _CHECK_INTERVAL

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import time
 
 from ragmon.core import record
+from ragmon.core.private_files import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.journal import erasure, files, quarantine, reader, retention, schema, store
 from ragmon.server.journal.failures import Failure, FailureIndex
@@ -244,7 +245,7 @@ class Journal(JournalReaderBase):
         self._carried_keys: set[bytes] = set()
         self._version = 0
         with translate_file_errors(self.path):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_state_folder(folder)
             self._lock = Lock(folder)
         self.attempts = Attempts(folder)
         try:

@@ -14,15 +14,13 @@ A client of a write port can fill the journal and change the results of gates. T
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ragmon.config.services import ServeTable
 from ragmon.config.types import Address
-from ragmon.core.errors import ConfigError, RagmonError
+from ragmon.core.errors import ConfigError
 
 WRITE_PORTS: Final = ("otlp", "grpc")
-_PRINTABLE: Final = re.compile(r"[!-~]+")
 _SETTINGS: Final = {
     "a token": '`token_file = "/run/secrets/ragmon"`',
     "TLS": '`tls = { cert = "server.pem", key = "server.key" }`, or `tls = "upstream"` where a proxy ends TLS',
@@ -55,26 +53,6 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     if not serve.admin.is_loopback:
         warnings.append(f"`[serve] admin` listens on {serve.admin}: whoever reaches it reads metrics and trace ids")
     return warnings
-
-
-def read_token(serve: ServeTable) -> str | None:
-    """The bearer token of the write ports; None if the configuration names no file.
-
-    Raises:
-        RagmonError: The file cannot be read, or does not contain a token.
-    """
-    path = serve.token_file
-    if path is None:
-        return None
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RagmonError(f"{path}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
-    if not _PRINTABLE.fullmatch(token):
-        problem = "is empty" if not token else "cannot be sent in a header"
-        hint = "one line of printable ASCII without spaces, such as `openssl rand -hex 32` writes"
-        raise RagmonError(f"{path}: the token {problem}", hint=hint)
-    return token
 
 
 def is_private(serve: ServeTable, name: str) -> bool:
