@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar, Token, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import count
 from random import Random
@@ -125,6 +125,10 @@ class TracedFunction(Planned):
 
     def __post_init__(self) -> None:
         self.plan = None
+
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, None]]:
+        """What a pickle or a copy takes along: the plan belongs to this process and stays here."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}, {"plan": None}
 
     @cached_property
     def signature(self) -> inspect.Signature | None:

@@ -14,6 +14,8 @@ LONGEST: Final = 200
 """Characters shown of a name or a short text."""
 _LONGEST_LINE: Final = 4000
 """Characters shown of a whole line."""
+_NAME: Final = re.compile(r"@?[\w.:/#*$-]{1,100}", re.ASCII)
+"""Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, most ids of documents."""
 
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROLS: Final = re.compile(
@@ -37,6 +39,22 @@ def printable(text: str, limit: int = LONGEST) -> str:
     if not text.isprintable():
         text = _CONTROLS.sub(_escaped, _BREAKS.sub(" ", text[: limit + 1]))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def shown_name(name: str, otherwise: str) -> str:
+    """A name that traffic brings, if it looks like one in a program; a user's question or answer does not.
+
+    Some instrumentations name a span after the question, some applications put a message in place of an error's type.
+    Pages, metrics and logs are open to whoever reaches them: they show such a name only through this function.
+
+    Args:
+        name: The name.
+        otherwise: What is shown in its place.
+
+    >>> shown_name("search_docs", "__other__"), shown_name("What is a day ticket?", "__other__")
+    ('search_docs', '__other__')
+    """
+    return name if _NAME.fullmatch(name) else otherwise
 
 
 def printable_line(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from ragmon.alarms import AlarmState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import shorten
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.escaping import printable, printable_line, shown_name
 from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.export.markdown import between, percent, value
@@ -181,21 +182,45 @@ def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     tools = tools_without_documents(current)
     scored = max((counters.scored for counters in current.stages.values()), default=0)
     if max(tools.values(), default=0) > scored / 2:  # an agent need not retrieve for every question
-        names = sorted(tools, key=lambda name: (-tools[name], name))
-        text = f"{max(tools.values())} requests called tools, and no retrieval was seen: {', '.join(names[:SHOWN])}"
-        yield StatusFinding(text, hint=f'a tool that retrieves? [capture] retrievers = ["{names[0]}"]')
+        text = f"{max(tools.values())} requests called tools, and no retrieval was seen: {most_frequent(tools, SHOWN)}"
+        yield StatusFinding(text, hint=retriever_hint(tools))
+
+
+def most_frequent(counts: Mapping[str, int], limit: int) -> str:
+    """The most frequent names with their counts, and how many others there are.
+
+    >>> most_frequent({"search": 3, "__other__": 7, "weather": 1}, 2)
+    'other names (7), search (3) and 1 more'
+    """
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    parts = [
+        f"{'other names' if name == constants.OTHER else printable(name)} ({counts[name]})" for name in names[:limit]
+    ]
+    return ", ".join(parts) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def retriever_hint(tools: Mapping[str, int]) -> str:
+    """The setting that makes a retriever of the tool that is called most, of those whose names are shown."""
+    first = min(tools.keys() - {constants.OTHER}, key=lambda name: (-tools[name], name), default="NAME")
+    return f'a tool that retrieves? [capture] retrievers = ["{printable(first)}"]'
 
 
 def tools_without_documents(current: MonitorSnapshot) -> dict[str, int]:
     """The requests without a retrieval, by the names of the tools that were called in them."""
-    parts = (current.captured.tools, {} if current.served is None else current.served.tools)
-    return dict(sum(map(Counter, parts), Counter[str]()))
+    return _by_name(current.captured.tools, {} if current.served is None else current.served.tools)
 
 
 def unknown_conventions(current: MonitorSnapshot) -> dict[str, int]:
     """The requests whose convention is not known, by the name of their instrumentation."""
-    parts = (current.captured.scopes, {} if current.served is None else current.served.scopes)
-    return dict(sum(map(Counter, parts), Counter[str]()))
+    return _by_name(current.captured.scopes, {} if current.served is None else current.served.scopes)
+
+
+def _by_name(*parts: Mapping[str, int]) -> dict[str, int]:
+    """The sum of counts by name; a journal may hold names of any kind."""
+    counts: Counter[str] = Counter()
+    for name, n in chain.from_iterable(part.items() for part in parts):
+        counts[shown_name(name, constants.OTHER)] += n
+    return dict(counts)
 
 
 def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:

@@ -12,6 +12,7 @@ import msgspec
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Latency, Record, TextFacts, is_redacted
@@ -203,24 +204,42 @@ def report(
 def without_content(full: RequestReport, why: str) -> RequestReport:
     """The same report without what people wrote and who they are: ids, names, times, numbers and reasons stay.
 
+    An error may be a message, a citation the words of an answer: what does not look like a name is cut.
+
     Args:
         full: The report.
         why: Why the content is not shown.
     """
-    documents = full.documents
-    gold = full.gold
+    gold, documents, citations = full.gold, full.documents or (), full.citations or ()
+    names = (full.error, *citations, *(document.id for document in documents))
+    texts = [name for name in names if name and _name(name) != name]
+    metrics = (
+        replace(metric, why=f"not shown: {why}") if any(text in metric.why for text in texts) else metric
+        for metric in full.metrics
+    )
     return replace(
         full,
+        error=_name(full.error),
         session=None,
         user=None,
         tags=None,
         question=_withheld(full.question, why),
         answer=_withheld(full.answer, why),
-        documents=None if documents is None else tuple(replace(document, text=None) for document in documents),
-        documents_note=why if any(document.text for document in documents or ()) else full.documents_note,
+        citations=full.citations and tuple(shown_name(name, _CUT) for name in citations),
+        documents=full.documents and tuple(replace(each, id=_name(each.id), text=None) for each in documents),
+        documents_note=why if any(document.text for document in documents) else full.documents_note,
         gold=None if gold is None else replace(gold, question=None, claims=None),
+        metrics=tuple(metrics),
         withheld=why,
     )
+
+
+_CUT: Final = "…"
+"""Stands for a name that may be a text."""
+
+
+def _name(name: str | None) -> str | None:
+    return shown_name(name, _CUT) if name else name
 
 
 def _withheld(shown: ShownText, why: str) -> ShownText:

@@ -21,7 +21,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError, shorten
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, shown_name
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
@@ -433,8 +433,8 @@ class Engine:
             del self._builds[builds[0]]
 
     def _count_error(self, pipeline: str, code: str, n: int = 1) -> None:
-        """Count errors by their type."""
-        key = (pipeline, code)
+        """Count errors by their type; a message, which may quote a user, is none."""
+        key = (pipeline, shown_name(code, constants.ERROR))
         if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
             self._limiter.overflow[constants.CODE_NAMES] += n
@@ -551,7 +551,9 @@ class Engine:
         self.alarms.restore(state.alarms)
         self._limiter.restore(state.limiter)
         self._builds = dict.fromkeys(state.builds)
-        self.errors = Counter(dict(state.errors))
+        self.errors = Counter()
+        for (pipeline, code), n in state.errors:
+            self.errors[pipeline, shown_name(code, constants.ERROR)] += n
         self.last_scored = state.last_scored
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book.restore(state.labels)

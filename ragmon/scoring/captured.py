@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.core import capture_hints
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.gold.sets import Items
@@ -60,9 +60,8 @@ MINUTES: Final = 60
 """Buckets of a series that are kept apart: the newest ones that have records."""
 EXAMPLES: Final = 3
 """Ids that are kept as examples."""
-LONGEST_ID: Final = 128
 LONGEST_EXAMPLE: Final = 24
-"""Characters of an example that are kept, and that are shown."""
+"""Characters of an example that are shown."""
 SAMPLED: Final = 300
 """Documents of a bucket whose other ids are compared with gold."""
 PATHS: Final = 64
@@ -131,9 +130,9 @@ class CapturedBucket:
             self.add_example(name)
 
     def add_example(self, name: str) -> None:
-        """Keep an id as an example, if it is among the first in the order of text."""
-        examples, name = self.examples, name[:LONGEST_ID]
-        if len(examples) < EXAMPLES or name < examples[-1]:
+        """Keep an id as an example, if it is among the first in the order of text; an id that may be a text is none."""
+        examples, name = self.examples, shown_name(name, "")
+        if name and (len(examples) < EXAMPLES or name < examples[-1]):
             self.examples = sorted({name, *examples})[:EXAMPLES]
 
     def add_candidate(self, path: str, documents: int, fitting: int) -> None:

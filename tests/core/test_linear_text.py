@@ -205,6 +205,7 @@ FUNCTIONS = {
     escaping.printable: escaping.printable,
     escaping.printable_line: escaping.printable_line,
     escaping.printable_json: escaping.printable_json,
+    escaping.shown_name: lambda text: escaping.shown_name(text, ""),
     values.mapping: values.mapping,
     values.as_text: values.as_text,
     values.number: values.number,

@@ -36,10 +36,10 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.escaping import printable
 from ragmon.core.http_client import HttpClient
 from ragmon.core.net import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
+from ragmon.export.status_page import most_frequent, retriever_hint
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.exporting import Redacting, server
 from ragmon.server.journal import open_readonly
@@ -209,13 +209,6 @@ NOT_READ: Final = (
 )
 
 
-def _most_frequent(counts: Mapping[str, int]) -> str:
-    """The most frequent names with their counts, and how many others there are."""
-    names = sorted(counts, key=lambda name: (-counts[name], name))
-    shown = ", ".join(f"{printable(name)} ({counts[name]})" for name in names[:SHOWN])
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
 def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
     """Name the instrumentations whose spans tell of models or retrieval in words that are not read.
 
@@ -223,7 +216,7 @@ def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
         unknown: The number of requests by instrumentation.
     """
     if unknown:
-        finding = f"no record is made of requests by {_most_frequent(unknown)}"
+        finding = f"no record is made of requests by {most_frequent(unknown, SHOWN)}"
         yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOT_READ)
 
 
@@ -237,10 +230,9 @@ def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
         tools: The number of requests by tool.
     """
     if tools:
-        first = min(tools, key=lambda name: (-tools[name], name))
-        hint = f'a tool that retrieves? [capture] retrievers = ["{printable(first)}"]'
-        finding = f"no_retrieval: requests called {_most_frequent(tools)}, and none returned a list of documents"
-        yield Check(TOOLS, ok=True, finding=finding, hint=hint)
+        named = most_frequent(tools, SHOWN)
+        finding = f"no_retrieval: requests called tools, and none returned a list of documents: {named}"
+        yield Check(TOOLS, ok=True, finding=finding, hint=retriever_hint(tools))
 
 
 WAIT: Final = 15.0

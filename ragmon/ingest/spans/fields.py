@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
 from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.escaping import shown_name
 from ragmon.core.record import LATEST, Latency
 from ragmon.ingest.spans.model import Span, Trace
 from ragmon.ingest.spans.values import GroupedAttributes, as_id, as_text, flattened, number
@@ -167,10 +168,10 @@ def _first_id(values: Mapping[str, Any], keys: Iterable[str]) -> str | None:
 
 
 def workflow(trace: Trace) -> str | None:
-    """The workflow's name, where the application gave it one."""
+    """The workflow's name, where the application gave it one that is no text."""
     for span in trace.tops:
         for key in _WORKFLOW_KEYS:
-            name = as_text(span.attributes.get(key))
+            name = shown_name(as_text(span.attributes.get(key)) or "", "")
             if name and not name.startswith(_DEFAULT_NAMES):
                 return name
     return None
@@ -196,7 +197,7 @@ def _error_type(span: Span) -> str | None:
         return None
     raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *reversed(raised))
-    return next((name for value in types if (name := as_text(value))), constants.ERROR)
+    return next((name for value in types if (name := shown_name(as_text(value) or "", ""))), constants.ERROR)
 
 
 def end_time(trace: Trace) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ragmon.core import constants, semconv
-from ragmon.core.escaping import printable
+from ragmon.core.escaping import shown_name
 from ragmon.ingest.spans.model import (
     ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,
@@ -46,7 +46,7 @@ _UNDERSTOOD: Final = (semconv.SPAN_KIND, semconv.TRULENS_KIND, semconv.TRACELOOP
 """The attributes that say what a span is in a convention that is known."""
 _OPERATIONS: Final = frozenset({"embeddings", "execute_tool", "create_agent"})
 """OpenTelemetry's operations that are known and are neither a model call nor a retrieval."""
-_NO_SCOPE: Final = "(no scope)"
+_NO_SCOPE: Final = "no_scope"
 _EMPTY: Final = ("", "{}", "[]", "null", '""', "[[]]", REDACTED)
 INPUT: Final = ("input", "prompt", "question", "query", "args")
 OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies", "result")
@@ -130,7 +130,7 @@ def unknown_scope(spans: Iterable[Span]) -> str | None:
 
 
 MAX_SCOPES: Final = 32
-"""How many instrumentations are named; further ones are counted as `OTHER`."""
+"""How many instrumentations are named; further ones, and those whose name may be a text, are counted as `OTHER`."""
 
 
 def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
@@ -139,7 +139,7 @@ def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
     >>> scopes = {}; count_scope(scopes, "acme.tracing"); scopes
     {'acme.tracing': 1}
     """
-    name = printable(scope) or _NO_SCOPE
+    name = shown_name(scope or _NO_SCOPE, constants.OTHER)
     if name not in into and len(into) >= MAX_SCOPES:
         name = constants.OTHER
     into[name] = into.get(name, 0) + n
@@ -148,10 +148,10 @@ def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
 def count_tools(into: dict[str, int], tools: Iterable[str]) -> None:
     """Count requests without a retrieval by the tools that were called in them, in a table of bounded size.
 
-    >>> tools = {}; count_tools(tools, ["search", "weather"]); tools
-    {'search': 1, 'weather': 1}
+    >>> tools = {}; count_tools(tools, ["search", "What is it?", "Who is she?"]); tools
+    {'search': 1, '__other__': 1}
     """
-    for name in tools:
+    for name in dict.fromkeys(shown_name(tool, constants.OTHER) for tool in tools):
         count_scope(into, name)
 
 
