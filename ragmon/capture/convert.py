@@ -7,19 +7,26 @@ the call's arguments and result.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
-from numbers import Real
+from collections import UserDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import chain, islice
+from math import inf
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from ragmon.capture.call import Call
+from ragmon.capture.layouts import is_a, is_str
 from ragmon.capture.question import question
-from ragmon.capture.result import CONTEXT, SOURCES, are_ids, as_id, extract, is_listed, stream_fields, text_of
+from ragmon.capture.result import CONTEXT, SOURCES, are_ids, as_id, extract, stream_fields, text_of
+from ragmon.capture.stored import attempt, entries, first, held, held_at, number, plain_text, storage, stored
 from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
 from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.log import warn_once
-from ragmon.core.paths import Path, look_up, member
+from ragmon.core.paths import Path
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.core.text import clean
 from ragmon.ingest.spans import fill
@@ -33,6 +40,7 @@ _OTHER_ID_FIELDS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_
 """Where documents of an application's own classes have their ids, if nowhere else."""
 _TEXT_FIELDS: Final = ("text", "page_content", "content", "chunk", "passage", "snippet")
 _SCORE_FIELDS: Final = ("score", "_score", "similarity")
+_LABELS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -45,6 +53,35 @@ class CapturedDocuments(NamedTuple):
     scores: list[float] | None = None
 
 
+class _Document(NamedTuple):
+    """A document while it is read.
+
+    Attributes:
+        value: The document.
+        fields: The fields of it, or of the `node` in it; None where it is an id itself.
+        inner: The fields of its metadata.
+        score: Its score.
+    """
+
+    value: Any
+    fields: dict[str, Any] | None
+    inner: list[dict[str, Any]]
+    score: float | None
+
+
+def _opened(value: Any, strings: str = "ids") -> _Document:
+    """A document, or one in a pair with its score."""
+    value, score = value if type(value) is tuple and len(value) == 2 else (value, None)
+    if is_a(value, str, int, float, UUID) and strings == "ids":
+        return _Document(value, None, [], _finite(score))
+    outer = {"text": value} if is_str(value) else held(value)
+    scores = (_finite(first(outer, (name,))) for name in _SCORE_FIELDS) if score is None else (_finite(score),)
+    node = first(outer, ("node",))
+    fields = outer if node is None else held(node)
+    inner = [held(found) for name in _METADATA_FIELDS if (found := first(fields, (name,))) is not None]
+    return _Document(value, fields, inner, next((found for found in scores if found is not None), None))
+
+
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
     """The ids, texts and scores of documents.
 
@@ -53,36 +90,36 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
         id_from: Path from a document to its id; None tries the usual fields.
         strings: What a plain string in the collection is: `ids` or `texts`.
     """
-    if not is_listed(value):
+    listed = entries(value)
+    if listed is None:
         return CapturedDocuments()
-    scored = [_with_score(document) for document in _first_documents(value)]
-    if strings == "texts":
-        scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
-    ids = ids_of((document for document, _ in scored), id_from)
+    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in _first(listed)], steps=inf)
+    if documents is None:
+        return CapturedDocuments()
+    ids = attempt("ids", _ids, documents, id_from, steps=inf)
     if capture_hints.documents.room > 0 and ids is not None:
-        for (document, _), name in zip(scored, ids, strict=True):
-            node = member(document, "node")
-            capture_hints.documents.note(name, document, member(document if node is None else node, "metadata"))
-    texts = [_text_of(document) for document, _ in scored]
-    scores = [score for _, score in scored]
+        for name, document in zip(ids, documents, strict=True):
+            capture_hints.documents.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
+    texts = attempt("contexts", lambda: [_text_of(document) for document in documents], steps=inf) or []
+    scores = [document.score for document in documents]
     return CapturedDocuments(
         ids,
-        [text for text in texts if text is not None] if texts and None not in texts else None,
+        [passage for passage in texts if passage is not None] if texts and None not in texts else None,
         [score for score in scores if score is not None] if scores and None not in scores else None,
     )
 
 
-def _first_documents(documents: Collection[Any]) -> Iterable[Any]:
+def _first(documents: Sequence[Any]) -> Sequence[Any]:
     """The documents up to the limit; the first time some are left out, a warning is logged."""
-    if len(documents) <= MAX_DOCUMENTS_KEPT:
-        return documents
-    warn_once(
-        f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are unassessed"
-    )
-    return islice(documents, MAX_DOCUMENTS_KEPT)
+    if len(documents) > MAX_DOCUMENTS_KEPT:
+        warn_once(
+            f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are "
+            "unassessed"
+        )
+    return documents[:MAX_DOCUMENTS_KEPT]
 
 
-def ids_of(documents: Iterable[Any], id_from: Path | None) -> list[str] | None:
+def _ids(documents: Iterable[_Document], id_from: Path | None) -> list[str] | None:
     """The ids of documents or citations; None, with one warning, if one of them has no id."""
     ids = [_id_of(document, id_from) for document in documents]
     if None in ids:
@@ -91,55 +128,35 @@ def ids_of(documents: Iterable[Any], id_from: Path | None) -> list[str] | None:
     return [name for name in ids if name is not None]
 
 
-def _id_of(document: Any, id_from: Path | None) -> str | None:
-    if type(document) is not dict:
-        id_ = as_id(document)
-        if id_ is not None or isinstance(document, str | int | float):
-            return id_
+def _id_of(document: _Document, id_from: Path | None) -> str | None:
+    own = document.fields
+    if own is None:
+        return as_id(document.value)
     if id_from is not None:
-        return as_id(look_up(document, id_from))
-    node = member(document, "node")
-    fields = document if node is None else node
-    for name in _ID_FIELDS:
-        value = as_id(member(fields, name))
-        if value is not None:
-            return value
-    inner = [found for name in _METADATA_FIELDS if (found := member(fields, name)) is not None]
-    places = [(found, name) for found in inner for name in _METADATA_ID_FIELDS]
-    places += [(fields, name) for name in _OTHER_ID_FIELDS]
-    return next((value for found, name in places if (value := as_id(member(found, name))) is not None), None)
+        return as_id(held_at(document.value, id_from))
+    places = ((own, _ID_FIELDS), *((fields, _METADATA_ID_FIELDS) for fields in document.inner), (own, _OTHER_ID_FIELDS))
+    found = (as_id(dict.get(fields, name)) for fields, names in places for name in names)
+    return next((id_ for id_ in found if id_ is not None), None)
 
 
-def _with_score(document: Any) -> tuple[Any, float | None]:
-    """A document and its score, which is a field of it or the second member of a pair."""
-    if type(document) is tuple and len(document) == 2:
-        return document[0], _number(document[1])
-    if type(document) is not dict and isinstance(document, str | int | float):
-        return document, None
-    scores = (_number(member(document, name)) for name in _SCORE_FIELDS)
-    return document, next((score for score in scores if score is not None), None)
+def _short(value: Any) -> dict[str, Any] | None:
+    """The short fields of a dictionary among which another id may be."""
+    if not is_a(value, dict):
+        return None
+    few = islice(dict.items(value), capture_hints.KEYS)
+    return {name: field for name, field in few if type(name) is str and type(field) in (str, int)}
 
 
-def _number(value: Any) -> float | None:
+def _finite(value: Any) -> float | None:
     """A finite number, else None; JSON has no infinities and no NaN."""
-    if value is None or isinstance(value, bool) or not isinstance(value, float | int | Real):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
+    found = number(value)
+    return None if found is None or not math.isfinite(found) else float(found)
 
 
-def _text_of(document: Any) -> str | None:
-    if type(document) is not dict and isinstance(document, str | int | float):
-        return None
-    node = member(document, "node")
-    fields = document if node is None else node
-    for name in _TEXT_FIELDS:
-        text = member(fields, name)
-        if isinstance(text, str):
-            return clean(text)
-    inner = (found for name in _METADATA_FIELDS if (found := member(fields, name)) is not None)
-    texts = (member(found, name) for found in inner for name in _TEXT_FIELDS)
-    return next((clean(text) for text in texts if isinstance(text, str)), None)
+def _text_of(document: _Document) -> str | None:
+    views = () if document.fields is None else (document.fields, *document.inner)
+    found = (first(fields, (name,)) for fields in views for name in _TEXT_FIELDS)
+    return next((plain_text(passage) for passage in found if is_str(passage)), None)
 
 
 def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
@@ -150,13 +167,17 @@ def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
         id_from: Path from a citation that is an object to the document's id.
     """
     citations = fields.get("citations")
-    claim = text_of(fields.get("claim"))
+    claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
-    if is_listed(citations) or isinstance(citations, set | frozenset):
-        return Answer(claim=claim, citations=ids_of(citations, id_from))
-    return Answer(claim=claim)
+    return Answer(claim=claim, citations=attempt("citations", _citations, citations, id_from, steps=inf))
+
+
+def _citations(citations: Any, id_from: Path | None) -> list[str] | None:
+    kind = next((kind for kind in (set, frozenset) if is_a(citations, kind)), None)
+    listed = entries(citations) if kind is None else list(islice(kind.__iter__(citations), MAX_DOCUMENTS_KEPT))
+    return None if listed is None else _ids(map(_opened, listed[:MAX_DOCUMENTS_KEPT]), id_from)
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
@@ -165,25 +186,22 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     Args:
         call: The kept call.
         build: The application's version, unless the call has set another.
-
-    Raises:
-        Exception: The decorator's callables or the result's own code raised it.
     """
     id_from = call.traced_function.id_from or call.plan.id_from
     fields = _fields(call)
     documents = _documents(fields, id_from)
     is_probe = call.probe is not None
-    question_value = fields.get("question")
-    if question_value is None:
-        question_value = question(call.traced_function, call.args, call.kwargs, call.context)
+    labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in _LABELS}
+    labels["build"] = labels["build"] or build
+    if call.probe is not None:
+        labels["qid"] = as_id(call.probe)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=call.trace_id,
         ts=call.ts,
         pipeline=clean(call.plan.pipeline),
         source=constants.PROBE if is_probe else constants.LIVE,
-        qid=as_id(fields.get("qid") if call.probe is None else call.probe),
-        q=text_of(question_value),
+        q=attempt("question", _question, call, fields.get("question")),
         retrieved_ids=documents.ids,
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
@@ -191,23 +209,27 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         answer_json=answer(fields, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
-        index_hash=as_id(fields.get("index_hash")),
-        build=as_id(fields.get("build")) or build,
-        session=as_id(fields.get("session")),
-        model=as_id(fields.get("model")),
-        user=as_id(fields.get("user")),
         sampling=_sampling(call),
         partial=not call.detailed or call.ending is not None,
         ended=call.ending,
         exported=None if call.parent is None else call.parent.sampled,
         parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
-        tags=_tags(fields.get("tags")),
+        tags=attempt("tags", _tags, fields.get("tags")),
+        **labels,
     )
     if call.spans:
-        record = fill(record, map(from_sdk_span, call.spans), id_from=id_from, retrievers=call.plan.retrievers)
-    _add_sources(record, fields, id_from)
+        spans = map(from_sdk_span, call.spans)
+        filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
+        record = filled or record
+    attempt("sources", _add_sources, record, fields, id_from, steps=inf)
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     return record
+
+
+def _question(call: Call, said: Any) -> str | None:
+    """The question that the call recorded, else the one among its arguments."""
+    found = question(call.traced_function, call.args, call.kwargs, call.context) if said is None else said
+    return text_of(found)
 
 
 def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
@@ -224,15 +246,16 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
         record.contexts = [clean(context)]
 
 
-def _are_titles(sources: Collection[Any]) -> bool:
+def _are_titles(sources: Any) -> bool:
     """Whether sources are neither ids nor passages, but short texts."""
-    are_short = all(isinstance(entry, str) and len(entry) <= _TITLE for entry in sources)
-    return bool(sources) and are_short and not are_ids(sources)
+    found = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
+    are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in found)
+    return bool(found) and are_short and not are_ids(found)
 
 
-def _cited_sources(sources: Collection[Any], retrieved: list[str] | None, id_from: Path | None) -> list[str] | None:
+def _cited_sources(sources: Any, retrieved: list[str] | None, id_from: Path | None) -> list[str] | None:
     """The sources as citations; None where they are written in another way than the retrieved ids, as titles are."""
-    cited = ids_of(sources, id_from)
+    cited = _citations(sources, id_from)
     return cited if cited is None or retrieved is None or alike(cited, retrieved) else None
 
 
@@ -240,7 +263,8 @@ def _fields(call: Call) -> dict[str, Any]:
     """The fields of the result, overridden by those of `ragmon.record` inside the call."""
     fields = dict(call.fields or {})
     if "candidates" in fields:
-        fields["candidates"] = [document for batch in fields["candidates"] if is_listed(batch) for document in batch]
+        batches = [entries(batch) or () for batch in fields["candidates"]]
+        fields["candidates"] = list(islice(chain.from_iterable(batches), MAX_DOCUMENTS_KEPT))
     if call.error is not None or call.ending is not None:
         return fields
     site = call.traced_function
@@ -271,13 +295,17 @@ def _sampling(call: Call) -> Sampling:
 
 def _tags(tags: Any) -> dict[str, str] | None:
     """Tags as text; booleans as in JSON, and None is no tag."""
-    if not isinstance(tags, Mapping):
+    if not is_a(tags, dict, UserDict, MappingProxyType):
         return None
-    return {
-        clean(str(name)): clean(str(tag).lower() if isinstance(tag, bool) else str(tag))
-        for name, tag in tags.items()
-        if tag is not None
-    }
+    texts = ((_tag(name), _tag(tag)) for name, tag in list(dict.items(storage(tags))))
+    return {name: tag for name, tag in texts if name is not None and tag is not None}
+
+
+def _tag(value: Any) -> str | None:
+    if type(value) in (bool, date, datetime, Decimal):
+        return str(value).lower() if type(value) is bool else str(value)
+    found = number(value)
+    return as_id(value) if found is None else str(found)
 
 
 def _latency(call: Call) -> Latency:

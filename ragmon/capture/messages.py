@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 
-from ragmon.capture.stored import is_list, is_str, stored
-from ragmon.core.text import clean
+from ragmon.capture.layouts import is_list, is_str
+from ragmon.capture.stored import entries, first, held, plain_text, stored
 
 USER: Final = frozenset({"user", "human"})
 ASSISTANT: Final = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
@@ -30,41 +28,48 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
     """
     if not is_list(messages):
         return None
-    for entry in islice(reversed(messages), _MAX_MESSAGES):
+    for entry in reversed((entries(messages) or ())[-_MAX_MESSAGES:]):
         if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
-            text = part_text(entry[1]) if is_str(entry[0]) and entry[0] in roles else None
+            said = part_text(entry[1]) if is_str(entry[0]) and plain_text(entry[0]) in roles else None
         else:
-            text = part_text(stored(entry, *_CONTENTS)) if role(entry) in roles else None
-        if text:
-            return text
+            said = message_text(entry, roles)
+        if said:
+            return said
     return None
+
+
+def message_text(message: Any, roles: frozenset[str] | None = None) -> str | None:
+    """The text of a message; None where it has no text, or its role is none of those that are asked for."""
+    said_by = role(message)
+    is_asked = said_by is not None and (roles is None or said_by in roles)
+    return part_text(stored(message, *_CONTENTS)) if is_asked else None
 
 
 def role(message: Any) -> str | None:
     """The role of a message; None where the value has no content and so is no message."""
-    if stored(message, *_CONTENTS) is None:
+    fields = held(message)
+    if first(fields, _CONTENTS) is None:
         return None
     # An enumeration of texts becomes a plain text, which has the hash of its value.
-    return next((clean(name) for field in _ROLES if is_str(name := stored(message, field))), None)
+    return next((plain_text(name) for field in _ROLES if is_str(name := dict.get(fields, field))), None)
 
 
 def is_text(part: Any) -> bool:
     """Whether a part of a message is not a step of the model on its way: reasoning, or the call of a tool."""
-    kind = stored(part, "type", "block_type")
-    return not is_str(kind) or not (kind in _NOT_TEXT or kind.endswith(("_call", "_call_output")))
+    fields = held(part)
+    kind = first(fields, ("type", "block_type"))
+    kind = plain_text(kind) if is_str(kind) else ""
+    return not (kind in _NOT_TEXT or kind.endswith(("_call", "_call_output")) or dict.get(fields, "thought") is True)
 
 
 def part_text(content: Any, depth: int = _MAX_DEPTH) -> str | None:
     """The text of a message's content: a text, or the texts of its parts together."""
     if is_str(content):
-        return clean(content)
+        return plain_text(content)
     if not depth:
         return None
     if is_list(content):
-        texts = [text for text in _part_texts(content, depth) if text is not None]
+        parts = (part_text(part, depth - 1) for part in (entries(content) or ())[:_MAX_PARTS] if part is not None)
+        texts = [said for said in parts if said is not None]
         return "".join(texts) if texts else None
     return part_text(stored(content, "text", "content", "value"), depth - 1) if is_text(content) else None
-
-
-def _part_texts(parts: list[Any] | tuple[Any, ...], depth: int) -> Iterator[str | None]:
-    return (part_text(part, depth - 1) for part in islice(parts, _MAX_PARTS) if part is not None)

@@ -12,10 +12,10 @@ from inspect import Parameter
 from typing import Any, Final
 
 from ragmon.capture.call import TracedFunction
+from ragmon.capture.layouts import is_data, is_handle, is_list, is_str
 from ragmon.capture.messages import NOT_USER, USER, last_text, part_text, role
-from ragmon.capture.stored import is_data, is_handle, is_list, is_str, storage, stored_fields
+from ragmon.capture.stored import held_at, storage, stored_fields
 from ragmon.capture.web import decoded, is_request, request_fields, requests_in
-from ragmon.core.paths import look_up
 
 _CERTAIN: Final = ("question", "query", "q", "user_question", "user_query", "user_input", "user_message")
 """Names that mean the question in an object of any class."""
@@ -59,7 +59,7 @@ def question(
     if callable(site.question):
         return site.question(*args, **kwargs)
     if site.question is not None:
-        return look_up(arguments(site, args, kwargs), site.question)
+        return held_at(arguments(site, args, kwargs), site.question)
     passed = _without_instance(arguments(site, args, kwargs, defaults=False))
     text = _named([passed])
     if text is not None:

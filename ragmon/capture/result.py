@@ -7,19 +7,19 @@ of these inside another.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from numbers import Integral
-from typing import Any, Final, TypeGuard
+from itertools import islice
+from math import inf
+from typing import Any, Final
 from uuid import UUID
 
 from ragmon.capture.call import TracedFunction
-from ragmon.capture.messages import ASSISTANT, is_text, last_text, part_text
-from ragmon.capture.stored import is_list, stored
+from ragmon.capture.layouts import class_name, is_a, is_list, is_str
+from ragmon.capture.messages import ASSISTANT, is_text, last_text, message_text, part_text
+from ragmon.capture.stored import STEPS, attempt, entries, first, held, held_at, number, stored
 from ragmon.capture.web import is_response, response_value
-from ragmon.core.paths import look_up, member
-from ragmon.core.text import clean
+from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
 
 _CLAIM_FIELDS: Final = (
     *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "generation", "text"),
@@ -42,6 +42,10 @@ _LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user"
 _MAX_DEPTH: Final = 5
 """How deep the answer may be nested, for example a message in a field of the result."""
 _MAX_ENVELOPES: Final = 3
+_MAX_PARTS: Final = 64
+"""The objects of a result that are searched for its fields."""
+_MAX_RETURNED: Final = 8
+"""The values of a returned tuple that are looked at."""
 _MAX_COMPONENTS: Final = 32
 """The components of a pipeline's result that are looked into."""
 _ID: Final = re.compile(r"[!-~]{1,200}")
@@ -59,90 +63,90 @@ def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
     Args:
         result: Any return value of a pipeline: text, mappings, dataclasses, pydantic models, framework responses.
         site: The function, with the decorator's `extract=`.
-
-    Raises:
-        Exception: A callable `extract=` or a property of the result raised it.
     """
-    if callable(site.extract):
-        return dict(site.extract(result))
-    if site.extract is not None:
-        return {field: look_up(result, path) for field, path in site.extract.items()}
-    return {field: value for field, value in _fields(result).items() if value is not None}
+    told = site.extract
+    if callable(told):
+        return attempt("result", lambda: dict(told(result))) or {}
+    if told is not None:
+        return {field: attempt(field, held_at, result, path) for field, path in told.items()}
+    fields = attempt("result", _fields, result, steps=2 * STEPS) or {}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _fields(result: Any) -> dict[str, Any]:
     if is_response(result):
         return _fields(response_value(result))
-    if isinstance(result, str):
+    if is_str(result):
         return {"claim": result}
     if type(result) is tuple:
         return _fields_of_tuple(result)
-    if isinstance(result, list):
+    if is_a(result, list):
         return {"claim": last_text(result, ASSISTANT)}
     if not _has_parts(result):
         return {}
-    documents = look_up(result, ("retrieval", "topk"))
-    parts = [*_parts(result, _MAX_ENVELOPES), *_components(result)]
-    context = _first_in(parts, (CONTEXT,))
+    parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
+    views = [view for part in parts if (view := attempt("result", held, part)) is not None]
+    context = _first_in(views, (CONTEXT,))
     return {
-        "claim": next((text for part in parts if (text := text_of(part)) is not None), None),
-        "citations": _first_in(parts, ("citations",)),
-        "retrieved": _first_in(parts, _ID_LIST_FIELDS),
-        "documents": _first_listed(parts, _DOCUMENT_FIELDS, documents),
-        SOURCES: _sources(parts),
-        CONTEXT: context if isinstance(context, str) else None,
-        "candidates": _first_in(parts, _CANDIDATE_FIELDS),
-        **{name: as_id(_first_in(parts, (name,))) for name in _LABEL_FIELDS},
+        "claim": attempt("claim", lambda: next((said for part in parts if (said := text_of(part)) is not None), None)),
+        "citations": _first_in(views, ("citations",)),
+        "retrieved": _first_in(views, _ID_LIST_FIELDS),
+        "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
+        SOURCES: _sources(views),
+        CONTEXT: context if is_str(context) else None,
+        "candidates": _first_in(views, _CANDIDATE_FIELDS),
+        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in _LABEL_FIELDS},
     }
 
 
 def _fields_of_tuple(result: tuple[Any, ...]) -> dict[str, Any]:
     """The fields of several return values: an answer and its documents, or the body and status of a response."""
-    if len(result) > 1 and (isinstance(result[1], HTTPStatus) or type(result[1]) is int):
+    if len(result) > 1 and (type(result[1]) is int or is_a(result[1], HTTPStatus)):
         return _fields(result[0])
-    answers = (part for part in result if isinstance(part, str) or _has_parts(part))
+    result = result[:_MAX_RETURNED]
+    answers = (part for part in result if is_str(part) or _has_parts(part))
     fields = next((fields for part in answers if (fields := _fields(part)).get("claim") is not None), {})
-    documents = next((part for part in result if isinstance(part, list)), None)
+    documents = next((part for part in result if is_a(part, list)), None)
     name = "documents" if documents is None or not are_ids(documents) else "retrieved"
     return {**fields, name: documents} if documents is not None and fields else fields
 
 
-def are_ids(documents: Collection[Any]) -> bool:
+def are_ids(documents: Any) -> bool:
     """Whether documents are short texts without spaces, as ids and file names are: a passage must never pass for an id.
 
     Many scripts are written without spaces, so these texts are ASCII.
     """
-    return bool(documents) and all(isinstance(entry, str) and _ID.fullmatch(entry) for entry in documents)
+    found = (entries(documents) or ())[:MAX_DOCUMENTS_KEPT]
+    return bool(found) and all(is_str(entry) and _ID.fullmatch(entry) for entry in found)
 
 
-def _parts(result: Any, depth: int) -> Iterator[Any]:
-    """A result and the results inside it, the innermost first."""
-    if depth:
-        for name in _ENVELOPES:
-            # A property `data` is deprecated in some libraries, and warns.
-            inner = stored(result, name) if name == "data" else member(result, name)
-            if _has_parts(inner):
-                yield from _parts(inner, depth - 1)
-    yield result
+def _inside(result: Any, depth: int) -> Iterator[Any]:
+    """The results inside a result, the innermost first."""
+    fields = held(result) if depth else {}
+    inner = {id(part): part for name in _ENVELOPES if _has_parts(part := first(fields, (name,))) and part is not result}
+    for part in inner.values():
+        yield from _inside(part, depth - 1)
+        yield part
 
 
 def _has_parts(value: Any) -> bool:
     """Whether an answer is an object with members, and no text."""
-    return value is not None and not isinstance(value, str | int | float) and not is_list(value)
+    return value is not None and not is_a(value, str, int, float) and not is_list(value)
 
 
-def _first_in(parts: Sequence[Any], names: Sequence[str]) -> Any:
-    return next((value for part in parts for name in names if (value := member(part, name)) is not None), None)
+def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
+    return next((value for fields in views if (value := first(fields, names)) is not None), None)
 
 
-def _first_listed(parts: Sequence[Any], names: Sequence[str], default: Any = None) -> Any:
-    values = (member(part, name) for part in parts for name in names)
-    return next((value for value in values if is_listed(value)), default)
+def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
+    values = (first(fields, (name,)) for fields in views for name in names)
+    return next((value for value in values if entries(value) is not None), default)
 
 
-def _sources(parts: Sequence[Any]) -> Any:
+def _sources(views: Sequence[dict[str, Any]]) -> Any:
     """The documents under `sources`; beside `source_nodes`, LlamaIndex has the outputs of tools there."""
-    return None if is_listed(_first_in(parts, ("source_nodes",))) else _first_listed(parts, _SOURCE_FIELDS)
+    has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    return None if has_nodes else _first_listed(views, _SOURCE_FIELDS)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -152,44 +156,42 @@ def _components(result: Any) -> Iterator[Any]:
     for output in reversed(result.values()):
         if type(output) is dict and not output.keys().isdisjoint(_COMPONENT_FIELDS):
             answers = output.get("answers")
-            yield from answers[:1] if isinstance(answers, list) else ()
+            yield from (entries(answers) or ())[:1] if is_a(answers, list) else ()
             yield output
 
 
 def text_of(value: Any, depth: int = _MAX_DEPTH) -> str | None:
     """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
-    if isinstance(value, str):
-        return clean(value)
-    if value is None or isinstance(value, bool) or not depth:
+    if is_str(value):
+        return part_text(value)
+    if value is None or not depth:
         return None
-    if isinstance(value, int | float):
-        return str(value)
+    if (found := number(value)) is not None:
+        return str(found)
     if is_list(value):
-        texts = [text for part in value if is_text(part) and (text := text_of(part, depth - 1)) is not None]
+        texts = [
+            said for part in entries(value) or () if is_text(part) and (said := text_of(part, depth - 1)) is not None
+        ]
         return "".join(texts) if texts else None
-    in_fields = (text_of(member(value, name), depth - 1) for name in _CLAIM_FIELDS)
-    text = next((text for text in in_fields if text is not None), None)
-    return _alternative(value, depth) if text is None else text
+    fields = held(value)
+    in_fields = (text_of(first(fields, (name,)), depth - 1) for name in _CLAIM_FIELDS)
+    said = next((said for said in in_fields if said is not None), None)
+    return _alternative(value, depth) if said is None else said
 
 
 def _alternative(value: Any, depth: int) -> str | None:
-    """The text of the first alternative that a model gave, or of its last message in a conversation."""
+    """The text of a message, of the first alternative that a model gave, or of the last message in a conversation."""
+    if (said := message_text(value)) is not None:
+        return said
     for name in _ALTERNATIVES:
-        first = member(value, name)
-        while isinstance(first, list) and first:
-            first = first[0]
-        text = None if isinstance(first, list) else text_of(first, depth - 1)
-        text = text_of(stored(first, "data"), depth - 1) if text is None and name == "answers" else text
-        if text is not None:
-            return text
-    return last_text(member(value, "messages"), ASSISTANT)
-
-
-def is_listed(value: Any) -> TypeGuard[Collection[Any]]:
-    """Whether a value is a collection that can be read twice: to read an iterator would consume the application's."""
-    if value is None or type(value) is list:  # a check of the abstract classes takes ten times as long
-        return value is not None
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping | AbstractSet)
+        alternative, levels = stored(value, name), depth
+        while is_a(alternative, list) and (listed := entries(alternative)) and levels:
+            alternative, levels = listed[0], levels - 1
+        said = None if is_a(alternative, list) else text_of(alternative, depth - 1)
+        said = text_of(stored(alternative, "data"), depth - 1) if said is None and name == "answers" else said
+        if said is not None:
+            return said
+    return last_text(stored(value, "messages"), ASSISTANT)
 
 
 def as_id(value: Any) -> str | None:
@@ -198,11 +200,10 @@ def as_id(value: Any) -> str | None:
     >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
     ('a', '7', None, None)
     """
-    if value is None or isinstance(value, str):
-        return None if value is None else clean(value)
-    if isinstance(value, bool) or not isinstance(value, Integral | UUID):
-        return None
-    return str(value)
+    if value is None or is_str(value):
+        return None if value is None else part_text(value)
+    found = number(value)
+    return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
 
 
 def stream_fields(items: Sequence[Any], site: TracedFunction) -> dict[str, Any]:
@@ -211,29 +212,30 @@ def stream_fields(items: Sequence[Any], site: TracedFunction) -> dict[str, Any]:
     Args:
         items: The items in order; texts, bytes, the chunks of a model's client, or these and a result at the end.
         site: The function, with the decorator's `reduce=` and `extract=`.
-
-    Raises:
-        Exception: A callable `reduce=` or `extract=` raised it.
     """
     if site.reduce is not None:
-        return extract(site.reduce(list(items)), site)
-    if all(isinstance(item, bytes | bytearray) for item in items):
+        reduced = attempt("stream", lambda reduce: (reduce(list(items)),), site.reduce)
+        return {} if reduced is None else extract(reduced[0], site)
+    if all(is_a(item, bytes, bytearray) for item in items):
         return extract(b"".join(items).decode("utf-8", "replace"), site)
-    pieces = [_piece(item) for item in items]
+    # How long a stream may be is bounded while it runs.
+    pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
+    if pieces is None:
+        return {}
     others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
-    text = "".join(piece for piece in pieces if piece is not None)
+    said = "".join(piece for piece in pieces if piece is not None)
     if not others:
-        return extract(text, site)
+        return extract(said, site)
     fields = extract(items[-1] if site.extract is not None else others[-1], site)
-    return {**fields, "claim": text} if text and not fields.get("claim") else fields
+    return {**fields, "claim": said} if said and not fields.get("claim") else fields
 
 
 def _piece(item: Any) -> str | None:
     """The text that an item of a stream adds: an item that is a text, or a chunk of a model's client."""
-    if isinstance(item, str):
-        return item
-    choices = member(item, "choices")
-    delta = member(choices[0] if is_list(choices) and choices else item, "delta")
+    if is_str(item):
+        return part_text(item)
+    choices = stored(item, "choices")
+    delta = stored((entries(choices) or [item])[0] if is_list(choices) else item, "delta")
     if delta is not None:
         return part_text(delta)
-    return part_text(member(item, "content")) if type(item).__name__.endswith("Chunk") else None
+    return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None

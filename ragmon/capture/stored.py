@@ -1,108 +1,160 @@
-"""Fields as objects store them, read without running any code of their classes.
+"""What objects hold, read without running any code of their classes.
 
-The arguments of a call include sessions, clients and proxies, whose properties may ask a server. What lies in a
-dictionary, an instance dictionary, a slot or a named tuple can be read from another thread at any time.
+Arguments and results include sessions, rows, open responses and proxies, whose properties may ask a server. What lies
+in a dictionary, an instance dictionary, a slot or a named tuple can be read from another thread at any time. For
+properties of a few libraries the data behind them is read (`known_types`).
+
+Objects may hold themselves, or a million others: what it may cost to read one field of a call is bounded.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import gc
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from types import GetSetDescriptorType, MemberDescriptorType, SimpleNamespace
-from typing import Any, Final, NamedTuple, TypeGuard
+from math import inf
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
-BREADTH: Final = 64
-"""The fields of one object that are looked at."""
-_CLASSES: Final = 512
-"""The classes whose layout is remembered."""
-_DATA_MARKS: Final = (
-    *("__pydantic_fields__", "model_fields", "__fields__"),
-    *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__"),
-)
-"""The class attributes of pydantic 2 and 1, dataclasses, attrs and msgspec."""
-_HANDLE_MARKS: Final = ("__call__", "__enter__", "__aenter__", "__next__", "__anext__", "invoke", "complete", "execute")
-"""Class attributes of sessions, clients, models and chains, which libraries make with pydantic as well."""
-_EXTRA: Final = "__pydantic_extra__"
-_INSTANCE: Final = "__dict__"
+from ragmon.capture import known_types
+from ragmon.capture.layouts import BREADTH, EXTRA, Layout, layout_of
+from ragmon.core.log import error_location, warn_once
+from ragmon.core.paths import Path
+from ragmon.core.text import clean
+
+STEPS: Final = 2_000
+"""The objects and lists that are looked at for one field of a call."""
+_TEXT_STEP: Final = 512
+"""The characters that count as one more step: a text of a million characters is too long."""
+LONGEST: Final = 65_536
+"""The entries of a list that are read."""
+TOO_LARGE: Final = "too_large"
+"""Why a field cannot be read, where nothing raises."""
+_LISTS: Final[tuple[Any, ...]] = (list, tuple, deque, type({}.values()))
+
+T = TypeVar("T")
 
 
-class _Layout(NamedTuple):
-    """How objects of a class store their fields.
+class TooLargeError(Exception):
+    """A field takes more steps to read, or more text, than it may."""
 
-    Attributes:
-        names: The fields of a named tuple.
-        slots: The descriptors of its slots by name.
-        instance: The descriptor of the instance dictionary; None where there is none, or a class replaced it.
-        is_data: As the function of that name.
-        is_handle: As the function of that name.
+
+class _Budget(threading.local):
+    """What the field that this thread reads may still cost."""
+
+    steps: float = inf
+
+
+_budget: Final = _Budget()
+unread: Final[Counter[tuple[str, str]]] = Counter()
+"""How many fields of calls could not be read in this process, by field and reason."""
+
+
+def attempt(field: str, read: Callable[..., T], *args: Any, steps: float = STEPS) -> T | None:
+    """What a function reads for a field of a call; None where it raises or costs too much, which is counted.
+
+    Args:
+        field: The field, for the count and the log.
+        read: The function.
+        *args: Its arguments.
+        steps: The objects it may look at.
     """
-
-    names: tuple[str, ...]
-    slots: dict[str, Any]
-    instance: Any
-    is_data: bool
-    is_handle: bool
-
-
-@lru_cache(maxsize=_CLASSES)
-def _layout(kind: type) -> _Layout:
-    attributes: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        attributes |= base.__dict__
-    instance = attributes.get(_INSTANCE)
-    names = attributes.get("_fields") if issubclass(kind, tuple) else None
-    names = names if type(names) is tuple else ()
-    members = {name: slot for name, slot in attributes.items() if type(slot) is MemberDescriptorType}
-    slots = {name: slot for name, slot in members.items() if name == _EXTRA or not name.startswith("__")}
-    is_handle = not attributes.keys().isdisjoint(_HANDLE_MARKS)
-    is_record = bool(names) or issubclass(kind, dict | SimpleNamespace)
-    return _Layout(
-        names,
-        dict(islice(slots.items(), BREADTH)),
-        instance if type(instance) in (GetSetDescriptorType, MemberDescriptorType) else None,
-        is_record or (not is_handle and not attributes.keys().isdisjoint(_DATA_MARKS)),
-        is_handle,
-    )
+    outer = _budget.steps
+    most = _budget.steps = min(steps, outer)
+    try:
+        return read(*args)
+    except BaseException as error:  # noqa: BLE001 - a callable of the decorator may raise anything
+        unread[field, TOO_LARGE if isinstance(error, TooLargeError | RecursionError | MemoryError) else "raised"] += 1
+        warn_once(f"the {field} of a call cannot be read and is unknown: {error_location(error)}")
+        return None
+    finally:
+        _budget.steps = outer if outer == inf else outer - most + max(_budget.steps, 0)
 
 
-def _layout_of(value: Any) -> _Layout:
-    kind: Any = type(value)
-    return _layout(kind)
+def _spend(steps: int) -> None:
+    left = _budget.steps = _budget.steps - steps
+    if left < 0:
+        raise TooLargeError
 
 
-def is_data(value: Any) -> bool:
-    """Whether a value is made to hold data: a dict, named tuple, dataclass, or an object of pydantic, attrs, msgspec.
-
-    >>> is_data({}), is_data(SimpleNamespace()), is_data(object())
-    (True, True, False)
-    """
-    return _layout_of(value).is_data
-
-
-def is_handle(value: Any) -> bool:
-    """Whether a value is made to do something: a session, a client, a model, a chain, a proxy, an iterator."""
-    return _layout_of(value).is_handle
-
-
-def is_str(value: Any) -> TypeGuard[str]:
-    """As `isinstance`, which asks an object that is no text for its `__class__`: a proxy then runs code."""
-    return issubclass(type(value), str)
-
-
-def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    """The same for a list, or a tuple without names."""
+def number(value: Any) -> int | float | None:
+    """A number, also one of numpy; None for other values, and for true and false."""
     kind = type(value)
-    return issubclass(kind, list) or (issubclass(kind, tuple) and not _layout_of(value).names)
+    if issubclass(kind, int | float):
+        return None if kind is bool else int.__int__(value) if issubclass(kind, int) else float.__float__(value)
+    return value.item() if layout_of(value).in_c == known_types.NUMBER else None
+
+
+def plain_text(value: str) -> str:
+    """A text as one that can be encoded.
+
+    Raises:
+        TooLargeError: The field has too much text.
+    """
+    _spend(str.__len__(value) // _TEXT_STEP)
+    return clean(value)
+
+
+def entries(value: Any) -> Sequence[Any] | None:
+    """The entries of a list, tuple, deque or array, whatever its class makes of them; None where it is none of these.
+
+    An iterator is none: to read it would consume the application's.
+    """
+    _spend(1)
+    kind, layout = type(value), layout_of(value)
+    if kind is list or kind is tuple:
+        return value  # type: ignore[no-any-return]
+    if layout.in_c == known_types.LIST:
+        return list(islice(value, LONGEST))
+    base = next((base for base in _LISTS if issubclass(kind, base)), None)
+    if base is not None:
+        return list(islice(base.__iter__(value), LONGEST))
+    return None if layout.inner is None else entries(_instance(value, layout).get(layout.inner))
 
 
 def stored(value: Any, *names: str) -> Any:
-    """The first field with one of the names that is stored and not None; None where there is none.
+    """The first field with one of the names that is held, not None and no function; None where there is none.
 
     >>> stored({"q": "Is it?"}, "question", "q")
     'Is it?'
     """
+    return first(held(value), names)
+
+
+def first(fields: dict[str, Any], names: Iterable[str]) -> Any:
+    """The same of the fields that an object holds."""
+    for name in names:  # a generator takes twice as long
+        if (field := dict.get(fields, name)) is not None and not callable(field):
+            return field
+    return None
+
+
+def held(value: Any) -> dict[str, Any]:
+    """All fields that an object stores, and the data behind its known properties. To be read by name."""
     fields = storage(value)
-    return next((field for name in names if (field := dict.get(fields, name)) is not None), None)
+    if type(value) is dict or not (properties := layout_of(value).properties):
+        return fields
+    return {
+        **fields,
+        **{name: found for name, path in properties.items() if (found := held_at(fields, path)) is not None},
+    }
+
+
+def held_at(value: Any, path: Path) -> Any:
+    """Follow a path through what objects hold; None where a step does not exist.
+
+    >>> held_at({"messages": [{"content": "Is it?"}]}, ("messages", -1, "content"))
+    'Is it?'
+    """
+    for step in path:
+        if isinstance(step, str):
+            value = stored(value, step)
+        else:
+            listed = entries(value) or ()
+            value = listed[step] if -len(listed) <= step < len(listed) else None
+    return value
 
 
 def stored_fields(value: Any) -> dict[str, Any]:
@@ -118,19 +170,33 @@ def stored_fields(value: Any) -> dict[str, Any]:
 
 
 def storage(value: Any) -> dict[str, Any]:
-    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
+    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name.
+
+    Raises:
+        TooLargeError: Too many objects were looked at for the field.
+    """
+    _spend(1)
     kind = type(value)
     if issubclass(kind, dict):
         return value  # type: ignore[no-any-return]
-    layout = _layout_of(value)
+    layout = layout_of(value)
     if layout.names:
         return dict(zip(layout.names, tuple.__iter__(value), strict=False))
-    fields = {} if layout.instance is None else layout.instance.__get__(value, kind)
+    if layout.in_c == known_types.MESSAGE:
+        return {field.name: held for field, held in value.ListFields()}
+    fields = _instance(value, layout)
+    inner = gc.get_referents(value)[0] if kind is MappingProxyType else fields.get(layout.inner or "")
+    return fields if inner is None else storage(inner)
+
+
+def _instance(value: Any, layout: Layout) -> dict[str, Any]:
+    """The instance dictionary and the slots of an object."""
+    fields = {} if layout.instance is None else layout.instance.__get__(value, type(value))
     fields = fields if type(fields) is dict else {}
     if not layout.slots:
         return fields
     in_slots = {name: field for name, slot in layout.slots.items() if (field := _in_slot(slot, value)) is not None}
-    extra = in_slots.pop(_EXTRA, None)
+    extra = in_slots.pop(EXTRA, None)
     return {**extra, **fields} if type(extra) is dict else {**in_slots, **fields} if in_slots else fields
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Self, final
 from ragmon.capture.call import Call, Mark, TracedFunction, active, end_call
 from ragmon.capture.outcomes import ABANDONED, CUT, count_ended, raised, returned, streamed
 from ragmon.capture.runtime import Plan, prepare, start_call
+from ragmon.capture.stored import stored
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
@@ -60,7 +61,7 @@ class StreamTracker:
         call = self._call
         if self._ended or call is None or call.items is None:
             return
-        self._free_size -= len(item) if isinstance(item, str | bytes) else 1
+        self._free_size -= len(item) if type(item) in (str, bytes) else 1
         if self._free_size < 0 or len(call.items) >= ITEMS:
             call.items, call.ending = None, CUT
         else:
@@ -218,11 +219,9 @@ def stream_wrapper(result: Any) -> StreamWrapper | None:
         if type(result) in PLAIN:
             return None
         for kind, follower in _KINDS:
-            if isinstance(result, kind):
-                return None if isinstance(result, IOBase) else follower
-        # Read from the instance dictionary: attribute access on an unknown object may run any code.
-        attributes = getattr(result, "__dict__", None)
-        return _trace_response if isinstance((attributes or {}).get(_BODY), AsyncIterable) else None
+            if issubclass(type(result), kind):  # `isinstance` would run code of a proxy
+                return None if issubclass(type(result), IOBase) else follower
+        return _trace_response if issubclass(type(stored(result, _BODY)), AsyncIterable) else None
     except Exception:  # noqa: BLE001 - these checks run code of the application's classes
         return None
 
@@ -357,7 +356,7 @@ async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any
 def _trace_response(call: Call, started: float, response: Any) -> Any:
     """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
     try:
-        body = TracedAsyncIterator(call, started, aiter(getattr(response, _BODY)))
+        body = TracedAsyncIterator(call, started, aiter(stored(response, _BODY)))
         setattr(response, _BODY, body)
     except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
         returned(call, perf_counter() - started, response)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from ragmon.capture.layouts import is_a
 from ragmon.capture.stored import storage, stored, stored_fields
 
 _MAX_BODY: Final = 1 << 20
@@ -76,16 +77,17 @@ def _as_fields(value: Any) -> dict[str, Any]:
     if type(value) is tuple and value:  # Flask keeps a value for each way to parse
         value = value[0]
     if type(value) is not dict:
-        value = stored(value, "_dict") or value
-    if type(value) is dict or not isinstance(value, dict):
+        parsed = stored(value, "_dict")
+        value = value if parsed is None else parsed
+    if type(value) is dict or not is_a(value, dict):
         return value if type(value) is dict else {}
     return {name: field[-1] if type(field) is list and field else field for name, field in stored_fields(value).items()}
 
 
 def _query(text: Any) -> dict[str, Any]:
-    if isinstance(text, bytes):
+    if type(text) is bytes:
         text = text.decode("utf-8", "replace")
-    if not isinstance(text, str) or len(text) > _MAX_QUERY:
+    if type(text) is not str or len(text) > _MAX_QUERY:
         return {}
     try:
         fields = parse_qs(text, max_num_fields=_MAX_QUERY_FIELDS)
@@ -96,7 +98,7 @@ def _query(text: Any) -> dict[str, Any]:
 
 def decoded(body: Any) -> Any:
     """The value of a JSON body; None where it is none, or too long."""
-    if not isinstance(body, bytes | bytearray | str) or len(body) > _MAX_BODY:
+    if type(body) not in (bytes, bytearray, str) or len(body) > _MAX_BODY:
         return None
     try:
         return _decode(body)
@@ -134,14 +136,21 @@ def _body(response: Any) -> str | bytes | None:
         body = stored(response, "body", "response", "_content")
     else:
         body = stored(response, "_container") if stored(response, "headers") is not None else None
-    if type(body) is list and all(isinstance(part, bytes) for part in body):
+    if type(body) is list and all(type(part) is bytes for part in body) and sum(map(len, body)) <= _MAX_BODY:
         return b"".join(body)
-    return body if isinstance(body, str | bytes) else None
+    return body if type(body) in (str, bytes) else None
 
 
 def _content_type(response: Any) -> str:
     """The header that names the content type: headers are pairs or a dict, or objects that keep either."""
     headers = stored(response, "raw_headers", "headers")
-    kept = stored(headers, "_list", "_store") or headers
-    entries = kept.items() if type(kept) is dict else kept if type(kept) is list else ()
-    return next((text for entry in entries if "content-type" in (text := str(entry).lower())), "")
+    kept = stored(headers, "_list", "_store")
+    kept = headers if kept is None else kept
+    pairs = list(dict.items(kept)) if is_a(kept, dict) else kept if type(kept) is list else ()
+    plain = (pair for pair in pairs if type(pair) is tuple and all(map(_is_plain, pair)))
+    return next((text for pair in plain if "content-type" in (text := str(pair).lower())), "")
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether to write a part of a header runs no code: a text, bytes, or a pair of them."""
+    return type(part) in (str, bytes) or (type(part) is tuple and all(map(_is_plain, part)))

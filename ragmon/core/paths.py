@@ -1,4 +1,4 @@
-"""Dotted paths into the arguments and results of a traced function: `request.messages[-1].content`."""
+"""Dotted paths into JSON, and into the arguments and results of a traced function: `request.messages[-1].content`."""
 
 from __future__ import annotations
 
@@ -36,27 +36,15 @@ def parse(text: str, parameter: str) -> Path:
 
 
 def look_up(value: Any, path: Path) -> Any:
-    """Follow a path through mappings, sequences and attributes; None where a step does not exist.
+    """Follow a path through the objects and arrays of JSON; None where a step does not exist.
 
     >>> look_up({"messages": [{"content": "Is it?"}]}, ("messages", -1, "content"))
     'Is it?'
     """
     for step in path:
-        if value is None:
-            return None
-        value = member(value, step) if isinstance(step, str) else _item_at(value, step)
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        else:
+            exists = isinstance(value, Sequence) and -len(value) <= step < len(value)
+            value = value[step] if exists else None
     return value
-
-
-def _item_at(value: Any, index: int) -> Any:
-    exists = isinstance(value, Sequence) and -len(value) <= index < len(value)
-    return value[index] if exists else None
-
-
-def member(value: Any, name: str) -> Any:
-    """A member of a mapping or an attribute of an object; None where there is none. Methods are left out."""
-    if type(value) is dict:  # the usual case; a check against an abstract class takes ten times as long
-        result = value.get(name)
-    else:
-        result = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    return None if result is None or callable(result) else result

@@ -350,6 +350,9 @@ RESIDUAL: Final = Family(
     "ragmon_accounting_residual", "Records unaccounted for; 0", SeriesScope.MONITOR, ("stage",), series=_STAGES
 )
 ORPHANS: Final = Family("ragmon_orphan_records_total", "What was said outside a traced call", SeriesScope.MONITOR)
+UNREAD: Final = Family(
+    "ragmon_unread_fields_total", "Unreadable fields of calls", SeriesScope.MONITOR, ("field", "reason"), series=5
+)
 SPANS_DROPPED: Final = Family(
     "ragmon_spans_dropped_total", "Spans that belong to no record", SeriesScope.MONITOR, ("reason",), series=5
 )

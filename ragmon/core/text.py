@@ -119,7 +119,8 @@ def clean(text: str) -> str:
     >>> clean("half of a pair: " + chr(0xD83D))
     'half of a pair: ?'
     """
-    return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    text = str.__str__(text)  # of a subclass the text alone, whatever its methods do
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def contains_phrase(folded: str, phrase: str) -> bool:

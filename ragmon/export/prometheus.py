@@ -54,12 +54,16 @@ def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
                 family.add_metric((stage, reason), n)
     orphans = CounterRows(series_names.ORPHANS, current.captured.orphans)
     spans, judged = CounterRows(series_names.SPANS_DROPPED), CounterRows(series_names.JUDGE_CALLS)
+    unread = CounterRows(series_names.UNREAD)
+    for labels, n in sorted(current.captured.unread.items()):
+        unread.add_metric(labels, n)
     for reason, n in sorted(current.captured.spans.items()):
         spans.add_metric((reason,), n)
     for labels, n in sorted(current.captured.judged.items()):
         judged.add_metric(labels, n)
     withheld = CounterRows(series_names.REDACTION_FAILURES, current.captured.withheld)
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
+    yield from (unread, spans, judged, withheld)
 
 
 def labels(current: MonitorSnapshot) -> Iterator[Metric]:

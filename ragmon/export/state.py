@@ -63,6 +63,7 @@ class SdkStats:
         latency: Latency histograms: log buckets of milliseconds, by pipeline and source; empty where nothing was timed.
         errors: User calls that ended in an error, by pipeline and kind.
         orphans: Values that were recorded outside a traced call.
+        unread: Fields of calls that could not be read, by field and reason.
         withheld: Records exported without text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
         labels: Labels that were lost before they were stored, by reason.
@@ -76,6 +77,7 @@ class SdkStats:
     latency: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     orphans: int = 0
+    unread: Mapping[tuple[str, str], int] = field(default_factory=dict)
     withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)

@@ -95,7 +95,10 @@ _ANY_SWITCH: Final = (
 
 _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
-    "answer": '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`',
+    "answer": (
+        '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`; '
+        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`'
+    ),
     "ids": (
         "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`; "
         "`[capture] id_from` says where a document's id is"

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.capture import runtime
+from ragmon.capture import runtime, stored
 from ragmon.capture.api import DROPPED, Given, LabelSender
 from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
 from ragmon.capture.exporters import base
@@ -83,6 +83,7 @@ class SelfMetrics:
             latency=self._latency(),
             errors=self._calls.errors(),
             orphans=runtime.outside_calls(),
+            unread=dict(stored.unread),
             spans=spans,
             labels=dict(self.labels.dropped),
             withheld=0 if self.redactions is None else self.redactions.failed,

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import ragmon
+from ragmon.capture import stored
 from ragmon.core import log
 from tests.support.capturing import found, record_of
 
@@ -176,29 +177,23 @@ class Hostile:
 
 
 @pytest.mark.parametrize(
-    ("told", "result"),
+    ("told", "result", "unread"),
     [
-        ({"extract": fails}, "a secret"),
-        ({"extract": lambda _: None}, "a secret"),
-        ({"extract": lambda _: 7}, "a secret"),
-        ({"extract": {"claim": "answer"}}, Hostile()),
-        ({"question": fails}, "a secret"),
-        ({}, Hostile()),
+        ({"extract": fails}, "a secret", {("result", "raised"): 1}),
+        ({"extract": lambda _: None}, "a secret", {("result", "raised"): 1}),
+        ({"extract": lambda _: 7}, "a secret", {("result", "raised"): 1}),
+        ({"question": fails}, "a secret", {("question", "raised"): 1}),
+        ({"extract": {"claim": "answer"}}, Hostile(), {}),
+        ({}, Hostile(), {}),
     ],
-    ids=[
-        "extract raises",
-        "extract gives None",
-        "extract gives 7",
-        "a path meets it",
-        "question raises",
-        "a member raises",
-    ],
+    ids=["extract raises", "extract gives None", "extract gives 7", "question raises", "a path meets it", "members"],
 )
-def test_what_cannot_be_read_is_dropped_and_counted_and_never_reaches_the_application(
-    told, result, caplog, monkeypatch
+def test_what_cannot_be_read_is_unknown_and_counted_and_never_reaches_the_application(
+    told, result, unread, caplog, monkeypatch
 ):
-    """The calls before and after it are recorded; the log says where it failed, not what was asked."""
+    """All other fields of the record are known; the log says where reading failed, not what was asked."""
     monkeypatch.setattr(log, "_said", set())
+    stored.unread.clear()
     sink = ragmon.testing.Collected()
     installation = ragmon.install(ragmon.testing.defaults(), sink=sink)
     results = iter(["before", result, "after"])
@@ -211,10 +206,15 @@ def test_what_cannot_be_read_is_dropped_and_counted_and_never_reaches_the_applic
         broken = ragmon.trace(sample=1.0, **told)(answer)
         healthy = ragmon.trace(sample=1.0)(answer)
         assert (healthy("q"), broken("a secret"), healthy("q")) == ("before", result, "after")
+        assert installation.flush(30)
     finally:
         installation.shutdown()
-    assert [r.answer_json.claim for r in sink.records] == ["before", "after"]
+    reads_question = "question" in told
+    assert [r.answer_json.claim for r in sink.records] == ["before", "a secret" if reads_question else None, "after"]
+    assert [r.q for r in sink.records] == ["q", None if reads_question else "a secret", "q"]
+    assert sink.records[1].latency_ms.total is not None
     books = installation.counters()
-    assert (books.received, books.scored, books.dropped) == (3, 2, {"invalid_schema": 1})
-    assert books.residual == 0
+    assert (books.received, books.scored, books.dropped) == (3, 3, {})
+    assert (books.residual, dict(stored.unread)) == (0, unread)
     assert "secret" not in caplog.text
+    assert caplog.text.count("cannot be read and is unknown") == len(unread)

@@ -126,14 +126,14 @@ def test_what_a_stream_says(items, told, claim):
     assert records[0].answer_json.claim == claim
 
 
-def test_a_reduce_that_raises_costs_the_record_and_nothing_else():
+def test_a_reduce_that_raises_costs_the_answer_and_nothing_else():
     @ragmon.trace(reduce=lambda items: items[7])
     def answer(question):
         yield question
 
     with capture_traces() as records:
         assert list(answer("q")) == ["q"]
-    assert records == []
+    assert [(record.q, record.answer_json.claim) for record in records] == [("q", None)]
 
 
 def test_an_error_in_the_finally_of_a_stream_is_the_error_of_its_call():
