@@ -47,7 +47,9 @@ def environment(interpreter: Path, **extra: str) -> dict[str, str]:
     """The environment for a version: nothing configures ragmon, hashes are the same, and time is UTC."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_", "PYTHON"))}
     path = {} if interpreter == BEFORE else {"PYTHONPATH": str(ROOT)}
-    return kept | path | {"PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "RAGMON_NATIVE": "0"} | extra
+    same = {"PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "RAGMON_NATIVE": "0"}
+    # Without it, `-m ragmon` in the root of this repository would be today's version for both.
+    return kept | path | same | {"PYTHONSAFEPATH": "1"} | extra
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,7 +88,8 @@ def differences(subject: str, before: Any, now: Any) -> list[Difference]:
 def is_accepted(difference: Difference) -> bool:
     """Whether an entry of `accepted.toml` names this leaf, and, where the entry has a value, this value."""
     return any(
-        fnmatchcase(difference.where, entry["where"].replace("[", "[[]")) and entry.get("now", difference.now) == difference.now
+        fnmatchcase(difference.where, entry["where"].replace("[", "[[]"))
+        and entry.get("now", difference.now) == difference.now
         for entry in accepted()
     )
 
