@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import datetime
@@ -298,3 +300,86 @@ def span_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
     sources = cases()
     log, said = (make(interpreter, new(folder, make.__name__), sources) for make in (provided, shown))
     return {"records/cases": {name: {"log": log[name], "shown": said[name]} for name in sources}}
+
+
+# --- cases in files and in programs -----------------------------------------------------------------------------------
+
+PROGRAMS = (
+    *(("json-as-text/app.py", mode) for mode in ("dict", "text", "fence", "inner")),
+    *(("thinking/app.py", mode) for mode in ("none", "think", "think-open")),
+    *(("streams/app.py", mode) for mode in ("plain", "sse", "sse-json", "sse-openai", "ndjson", "vercel")),
+    ("thinking/spans.py", ""),
+    ("unreadable-field/props.py", ""),
+    ("pickling/pickles.py", ""),
+)
+"""Programs of cases that need no package that is absent, and print the same on every run."""
+
+
+def file_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
+    """`records/file-cases`: reports of the cases in texts and tables, and what gold commands say of theirs.
+
+    Args:
+        interpreter: The interpreter under test.
+        folder: An empty folder.
+    """
+    runs = {}
+    for kind in ("text", "tables"):
+        for case in sorted((SHARED / "cases" / kind).glob("*")):
+            copied = folder / case.name
+            shutil.copytree(case, copied)
+            for path in sorted(copied.iterdir()):
+                for name, arguments in _asked_of(path, folder):
+                    runs[f"{kind}/{path.relative_to(folder)}: {name}"] = Run(arguments)
+    said = run_all(interpreter, folder, list(runs.values()))
+    return {"records/file-cases": {name: _parsed(answer) for name, answer in zip(runs, said, strict=True)}}
+
+
+def _asked_of(path: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The commands for a file of a case: of gold, or of traces with the gold beside them."""
+    name, config = str(path.relative_to(folder)), path.with_name("ragmon.toml")
+    if path.suffix in (".py", ".toml", ".yml"):
+        return
+    if path.parent.name == "gold":
+        yield "lint", ["gold", "lint", name]
+        yield "from-table", ["gold", "from-table", name, "--empty-reference", "unanswerable"]
+    elif "gold" not in path.name:
+        golds = [path.with_name(f"{path.stem}.gold.jsonl"), path.with_name("gold.jsonl")]
+        gold = [f"--gold={found.relative_to(folder)}" for found in golds if found.exists()][:1]
+        config_options = ["-c", str(config.relative_to(folder))] if config.exists() else []
+        yield "replay", ["replay", name, "--format", "json", *gold, *config_options]
+        yield "gate", ["gate", name, *gold, *config_options]
+
+
+def _parsed(answer: dict[str, Any]) -> dict[str, Any]:
+    out = answer["out"]
+    return answer | {"out": json.loads(out) if out.startswith("{\n") else out.splitlines()}
+
+
+def program_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
+    """`records/program-cases`: what programs of cases print.
+
+    Args:
+        interpreter: The interpreter under test.
+        folder: An empty folder.
+    """
+    shutil.copytree(SHARED / "cases" / "capture", folder / "capture")
+    found = {}
+    for program, mode in PROGRAMS:
+        path = folder / "capture" / program
+        done = subprocess.run(
+            [str(interpreter), "-W", "ignore", path.name, *([mode] if mode else [])],
+            cwd=path.parent,
+            env=environment(interpreter, PYTHONSAFEPATH="", TMPDIR=str(folder)) | _path(interpreter, folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
+        found[f"{program} {mode}".strip()] = {"code": done.returncode, "out": done.stdout.splitlines()}
+    return {"records/program-cases": found}
+
+
+def _path(interpreter: Path, folder: Path) -> dict[str, str]:
+    """Where the helper of the cases is found, behind what the interpreter is told anyway."""
+    given = environment(interpreter).get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (given, str(folder / "capture"))))}
