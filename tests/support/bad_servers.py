@@ -42,7 +42,9 @@ class BadServer:
         spans: The number of spans it took while it was good.
     """
 
-    def __init__(self, behave: Callable[[BadServer, socket.socket], None] | None, tls: list[Path] | None = None) -> None:
+    def __init__(
+        self, behave: Callable[[BadServer, socket.socket], None] | None, tls: list[Path] | None = None
+    ) -> None:
         self.good = False
         self.asked = self.spans = 0
         self.metrics: list[ExportMetricsServiceRequest] = []
@@ -109,7 +111,7 @@ class BadServer:
 def _body(reader: object) -> bytes:
     """The body of a request whose first line was read."""
     size = 0
-    while (line := reader.readline().strip()):  # type: ignore[attr-defined]
+    while line := reader.readline().strip():  # type: ignore[attr-defined]
         name, _, value = line.partition(b":")
         size = int(value) if name.lower() == b"content-length" else size
     found: bytes = reader.read(size)  # type: ignore[attr-defined]

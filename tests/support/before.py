@@ -68,8 +68,8 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def differences(subject: str, before: Any, now: Any) -> list[Difference]:
-    """The leaves that differ and that `accepted.toml` does not name.
+def differing(subject: str, before: Any, now: Any) -> list[Difference]:
+    """The leaves that differ.
 
     Args:
         subject: What is compared; the first part of `Difference.where`.
@@ -77,12 +77,16 @@ def differences(subject: str, before: Any, now: Any) -> list[Difference]:
         now: What today's version says.
     """
     old, new = dict(leaves(before)), dict(leaves(now))
-    found = (
+    return [
         Difference(f"{subject}:{path}", old.get(path, ABSENT), new.get(path, ABSENT))
         for path in old | new
         if json.dumps(old.get(path, ABSENT)) != json.dumps(new.get(path, ABSENT))
-    )
-    return [difference for difference in found if not is_accepted(difference)]
+    ]
+
+
+def differences(subject: str, before: Any, now: Any) -> list[Difference]:
+    """The same without those that `accepted.toml` names."""
+    return [difference for difference in differing(subject, before, now) if not is_accepted(difference)]
 
 
 def is_accepted(difference: Difference) -> bool:
@@ -111,5 +115,5 @@ def write_golden(subject: str, content: Any) -> None:
     """Write what the yardstick says; the same content gives the same bytes."""
     path = GOLDEN / f"{subject}.json.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, indent=0)
+    text = json.dumps(content, sort_keys=True, indent=0)
     path.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))

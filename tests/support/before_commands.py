@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ SHOWN = {
     "gates": (
         '[gates]\nverdict = "point"\non_insufficient = "fail"\n'
         '[gates.first-five]\nmetric = "recall@5"\nat_least = 0.9\nwindow = "24h"\nmin_samples = 5\n'
-        "page_below = 0.5\nestimand = \"questions_like_these\"\nsource = \"probe\"\n"
+        'page_below = 0.5\nestimand = "questions_like_these"\nsource = "probe"\n'
         '[gates.error_rate]\nat_most = 0.02\nseverity = "ticket"\nslice = { lang = "de" }\n'
         '[gates.index_hash]\nkind = "distinct"\nat_most = 1.0\n'
         '[gates.latency]\nkind = "quantile_ratio"\nat_most = 2.0\n[slices]\nlang = ["de", "en"]\n'
@@ -88,16 +89,13 @@ SHOWN = {
         'sample = 0.1\nmax_per_day = 10\nthreshold = 0.7\ninclude_reason = false\nstrict = true\nversion = "2"\n'
         'timeout = "10s"\nconcurrency = 1\n[labels]\nproxy = "judge_faithfulness"\n'
     ),
-    "labels": (
-        '[labels.column]\ntrace_id = "id"\ncorrect = "ok"\n[labels.values]\ntrue = ["ja"]\nfalse = ["nein"]\n'
-    ),
+    "labels": ('[labels.column]\ntrace_id = "id"\ncorrect = "ok"\n[labels.values]\ntrue = ["ja"]\nfalse = ["nein"]\n'),
     "links": (
         '[links]\ntrace = "https://u:hidden@traces.example/{trace_id}"\nstatus = "https://status.example"\n'
         'runbook = "https://wiki.example/{alert}"\ndashboard = "https://grafana.example"\n'
     ),
     "export": (
-        '[export]\nendpoint = "http://127.0.0.1:4318"\nscores = "http://127.0.0.1:6006/v1/traces"\n'
-        "score_spans = true\n"
+        '[export]\nendpoint = "http://127.0.0.1:4318"\nscores = "http://127.0.0.1:6006/v1/traces"\nscore_spans = true\n'
     ),
     "trace log": '[export]\njsonl = "t.jsonl"\nrotate_size = "10MiB"\nrotate_every = "1d"\nfsync = "second"\n',
     "serve": (
@@ -138,7 +136,7 @@ ENVIRONMENTS = {
 CHECKED = [
     "[sampling\nrate = 1\n",
     "rate = \n",
-    'a = 1\na = 2\n',
+    "a = 1\na = 2\n",
     "\ufeff[sampling]\nrate = 2\n",
     "[sampling]\nrate = 1.5\n",
     '[sampling]\nrate = "all"\n',
@@ -146,7 +144,7 @@ CHECKED = [
     "[sampling]\nrte = 0.5\n",
     "[samplng]\nrate = 0.5\n",
     '[sampling]\nslow_above = "eight"\n',
-    '[sampling]\nslow_above = 8\n',
+    "[sampling]\nslow_above = 8\n",
     '[sampling]\nlatency = "some"\n',
     '[sampling]\nparent = "obey"\n',
     "[sampling]\ndetail = 1\n",
@@ -165,7 +163,7 @@ CHECKED = [
     '[refusal]\npatterns = "defaults"\n',
     "[refusal]\nwindow = 0\n",
     "[refusal]\ntokens = [7]\n",
-    "[gold.main]\nuse = [\"probe\"]\n",
+    '[gold.main]\nuse = ["probe"]\n',
     '[gold.main]\npath = "absent.jsonl"\n',
     '[gold.main]\npath = "wrong.jsonl"\n',
     '[gold.main]\npath = "gold.jsonl"\nuse = ["live"]\n',
@@ -221,23 +219,23 @@ CHECKED = [
     "[pipeline]\nname = 7\n",
     '[pipeline]\nname = "a/b"\n',
     '[pipeline]\nname = "a"\n[pipelines.b]\n',
-    '[pipelines.a.serve]\nadmin = 9464\n',
+    "[pipelines.a.serve]\nadmin = 9464\n",
     "[pipelines.a.sampling]\nrate = 7\n",
     "[serve]\nadmin = 70000\n",
     '[serve]\nadmin = "nowhere:port"\n',
-    '[serve]\notlp = 4318\ngrpc = 4318\n',
+    "[serve]\notlp = 4318\ngrpc = 4318\n",
     '[serve]\ntoken_file = "absent"\n',
     '[serve]\ntls = "on"\n',
     '[serve]\ntls = { cert = "absent.pem", key = "absent.key" }\n',
     '[serve]\nretention = "1m"\n',
     '[serve]\nmax_size = "1KiB"\n',
-    '[serve]\nmax_series = 0\n',
+    "[serve]\nmax_series = 0\n",
     '[serve]\nof = ["127.0.0.1:9464"]\n',
     '[serve]\nfrom = "stream"\n',
     '[serve]\nfrom = "files"\n',
     '[stream]\nencoding = "avro"\n',
     '[stream]\nperiod = "7s"\n',
-    '[stream]\nsamples = 5000\n',
+    "[stream]\nsamples = 5000\n",
     '[stream]\nbrokers = "nowhere"\n',
     '[stream]\nkafka = { "sasl.password" = 7 }\n',
     '[slices]\nlang = "de"\n',
@@ -363,12 +361,13 @@ USAGES = [
 """Command lines that are wrong, or right by a hair."""
 
 
-def configurations(interpreter: Path, folder: Path) -> dict[str, Any]:
+def configurations(interpreter: Path, folder: Path, every: int = 1) -> dict[str, Any]:
     """`commands/configurations`: what `config show` and `config check` say of whole and of broken files.
 
     Args:
         interpreter: The interpreter under test.
         folder: An empty folder.
+        every: 1 for all of them, 5 for every fifth.
     """
     _write(folder, {**FILES, "base.toml": BASE, "itself.toml": 'extend = "itself.toml"\n'})
     shown = {name: f"shown{number}.toml" for number, name in enumerate(SHOWN)}
@@ -381,18 +380,20 @@ def configurations(interpreter: Path, folder: Path) -> dict[str, Any]:
         "broken": {text: Run(["config", "check", "-c", path]) for text, path in broken.items()},
         "checked": {name: Run(["config", "check", "-c", path]) for name, path in shown.items()},
     }
-    return {"commands/configurations": _said(interpreter, folder, kinds)}
+    return {"commands/configurations": _said(interpreter, folder, _some(kinds, every))}
 
 
-def usages(interpreter: Path, folder: Path) -> dict[str, Any]:
+def usages(interpreter: Path, folder: Path, every: int = 1) -> dict[str, Any]:
     """`commands/usages`: exit code and words of wrong usages.
 
     Args:
         interpreter: The interpreter under test.
         folder: An empty folder.
+        every: As for `configurations`.
     """
     _write(folder, FILES)
-    return {"commands/usages": _said(interpreter, folder, {"usages": {line: Run(line.split()) for line in USAGES}})}
+    kinds = {"usages": {line: Run(line.split()) for line in USAGES}}
+    return {"commands/usages": _said(interpreter, folder, _some(kinds, every))}
 
 
 def helps(interpreter: Path, folder: Path) -> dict[str, Any]:
@@ -422,6 +423,10 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+def _some(kinds: dict[str, dict[str, Run]], every: int) -> dict[str, dict[str, Run]]:
+    return {kind: dict(islice(runs.items(), 0, None, every)) for kind, runs in kinds.items()}
+
+
 def _said(interpreter: Path, folder: Path, kinds: dict[str, dict[str, Run]]) -> dict[str, Any]:
     """What all runs of all kinds left behind: JSON where the output is, lines else."""
     runs = [run for of_kind in kinds.values() for run in of_kind.values()]
@@ -432,3 +437,10 @@ def _said(interpreter: Path, folder: Path, kinds: dict[str, dict[str, Run]]) -> 
 def _leaves(answer: dict[str, Any]) -> dict[str, Any]:
     out, err = answer["out"], answer["err"].splitlines()
     return {"code": answer["code"], "out": json.loads(out) if out.startswith("{") else out.splitlines(), "err": err}
+
+
+SUBJECTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "configurations": configurations,
+    "usages": usages,
+    "helps": helps,
+}

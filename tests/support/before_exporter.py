@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -85,15 +85,20 @@ def _same(line: str) -> str:
 
 def _accounts(server: BadServer) -> dict[str, Any]:
     """What was told of both processes in the end: calls, what was dropped by reason, and what arrived after all."""
-    latest: dict[tuple[str, str, str], int] = {}
+    latest: dict[tuple[str, str], int] = {}
     for request in server.metrics:
         for process in request.resource_metrics:
-            instance = {pair.key: pair.value.string_value for pair in process.resource.attributes}["service.instance.id"]
+            instance = {pair.key: pair.value.string_value for pair in process.resource.attributes}[
+                "service.instance.id"
+            ]
             for metric in (metric for scope in process.scope_metrics for metric in scope.metrics):
                 for point in metric.sum.data_points:
-                    labels = {pair.key: pair.value.string_value for pair in point.attributes}
-                    latest[instance, metric.name, str(sorted(labels.items()))] = point.as_int
+                    labels = " ".join(pair.value.string_value for pair in point.attributes)
+                    latest[instance, f"{metric.name} {labels}"] = point.as_int
     told: Counter[str] = Counter()
-    for (_, name, labels), count in latest.items():
-        told[f"{name} {labels}"] += count
+    for (_, name), count in latest.items():
+        told[name] += count
     return {"told": dict(told), "delivered later": server.spans}
+
+
+SUBJECTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {"bad servers": bad_servers}

@@ -10,8 +10,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ admin = "127.0.0.1:0"
 GOLD = {"qid": "a1", "question": "Is it?", "answerable": True, "gold_claim_substr": ["yes"], "gold_citations": ["d1"]}
 POLICIES = ("full", "none", "hash", "redacted")
 IDS = ("trace_id", "parent_span_id")
+RIGHT = ("ok_", "semconv_")
+"""How the names of cases begin that are read rightly."""
 
 
 def shapes(interpreter: Path, folder: Path, module: str, content: str) -> dict[str, Any]:
@@ -51,17 +54,12 @@ def shapes(interpreter: Path, folder: Path, module: str, content: str) -> dict[s
     _configure(folder, content)
     said = json.loads(_program(interpreter, folder, "shapes_program.py", module))
     lines, totals = _log(folder / "traces.jsonl")
-    return {
-        f"records/{module.removeprefix('shapes_')}-{content}": {
-            name: {
-                "lines": lines.get(name, []),
-                "totals": totals.get(name, {}),
-                "raised": said["raised"].get(name),
-                **({"wrong": said["wrong"][name]} if name in said["wrong"] else {}),
-            }
-            for name in said["shapes"]
-        }
-    }
+    found: dict[str, Any] = {"(labels)": lines.get("label", [])}
+    for name in said["shapes"]:
+        found[name] = {"lines": lines.get(name, []), "totals": totals.get(name), "raised": said["raised"].get(name)}
+        if name in said["wrong"]:
+            found[name]["wrong"] = said["wrong"][name]
+    return {f"records/{module.removeprefix('shapes_')}-{content}": found}
 
 
 def new(folder: Path, name: str) -> Path:
@@ -287,11 +285,11 @@ def shown(interpreter: Path, folder: Path, sources: dict[str, list[Any]]) -> dic
 
 
 def spans(interpreter: Path, folder: Path) -> dict[str, Any]:
-    """`records/spans` and `records/spans-shown`: every recorded span, as the application and as a file brings it."""
+    """`records/recorded-spans` and `-shown`: every recorded span, as the application and as a file brings it."""
     sources = recordings()
     return {
-        "records/spans": provided(interpreter, new(folder, "provided"), sources),
-        "records/spans-shown": shown(interpreter, new(folder, "shown"), sources),
+        "records/recorded-spans": provided(interpreter, new(folder, "provided"), sources),
+        "records/recorded-spans-shown": shown(interpreter, new(folder, "shown"), sources),
     }
 
 
@@ -299,7 +297,8 @@ def span_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
     """`records/cases`: the same of the cases in spans. Names with ok_ and semconv_ are right, the others are not."""
     sources = cases()
     log, said = (make(interpreter, new(folder, make.__name__), sources) for make in (provided, shown))
-    return {"records/cases": {name: {"log": log[name], "shown": said[name]} for name in sources}}
+    marks = {name: {} if name.startswith(RIGHT) else {"wrong": "see the review of this case"} for name in sources}
+    return {"records/cases": {name: {"log": log[name], "shown": said[name], **marks[name]} for name in sources}}
 
 
 # --- cases in files and in programs -----------------------------------------------------------------------------------
@@ -383,3 +382,17 @@ def _path(interpreter: Path, folder: Path) -> dict[str, str]:
     """Where the helper of the cases is found, behind what the interpreter is told anyway."""
     given = environment(interpreter).get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join(filter(None, (given, str(folder / "capture"))))}
+
+
+SUBJECTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    f"{module}-{content}": partial(shapes, module=module, content=content)
+    for module in ("shapes_plain", "shapes_calls", "shapes_frameworks")
+    for content in (POLICIES if module == "shapes_plain" else POLICIES[:2])
+}
+SUBJECTS["spans"] = spans
+CASES: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "span cases": span_cases,
+    "file cases": file_cases,
+    "program cases": program_cases,
+}
+"""Subjects whose inputs lie beside this repository, or nowhere."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
 import sys
 
 import ragmon
@@ -20,4 +19,3 @@ if __name__ == "__main__":
     ragmon.install()
     for number in range(int(sys.argv[1])):
         answer(f"question {number}")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)

@@ -213,7 +213,7 @@ for name, function in FUNCTIONS.items():
     if "gener" in name or "iter" in name:
         SHAPES[f"{name} that is abandoned"] = ending(function, Q, take=2)
         SHAPES[f"{name} that nobody reads"] = ending(function, Q, take=0)
-    if "async" in name and "iter" not in name or name == "function that returns a coroutine":
+    if ("async" in name and "iter" not in name) or name == "function that returns a coroutine":
         SHAPES[f"{name} that is cancelled"] = cancelled(function)
 
 
@@ -229,7 +229,14 @@ def raising(error: BaseException) -> Any:
 
 
 for error in (
-    *(KeyError("a secret"), ValueError(), TimeoutError("slow"), ConnectionResetError(), MemoryError(), OSError(5, "io")),
+    *(
+        KeyError("a secret"),
+        ValueError(),
+        TimeoutError("slow"),
+        ConnectionResetError(),
+        MemoryError(),
+        OSError(5, "io"),
+    ),
     *(SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), ExceptionGroup("two", [KeyError(), OSError()])),
     *(UnicodeDecodeError("utf-8", b"x", 0, 1, "why"), GeneratorExit(), StopAsyncIteration(), RecursionError()),
 ):

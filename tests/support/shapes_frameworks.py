@@ -127,7 +127,11 @@ SHAPES |= family(
         "LLMResult": LLMResult(generations=[[Generation(text="yes")]]),
         "messages": {"messages": [HumanMessage("q"), AIMessage("yes")]},
         "messages with a tool": {
-            "messages": [HumanMessage("q"), ToolMessage("found", tool_call_id="t", artifact=DOCUMENTS), AIMessage("yes")]
+            "messages": [
+                HumanMessage("q"),
+                ToolMessage("found", tool_call_id="t", artifact=DOCUMENTS),
+                AIMessage("yes"),
+            ]
         },
         "list of messages": [HumanMessage("q"), AIMessage("yes")],
         "human messages": [HumanMessage("q")],
@@ -193,7 +197,8 @@ STREAMS: dict[str, list[Any]] = {
 for name, items in STREAMS.items():
     SHAPES[f"framework: stream of {name}"] = streaming(items)
 WRONG |= dict.fromkeys(
-    ("framework: stream of graph messages", "framework: stream of pydantic events"), "frames and typed events are no text"
+    ("framework: stream of graph messages", "framework: stream of pydantic events"),
+    "frames and typed events are no text",
 )
 
 
@@ -211,7 +216,7 @@ def request(query: bytes = b"", **cached: Any) -> Request:
 
 def flask_request(*, read: bool) -> Any:
     with flask.Flask("app").test_request_context("/ask?lang=en", json={"question": Q}):
-        made = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 - as the view has it
+        made = flask.request._get_current_object()  # type: ignore[attr-defined]
         if read:
             made.get_json()
         return made
@@ -228,9 +233,14 @@ SHAPES |= family(
     "framework body",
     {
         "messages": [SystemMessage("Be brief."), HumanMessage(Q), AIMessage("It is.")],
-        "parts": [HumanMessage([{"type": "text", "text": "Is "}, {"type": "image_url"}, {"type": "text", "text": "it?"}])],
+        "parts": [
+            HumanMessage([{"type": "text", "text": "Is "}, {"type": "image_url"}, {"type": "text", "text": "it?"}])
+        ],
         "prompt value": StringPromptValue(text=Q),
-        "llama messages": [ChatMessage(role=MessageRole.USER, content=Q), ChatMessage(role="assistant", content="It is.")],
+        "llama messages": [
+            ChatMessage(role=MessageRole.USER, content=Q),
+            ChatMessage(role="assistant", content="It is."),
+        ],
         "query bundle": QueryBundle(query_str=Q),
         "query": request(b"q=Is+it%3F&lang=en"),
         "cached JSON": request(_json={"question": Q}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import fractions
@@ -16,7 +16,7 @@ import json
 import threading
 import types
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict
@@ -88,9 +88,7 @@ def recording(result: Any = "yes", **fields: Any) -> Shape:
     return run
 
 
-def family(
-    name: str, values: Mapping[str, Any], make: Callable[[Any], Shape] = returning
-) -> dict[str, Shape]:
+def family(name: str, values: Mapping[str, Any], make: Callable[[Any], Shape] = returning) -> dict[str, Shape]:
     """Shapes whose names begin alike."""
     return {f"{name}: {inner}": make(value) for inner, value in values.items()}
 
@@ -133,7 +131,7 @@ SHAPES |= family(
         "error": ValueError("yes"),
         "decimal": decimal.Decimal("1.5"),
         "fraction": fractions.Fraction(1, 3),
-        "time": datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC),
+        "time": dt.datetime(2025, 1, 1, tzinfo=dt.UTC),
         "uuid": uuid.UUID(int=1),
         "path": Path("yes"),
         "ellipsis": ...,
@@ -425,7 +423,9 @@ def reply_of(kind: str, documents: Any) -> Any:
 
 
 for reply_kind in REPLIES:
-    SHAPES |= family(f"{reply_kind} with documents", {name: reply_of(reply_kind, value) for name, value in DOCUMENTS.items()})
+    SHAPES |= family(
+        f"{reply_kind} with documents", {name: reply_of(reply_kind, value) for name, value in DOCUMENTS.items()}
+    )
 
 # --- documents --------------------------------------------------------------------------------------------------------
 
@@ -437,6 +437,19 @@ NAMES = (
 SHAPES |= family("documents under", {name: {"answer": "yes", name: DICTS} for name in NAMES})
 SHAPES |= family("ids under", {name: {"answer": "yes", name: ["d1", "d2"]} for name in NAMES})
 SHAPES |= family("a text under", {name: {"answer": "yes", name: "one\ntwo"} for name in NAMES})
+
+
+class Passage(NamedTuple):
+    id: str
+    text: str
+
+
+class Scored(NamedTuple):
+    id: str
+    content: str
+    score: float
+
+
 ONE_DOCUMENT: dict[str, Any] = {
     "number": {"id": 7},
     "uuid": {"id": uuid.UUID(int=1)},
@@ -469,8 +482,8 @@ ONE_DOCUMENT: dict[str, Any] = {
     "pair": (SimpleNamespace(id="d1", page_content="one"), 0.5),
     "tuple of id and text": ("d1", "one"),
     "tuple of three": ("d1", "one", 0.5),
-    "named tuple": collections.namedtuple("Row", "id text")("d1", "one"),
-    "named tuple with score": collections.namedtuple("Row3", "id content score")("d1", "one", 0.5),
+    "named tuple": Passage("d1", "one"),
+    "named tuple with score": Scored("d1", "one", 0.5),
     "similarity": {"chunk_id": "c1", "passage": "one", "similarity": 0.5},
     "score is text": {"id": "d1", "score": "0.5"},
     "score is true": {"id": "d1", "score": True},
@@ -483,7 +496,9 @@ ONE_DOCUMENT: dict[str, Any] = {
 }
 SHAPES |= family("document", {name: {"answer": "yes", "documents": [value]} for name, value in ONE_DOCUMENT.items()})
 SHAPES |= family("recorded document", ONE_DOCUMENT, lambda value: recording(retrieved=[value]))
-SHAPES |= family("retrieved document", {name: {"answer": "yes", "retrieved": [value]} for name, value in ONE_DOCUMENT.items()})
+SHAPES |= family(
+    "retrieved document", {name: {"answer": "yes", "retrieved": [value]} for name, value in ONE_DOCUMENT.items()}
+)
 WRONG |= {
     f"{way}: {name}": "a client of a vector store returns this, and its id, text or score is not found"
     for way in ("document", "recorded document")
@@ -534,15 +549,30 @@ CITED: dict[str, Any] = {
     "twice": ["d1", "d1"],
     "strangers": ["x9"],
 }
-SHAPES |= family("citations", {name: {"answer": "yes", "documents": DICTS, "citations": value} for name, value in CITED.items()})
-SHAPES |= family("recorded citations", CITED, lambda value: recording({"answer": "yes", "documents": DICTS}, citations=value))
-SHAPES |= family("sources", {name: {"answer": "yes", "documents": DICTS, "sources": value} for name, value in CITED.items()})
+SHAPES |= family(
+    "citations", {name: {"answer": "yes", "documents": DICTS, "citations": value} for name, value in CITED.items()}
+)
+SHAPES |= family(
+    "recorded citations", CITED, lambda value: recording({"answer": "yes", "documents": DICTS}, citations=value)
+)
+SHAPES |= family(
+    "sources", {name: {"answer": "yes", "documents": DICTS, "sources": value} for name, value in CITED.items()}
+)
 WRONG |= {
     f"citations: {name}": "a citation of another form becomes an id that nobody retrieved, or none"
     for name in ("numbers", "number beyond", "texts of numbers", "document ids", "titles")
 }
 MARKS = (
-    *("Yes [2].", "Yes [1][2].", "Yes [1, 2].", "Yes [1-2].", "Yes [^1].", "Yes (2).", "Yes【1】.", "Yes【4:1†source】."),
+    *(
+        "Yes [2].",
+        "Yes [1][2].",
+        "Yes [1, 2].",
+        "Yes [1-2].",
+        "Yes [^1].",
+        "Yes (2).",
+        "Yes【1】.",
+        "Yes【4:1†source】.",
+    ),
     *("Yes [d2].", "Yes [9].", "Yes [0].", "Yes.", "Yes [ 1 ].", "Yes [doc 1].", "Yes [Source: 1]", "Yes ¹.", "Yes [1"),
     *("see [1](https://docs.example)", "x[1] = 2", "Yes.\n\nSources:\n[1] A title", "Yes [d1, d2].", "(d1)"),
 )
@@ -566,8 +596,16 @@ EXTRACTS: dict[str, dict[str, Any]] = {
     "callable": {"extract": lambda result: {"claim": result["out"]["text"], "retrieved": ["d1"], "citations": ["d1"]}},
     "callable with all": {
         "extract": lambda result: {
-            **{"claim": "yes", "qid": "a1", "session": "s", "build": "b", "model": "m", "user": "u"},
-            **{"sources": ["d1"], "documents": DICTS, "context": "one", "candidates": ["d1"]},
+            "claim": "yes",
+            "qid": "a1",
+            "session": "s",
+            "build": "b",
+            "model": "m",
+            "user": "u",
+            "sources": ["d1"],
+            "documents": DICTS,
+            "context": "one",
+            "candidates": ["d1"],
         }
     },
     "raises": {"extract": refuse},
@@ -613,7 +651,9 @@ SHAPES |= family(
 # --- questions --------------------------------------------------------------------------------------------------------
 
 NAMED = ("question", "query", "q", "prompt", "input", "user_input", "message", "text", "search", "frage", "content")
-SHAPES |= family("question named", {name: name for name in NAMED}, lambda name: taking(tenant="a tenant, by name", **{name: Q}))
+SHAPES |= family(
+    "question named", {name: name for name in NAMED}, lambda name: taking(tenant="a tenant, by name", **{name: Q})
+)
 SHAPES |= family("question in a field", {name: {name: Q, "lang": "en"} for name in NAMED}, body)
 USER = {"role": "user", "content": Q}
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Was it?"}, USER]
@@ -726,7 +766,13 @@ SHAPES |= family(
         "iterator": iter([Q]),
         "gateway query": {"queryStringParameters": {"q": Q}, "body": None},
         "gateway body": {"queryStringParameters": None, "body": '{"question": "Is it?"}', "requestContext": {}},
-        "asgi scope": {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"question=Is%20it?"},
+        "asgi scope": {
+            "type": "http",
+            "method": "GET",
+            "path": "/",
+            "headers": [],
+            "query_string": b"question=Is%20it?",
+        },
         "wsgi environment": {"REQUEST_METHOD": "GET", "QUERY_STRING": "q=Is+it%3F"},
         "long": {"question": "Is it? " * 20_000},
         "properties": Properties(question=Q),
@@ -772,7 +818,9 @@ SHAPES |= family(
         "tags": {"tags": {"lang": "de", "customer": "17"}},
         "odd tags": {"tags": {"n": 7, 8: "x", "none": None, "list": ["a"]}},
         "halves": {
-            **{"retrieved": [{"id": HALF, "text": HALF}], "tags": {HALF: HALF}, "citations": [HALF]},
+            "retrieved": [{"id": HALF, "text": HALF}],
+            "tags": {HALF: HALF},
+            "citations": [HALF],
             **dict.fromkeys(("question", "claim", "qid", "session", "model", "user", "build", "index_hash"), HALF),
         },
         "numbers for texts": {"qid": 7, "session": 8, "build": 9, "model": 1.5, "claim": 5},
@@ -843,7 +891,7 @@ SHAPES |= {
     "inside: stages": staged,
     "inside: a traced call": nested_calls,
     "inside: a thread": in_a_thread(lambda function: function),
-    "inside: a thread with propagate": in_a_thread(lambda function: ragmon.propagate(function)),
+    "inside: a thread with propagate": in_a_thread(ragmon.propagate),
     "inside: a label": labelled,
 }
 
@@ -890,4 +938,3 @@ REFUSALS = (
     *("I don't know why, but it opens at nine.", "NOT IN CONTEXT", "not in context, but yes", "N/A", "unknown"),
 )
 SHAPES |= family("refusal", {text: {"answer": text, "documents": DICTS} for text in REFUSALS})
-

@@ -17,7 +17,6 @@ sys.path.append(str(Path(__file__).parents[2]))  # behind whatever ragmon is und
 import ragmon
 
 
-
 def tracing(name: str) -> Callable[..., Any]:
     """`ragmon.trace` for a pipeline of this name, with arguments or without."""
     return lambda *function, **told: ragmon.trace(name, **told)(*function) if function else ragmon.trace(name, **told)

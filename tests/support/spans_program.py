@@ -1,6 +1,6 @@
 """Makes spans anew through OpenTelemetry, with the ids and times they had, under `ragmon.install(provider=...)`.
 
-Reads groups of spans from stdin, as JSON; what ragmon makes of them stands in the trace log of the folder's ragmon.toml.
+Reads groups of spans from stdin, as JSON; what ragmon makes of them stands in the trace log of the folder.
 """
 
 from __future__ import annotations
