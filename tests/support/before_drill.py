@@ -85,17 +85,10 @@ def drill(interpreter: Path, folder: Path) -> dict[str, Any]:
         app.send_signal(signal.SIGUSR2)
         watch.look(watch.minute + PATIENCE, until_quiet=True)
         alarms["end"] = watch.alarms()
-    alerts = _alerts(folder, watch.series, [*range(5, watch.minute, 5), watch.minute])
-    found = {"well": range(WELL), "broken": range(WELL, WELL + BROKEN + 5), "end": [watch.minute]}
-    return {
-        "drill/alerts": {
-            part: {
-                "ragmon": sorted(alarms[part]),
-                "prometheus": sorted({alert for minute in minutes for alert in alerts.get(minute, ())}),
-            }
-            for part, minutes in found.items()
-        }
-    }
+    alerts = _alerts(folder, watch.series, [*range(5, WELL + BROKEN + 5, 5)])
+    parts = {"well": range(WELL), "broken": range(WELL, WELL + BROKEN + 5)}
+    found = {part: sorted(set().union(*(alerts.get(minute, ()) for minute in parts[part]))) for part in parts}
+    return {"drill/alerts": {"alarms": {part: sorted(held) for part, held in alarms.items()}, "alerts": found}}
 
 
 class Watch:
