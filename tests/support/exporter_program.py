@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import sys
 
 import ragmon
@@ -19,3 +20,5 @@ if __name__ == "__main__":
     ragmon.install()
     for number in range(int(sys.argv[1])):
         answer(f"question {number}")
+    sys.stdout.write(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}\n")
+    sys.stdout.flush()
