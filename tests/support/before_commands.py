@@ -367,7 +367,7 @@ def configurations(interpreter: Path, folder: Path, every: int = 1) -> dict[str,
     Args:
         interpreter: The interpreter under test.
         folder: An empty folder.
-        every: 1 for all of them, 5 for every fifth.
+        every: 1 for all of them, 8 for every eighth.
     """
     _write(folder, {**FILES, "base.toml": BASE, "itself.toml": 'extend = "itself.toml"\n'})
     shown = {name: f"shown{number}.toml" for number, name in enumerate(SHOWN)}

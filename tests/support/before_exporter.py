@@ -17,10 +17,12 @@ from tests.support.bad_servers import BEHAVIOURS, BadServer, bad_server
 from tests.support.before import ROOT, environment
 
 CALLS = 50
-DELAYS = {2.5: "at most 1 s", 9.0: "at most 6 s"}
+DELAYS = {4.0: "at most 1 s", 12.0: "at most 6 s"}
 """Classes of how long the end takes; the limits are wider than the names, because machines are busy."""
 MEMORY = 20 * 1024
 """KiB that the end of the process may add to its peak."""
+SAID = re.compile("answered with status|is not trusted|Connection refused")
+"""Lines of the log that stand there on every run; those of a connection that breaks race with the end of the process."""
 PROGRAM = ROOT / "tests" / "support" / "exporter_program.py"
 
 
@@ -32,7 +34,7 @@ def bad_servers(interpreter: Path, folder: Path, names: Sequence[str] = tuple(BE
         folder: An empty folder.
         names: The servers.
     """
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(3) as pool:
         found = pool.map(partial(exported, interpreter, folder), names)
         return {"exporter/servers": dict(zip(names, found, strict=True))}
 
@@ -74,7 +76,7 @@ def _run(interpreter: Path, folder: Path, env: dict[str, str], calls: int) -> di
         "code": process.returncode,
         "delay": next((name for limit, name in DELAYS.items() if took < limit), "longer"),
         "memory": "below +20 MiB" if usage.ru_maxrss - peak < MEMORY else f"+{usage.ru_maxrss - peak} KiB",
-        "log": sorted({_same(line) for line in lines}),
+        "log": sorted({_same(line) for line in lines if SAID.search(line)}),
     }
 
 

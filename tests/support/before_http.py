@@ -27,6 +27,7 @@ LIMIT = 60.0
 """Seconds for an answer."""
 QUIET = 2.0
 """Seconds after an answer in which a second one may follow."""
+SEARCHES = (b" /api/traces", b" /t/", b" /api/records", b" /api/why", b" /api/compare")
 MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 LABEL = {"trace_id": "0af7651916cd43dd8448eb211c80319c", "correct": True, "rater": "r1"}
 
@@ -281,11 +282,24 @@ def requests(interpreter: Path, folder: Path, servers: Sequence[str] = ("open", 
         with server(interpreter, folder / name, 'token_file = "token"\n' if name == "token" else "") as places:
             sent = {"otlp": WRITE, "admin": ADMIN} if name == "open" else {"otlp": PROTECTED, "admin": TOKEN_ADMIN}
             for port, each in sent.items():
-                with ThreadPoolExecutor(24) as pool:
-                    answers = pool.map(lambda body, at=places[port]: answered(at, body), each.values())
-                    found[f"{name} {port}"] = dict(zip(each, answers, strict=True))
+                found[f"{name} {port}"] = asked(places[port], each)
             found[f"{name} counted"] = counted(places["admin"])
     return {"commands/http": found}
+
+
+def asked(place: tuple[str, int], each: dict[str, bytes]) -> dict[str, Any]:
+    """The answers to some requests, many at once; of those that search, which a server does one by one, one by one.
+
+    Args:
+        place: Host and port.
+        each: The requests by name.
+    """
+    searches = [name for name, request in each.items() if any(path in request for path in SEARCHES)]
+    found = {name: answered(place, each[name]) for name in searches}
+    others = [name for name in each if name not in found]
+    with ThreadPoolExecutor(24) as pool:
+        answers = pool.map(lambda name: answered(place, each[name]), others)
+        return found | dict(zip(others, answers, strict=True))
 
 
 @contextmanager

@@ -57,10 +57,9 @@ def run_all(interpreter: Path, folder: Path, runs: Sequence[Run]) -> list[dict[s
         stdout=subprocess.PIPE,
         check=True,
     )
-    return [
-        {"code": code, "out": _shown(out, folder), "err": _shown(err, folder)}
-        for code, out, err in json.loads(done.stdout)
-    ]
+    said = json.loads(done.stdout)
+    assert not [err for _, _, err in said if Path(__file__).name in err], "a command was not run"
+    return [{"code": code, "out": _shown(out, folder), "err": _shown(err, folder)} for code, out, err in said]
 
 
 def _shown(text: str, folder: Path) -> str:
