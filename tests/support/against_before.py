@@ -96,12 +96,13 @@ def documents(before: Any, now: Any) -> tuple[Any, Any]:
 def masked(document: Any, volatile: tuple[str, ...]) -> dict[str, Any]:
     """The leaves of a document; of a volatile one the type alone."""
     return {
-        path: type(value).__name__.replace("int", "float") if _matches(path, volatile) else value
+        path: type(value).__name__.replace("int", "float") if matches(path, volatile) else value
         for path, value in leaves(document)
     }
 
 
-def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+def matches(path: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of some patterns is that of a leaf."""
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 

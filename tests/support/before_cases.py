@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tests.support import before_streams
 from tests.support.before_bodies import ADMIN_PATHS, request, trace_body
 from tests.support.before_configs import PORTS, config_lines, rule_lines
+from tests.support.before_worlds import World
 from tests.support.mutated_lines import QUESTIONS, Mutator
 
 RESULTS = Path(__file__).with_name("before_results.py")
@@ -156,6 +157,17 @@ def streams(seed: int) -> Case:
     return Case("streams", seed, rows, task)
 
 
+def worlds(seed: int) -> Case:
+    """A trace log with something of everything, gold and a ragmon.toml that go with it: the report, and alarms."""
+    world = World(seed)
+
+    def task(parts: list[str]) -> Task:
+        steps = {"replay": run("replay", "traces.jsonl", "--format", "json", *world.options)}
+        return {"files": world.files | {"traces.jsonl": "".join(parts)}, "steps": steps, "read": ["alerts.jsonl"]}
+
+    return Case("worlds", seed, world.lines, task)
+
+
 def _trace_ids(body: Any) -> list[str]:
     if isinstance(body, dict):
         own = [body["traceId"]] if isinstance(body.get("traceId"), str) and len(body["traceId"]) == 32 else []
@@ -226,5 +238,5 @@ def results(seed: int) -> Case:
 
 
 FAMILIES: dict[str, Callable[[int], Case]] = {
-    made.__name__: made for made in (streams, lines, otlp, serve, configs, rules, results)
+    made.__name__: made for made in (worlds, streams, lines, otlp, serve, configs, rules, results)
 }

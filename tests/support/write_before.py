@@ -14,25 +14,27 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from tests.support import before_bodies, before_cases, before_streams
-from tests.support.against_before import Version, masked, samples
-from tests.support.before import BEFORE, ROOT, write_golden
+from tests.support import before_bodies, before_cases, before_incidents
+from tests.support.against_before import Version, matches, samples
+from tests.support.before import BEFORE, ROOT, leaves, write_golden
 from tests.support.before_cases import GOLD, PIPELINES, VOLATILE, Case, Task, gold_files, json_lines, run
 from tests.support.before_configs import PORTS
+from tests.support.before_incidents import BUDGET, KINDS, Traffic
 from tests.support.before_worker import START
 
 SHARED = ROOT.parent / "shared"
 SMALL = ROOT / "tests" / "data" / "squad2" / "small"
-WHOLE = 4
+WHOLE = 20
 """The worlds of each family whose answers are stored leaf by leaf; of the others the digest of each section is.
 `against_before --family F --seed N` shows the leaves."""
-WORLDS = 150
-"""Of each of two families."""
-MINUTES = 120
+WORLDS = 100
+"""Of each of three families."""
+LIVE = range(20, 150)
+"""The minutes of an incident stream that are sent live: an hour of calm, the first incident, and its end."""
 LIVE_PATHS = ("/api/status", "/metrics", "/api/why?gate=answer_precision", "/api/why?gate=error_rate")
 EMBEDDED = Path(__file__).with_name("before_embedded.py")
 PRESETS = ("default", "wfgy-eval", "wfgy-example-08", "wfgy-live")
@@ -59,82 +61,77 @@ def reports(folder: Path, gold: str, traces: dict[str, str]) -> Iterator[Case]:
 
 def alerts() -> Iterator[Case]:
     """Incidents of some hours under each preset, and the alarms of a replay."""
-    for preset in PRESETS:
-        for seed in range(5):
-            rng = random.Random(seed)
-            rows = json_lines(before_streams.traffic(rng))
-            config = '[gold.items]\npath = "gold.jsonl"\n[alarms]\nfalse_pages_per_30d = 30.0\n'
-            config += f'[gates]\npreset = "{preset}"\n'
-            files = {"traces.jsonl": rows, "ragmon.toml": config, "gold.jsonl": json_lines(before_streams.gold())}
-            steps = {"replay": run("replay", "traces.jsonl", "--format", "md", "--alerts-out", "alerts.jsonl")}
-            task: Task = {"files": files, "steps": steps, "read": ["alerts.jsonl"]}
-            yield Case(preset, seed, [0], lambda _, task=task: task)
+    for preset, seed in product(PRESETS, range(len(KINDS))):
+        files = incident_files(preset) | {"traces.jsonl": json_lines(Traffic(seed).rows())}
+        steps = {"replay": run("replay", "traces.jsonl", "--format", "json", "--alerts-out", "alerts.jsonl")}
+        task: Task = {"files": files, "steps": steps, "read": ["alerts.jsonl"]}
+        yield Case(preset, seed, [0], lambda _, task=task: task)
+
+
+def incident_files(preset: str) -> dict[str, str]:
+    """What a monitor of the incidents needs."""
+    config = f'[gold.items]\npath = "gold.jsonl"\n[pipelines.support]\n{BUDGET}[gates]\npreset = "{preset}"\n'
+    return {"ragmon.toml": config, "gold.jsonl": json_lines(before_incidents.gold())}
 
 
 def live() -> Iterator[Case]:
-    """An hour and a half with an incident, minute by minute, at a server and at a monitor in the application."""
+    """Incidents minute by minute, at a server and at a monitor in the application, which times its calls itself."""
     for seed in range(2):
-        for task in (server, embedded):
-            volatile = (*VOLATILE, *("*latency*", "*_seconds*"))
+        for task, volatile in ((server, VOLATILE), (embedded, (*VOLATILE, "*latency*", "*_seconds*"))):
             yield Case(task.__name__, seed, [0], lambda _, task=task, seed=seed: task(seed), volatile)
-
-
-def config(seed: int) -> str:
-    """Gates and alarms for traffic minute by minute."""
-    budget = "[alarms]\nfalse_pages_per_30d = 30.0\nlooks_per_day = 24.0\n"
-    return f'[gold.items]\npath = "gold.jsonl"\n{budget}[gates]\npreset = "{PRESETS[seed % len(PRESETS)]}"\n'
-
-
-def minutes(seed: int) -> list[list[dict[str, Any]]]:
-    """What each minute brings; from the middle on something is broken."""
-    rng, made = random.Random(seed), []
-    kind = before_streams.STEPS[seed][0]
-    for minute in range(MINUTES):
-        start, broken = START + 60 * minute, kind if minute > MINUTES // 2 else ""
-        rows = [before_streams.record(rng, start + rng.random() * 55, broken=broken) for _ in range(12)]
-        made.append([row | {"pipeline": "support"} for row in rows])
-    return made
 
 
 def server(seed: int) -> Task:
     """The traffic as requests to `ragmon serve`, and what it says in the end."""
-    sent: list[Task] = []
-    for rows in minutes(seed):
-        body = json.dumps(before_bodies.own_records(rows)).encode()
-        headers = {"Content-Type": "application/json"}
-        post: Task = {"port": "otlp", "path": "/v1/traces", "method": "POST", "headers": headers}
-        sent.append(post | {"body": base64.b64encode(body).decode(), "later": 60.0})
     reads = [{"port": "admin", "path": path} for path in LIVE_PATHS]
-    files = {"ragmon.toml": config(seed) + PORTS, "gold.jsonl": json_lines(before_streams.gold())}
-    return {"files": files, "steps": {"serve": {"serve_requests": sent + reads}}}
+    sent = posts(minutes(seed))
+    for place in range(len(sent), 0, -13):  # what fires comes and goes
+        sent.insert(place, reads[0])
+    files = incident_files(PRESETS[seed])
+    files["ragmon.toml"] += PORTS
+    return {"files": files, "steps": {"serve": {"serve_requests": [*sent, *reads]}}}
 
 
 def embedded(seed: int) -> Task:
     """The traffic as calls of a decorated function, and what the monitor in that process says in the end."""
-    files = {"ragmon.toml": config(seed), "gold.jsonl": json_lines(before_streams.gold())}
     arguments = {"minutes": minutes(seed), "paths": LIVE_PATHS}
-    return {"files": files, "steps": {"call": {"call_function": (str(EMBEDDED), "watched", arguments)}}}
+    call = {"call_function": (str(EMBEDDED), "watched", arguments)}
+    return {"files": incident_files(PRESETS[seed]), "steps": {"call": call}}
+
+
+def minutes(seed: int, later: float = 0.0) -> list[list[dict[str, Any]]]:
+    """What each minute brings, until the first incident is over."""
+    traffic = Traffic(2 * seed, START - 60.0 * LIVE.start + later)  # an even seed: of all calls
+    return [traffic.minute(place) for place in LIVE]
+
+
+def posts(groups: list[list[dict[str, Any]]]) -> list[Task]:
+    """A request for the records of each minute, a minute after the one before."""
+    bodies = (json.dumps(before_bodies.own_records(rows)).encode() for rows in groups)
+    post: Task = {"port": "otlp", "path": "/v1/traces", "method": "POST"}
+    post |= {"headers": {"Content-Type": "application/json"}, "later": 60.0}
+    return [post | {"body": base64.b64encode(body).decode()} for body in bodies]
 
 
 def journals() -> Iterator[Case]:
     """Requests that fill a journal, then what the pages and the commands say of it; the last is beyond retention."""
-    for seed, pause in ((1, 0.0), (2, 0.0), (3, 2 * 86400.0)):
+    for seed, later in ((1, 0.0), (2, 0.0), (3, 2 * 86400.0)):
         rng = random.Random(seed)
-        sent = [before_bodies.request(rng, before_cases.QUESTIONS) for _ in range(150)]
-        sent[75] |= {"later": pause}
+        sent = [before_bodies.request(rng, before_cases.QUESTIONS) for _ in range(100)]
+        sent += posts(minutes(seed % 2, later)[:30])
+        sent[100] |= {"later": later + 60.0}
         reads = [{"port": "admin", "path": path} for path in (*before_bodies.ADMIN_PATHS, *LIVE_PATHS)]
-        files = {
-            "ragmon.toml": GOLD + PIPELINES + PORTS + 'retention = "1d"\n[gates]\npreset = "default"\n',
-            **gold_files(),
-        }
+        config = GOLD + PIPELINES + PORTS + 'retention = "1d"\n[gates]\npreset = "default"\n'
         steps = {"send": {"serve_requests": sent + reads}, "verify": run("verify", "--state-dir", "state")}
         steps["replay"] = run("replay", "--journal", "state", "--format", "json")
-        task: Task = {"files": files, "steps": steps | {"read": {"serve_requests": reads}}}
+        steps["read"] = {"serve_requests": reads}
+        task: Task = {"files": {"ragmon.toml": config, **gold_files()}, "steps": steps}
         yield Case("journal", seed, [0], lambda _, task=task: task, VOLATILE)
 
 
 SQUAD2, QAEVAL = SHARED / "data" / "squad2", SHARED / "data" / "qaeval"
 SUBJECTS: dict[str, Callable[[], Iterator[Case]]] = {
+    "worlds/worlds": lambda: worlds("worlds", range(WORLDS)),
     "worlds/streams": lambda: worlds("streams", range(WORLDS)),
     "worlds/lines": lambda: worlds("lines", range(WORLDS)),
     "reports/small": lambda: reports(SMALL, "gold.jsonl", {"000": "traces.jsonl", "002": "traces_002.jsonl"}),
@@ -165,10 +162,22 @@ def document(text: str) -> Any:
     """A text as JSON, JSON Lines or samples of metrics, if it is that; otherwise its lines."""
     for read in (json.loads, lambda text: [json.loads(line) for line in text.splitlines()], samples):
         try:
-            return read(text)
+            return shortened(read(text))
         except (ValueError, RecursionError):
             continue
     return text.splitlines()
+
+
+def shortened(found: Any) -> Any:
+    """A report with its windows as digests, in their order; the series of the whole run stay as they are."""
+    if not isinstance(found, dict) or not found.keys() >= {"series", "gates", "digest"}:
+        return found
+    windows: dict[str, list[str]] = {}
+    for one in found["series"]:
+        if "end" in one:
+            name = "/".join(one.get(key, "") for key in ("pipeline", "source", "gold", "slice", "window"))
+            windows.setdefault(name, []).append(digest(one, 8))
+    return found | {"series": [one for one in found["series"] if "end" not in one], "windows": windows}
 
 
 def documents(said: Any) -> Any:
@@ -180,25 +189,41 @@ def documents(said: Any) -> Any:
     return document(re.sub(r"rows 1 to \d+", "rows 1 to N", said)) if isinstance(said, str) else said
 
 
-def digests(found: dict[str, Any]) -> dict[str, str]:
-    """The leaves by section: a digest of each."""
+def masked(found: Any, volatile: tuple[str, ...], path: str = "") -> Any:
+    """A document in which a volatile leaf is the name of its type."""
+    if isinstance(found, dict) and found:
+        return {name: masked(one, volatile, f"{path}.{name}" if path else name) for name, one in found.items()}
+    if isinstance(found, list) and found:
+        return [masked(one, volatile, f"{path}[{place}]") for place, one in enumerate(found)]
+    return type(found).__name__.replace("int", "float") if matches(path, volatile) else found
+
+
+def digest(found: Any, digits: int) -> str:
+    """So many digits of the digest of a document, whatever the order of its members."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:digits]
+
+
+def digests(found: Any) -> dict[str, str]:
+    """A document as a digest of each section; each series of a report is one."""
     sections: dict[str, list[Any]] = {}
-    for path, value in found.items():
-        sections.setdefault(re.sub(r"\[\d+\]", "", ".".join(path.split(".")[:3])), []).append((path, value))
-    return {name: hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16] for name, rows in sections.items()}
+    for path, value in leaves(found):
+        section = ".".join(re.sub(r"(?<!series)\[\d+\]", "", path).split(".")[:3])
+        sections.setdefault(section, []).append((path, value))
+    return {name: digest(sorted(rows), 10) for name, rows in sections.items()}
 
 
-def answers(version: Version, subject: str, most: int | None = None) -> dict[str, dict[str, Any]]:
-    """What a version answers to the cases of a subject, or the first of them: leaves, or digests of sections."""
+def answers(version: Version, subject: str, most: int | None = None) -> dict[str, Any]:
+    """What a version answers to the cases of a subject, or the first of them; of most worlds, digests of sections."""
     found = {}
     for place, case in enumerate(islice(SUBJECTS[subject](), most)):
         task = case.task(case.parts)
         version.ask(task | {"steps": list(task["steps"].values())})
         answer = version.answer()
         said = documents(dict(zip(task["steps"], answer["said"], strict=True)) | answer["read"])
-        whole = place < WHOLE or not subject.startswith(("worlds", "reports/scenario"))
         told = masked(said, case.volatile)
-        found[f"{case.family}/{case.seed}"] = told if whole else digests(told)
+        found[f"{case.family}/{case.seed}"] = (
+            told if place < WHOLE or not subject.startswith("worlds") else digests(told)
+        )
     return found
 
 
@@ -206,7 +231,10 @@ def main(subjects: list[str]) -> None:
     """Write some subjects, or all."""
     version = Version(BEFORE)
     for subject in subjects or SUBJECTS:
-        write_golden(subject, answers(version, subject))
+        found = answers(version, subject)
+        assert '"Traceback (most' not in json.dumps(found), f"{subject}: the yardstick does not run"
+        if found:
+            write_golden(subject, found)
     version.close()
 
 
