@@ -20,7 +20,7 @@ from uuid import UUID
 from ragmon.capture.call import Call
 from ragmon.capture.layouts import is_a, is_str
 from ragmon.capture.question import question
-from ragmon.capture.result import CONTEXT, SOURCES, are_ids, as_id, extract, stream_fields, text_of
+from ragmon.capture.result import CONTEXT, LABEL_FIELDS, SOURCES, are_ids, as_id, extract, stream_fields, text_of
 from ragmon.capture.stored import attempt, entries, first, held, held_at, number, plain_text, storage, stored
 from ragmon.core import capture_hints, constants
 from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
@@ -40,7 +40,6 @@ _OTHER_ID_FIELDS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_
 """Where documents of an application's own classes have their ids, if nowhere else."""
 _TEXT_FIELDS: Final = ("text", "page_content", "content", "chunk", "passage", "snippet")
 _SCORE_FIELDS: Final = ("score", "_score", "similarity")
-_LABELS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -191,7 +190,7 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     fields = _fields(call)
     documents = _documents(fields, id_from)
     is_probe = call.probe is not None
-    labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in _LABELS}
+    labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
     labels["build"] = labels["build"] or build
     if call.probe is not None:
         labels["qid"] = as_id(call.probe)

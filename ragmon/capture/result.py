@@ -38,7 +38,7 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 """Documents that were retrieved, or of several retrieved ones those that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
-_LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _MAX_DEPTH: Final = 5
 """How deep the answer may be nested, for example a message in a field of the result."""
 _MAX_ENVELOPES: Final = 3
@@ -95,7 +95,7 @@ def _fields(result: Any) -> dict[str, Any]:
         SOURCES: _sources(views),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in _LABEL_FIELDS},
+        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
     }
 
 

@@ -101,6 +101,7 @@ class Engine:
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         labels: Joins labels to their answers.
         acknowledged: The last acknowledgement of each alarm.
+        failed: The last error that may have left something half counted; None where there was none.
 
     Raises:
         GoldError: A gold file is broken.
@@ -118,6 +119,7 @@ class Engine:
         logs_capture: bool = False,
     ) -> None:
         self.settings = settings
+        self.failed: BaseException | None = None
         self.transitions: deque[AlarmTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
@@ -156,6 +158,8 @@ class Engine:
             original, record = record, self._admit(record, now)
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
+            if not self.scorer.repeats(error, record):
+                self.failed = error
             return self.scorer.drop_failed(error)
         if scored:
             self.last_scored = now
@@ -170,6 +174,7 @@ class Engine:
         try:
             self.labels.see(record, now)
         except Exception as error:  # noqa: BLE001 - as above
+            self.failed = error
             warn_once(f"a label could not be scored: {error_location(error)}")
         return scored
 

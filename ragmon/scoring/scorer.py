@@ -351,6 +351,14 @@ class Scorer:
         self.observers = ()
         self.forget_streams()
 
+    def repeats(self, error: Exception, record: Record) -> bool:
+        """Whether a record raises this error whenever it is assessed, which is before anything of it is counted."""
+        try:
+            self.assess(record)
+        except Exception as again:  # noqa: BLE001 - a metric is third-party code and may raise anything
+            return error_location(again) == error_location(error)
+        return False
+
     def drop_failed(self, error: Exception) -> bool:
         """Account for a record over which something raised; returns False, as `observe` does of what it drops.
 

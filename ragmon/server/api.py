@@ -319,7 +319,7 @@ def server_admin(
         views.status,
         views.failure,
         views.trouble,
-        views.quarantine,
+        views.note,
         history=MonitorHistory(views.locked),
         settings=views.settings,
         configured=views.configured,

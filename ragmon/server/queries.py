@@ -39,7 +39,7 @@ from ragmon.server.journal import Failure, FailureQuery, open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
-from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.pipeline.writer import UNCOUNTED, JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.shards import ShardReaders
 from ragmon.server.stream_reader import StreamReader
@@ -132,6 +132,8 @@ class StatusService:
             return "the server is being stopped"
         if not self.writer.alive:
             return "the thread that writes the journal has ended"
+        if self.writer.trouble == UNCOUNTED:
+            return "an error left rows on disk uncounted, and they are counted again"
         return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
@@ -139,6 +141,12 @@ class StatusService:
         n = self.writer.quarantined
         subject = "1 request is" if n == 1 else f"{n} requests are"
         return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
+
+    def note(self) -> str:
+        """What to know besides where requests are accepted; "" where nothing is."""
+        n = self.writer.unaccounted
+        residual = f"records that the journal does not account for: {n}, see `ragmon verify`" if n else ""
+        return "\n".join(filter(None, (self.quarantine(), residual)))
 
     def failure(self) -> str:
         """Why the server must be restarted; "" where it need not be."""

@@ -99,6 +99,15 @@ def test_a_record_that_a_metric_fails_on_costs_no_other_line_of_its_row(tmp_path
         assert (manual.books.scored, manual.books.dropped) == (4, {"scorer_error": 1})
 
 
+@pytest.mark.usefixtures("picky")
+def test_a_record_that_a_metric_cannot_bear_costs_no_second_count(tmp_path):
+    with ManualWriter(tmp_path) as manual:
+        counting = manual.server_state
+        manual.send(whole([asked(n, ts=manual.time.now, tags={} if n == 2 else {"a": "b"}) for n in range(5)]))
+        assert (manual.books.scored, manual.books.dropped) == (4, {"scorer_error": 1})
+        assert manual.server_state is counting
+
+
 def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path, monkeypatch):
     """Whatever goes wrong with them: requests beside them are scored, other producers counted, in a replay too."""
     see = ProducerTotals.see

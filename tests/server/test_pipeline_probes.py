@@ -95,6 +95,24 @@ def test_a_request_that_is_under_way_is_no_users(manual):
     assert manual.server_state.counts.probed == {"joined": 1}
 
 
+@pytest.mark.parametrize("after", range(3))
+def test_a_probe_is_one_request_where_the_journal_is_counted_again_meanwhile(manual, after):
+    """After the question is under way, after the application told of it, after the reply came."""
+    begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
+    steps = [
+        lambda: manual.writer.reply(begun, 60.0, arrived=False),
+        lambda: manual.send(whole([own()])),
+        lambda: manual.writer.reply(reply(), WAIT),
+    ]
+    for step in steps:
+        step()
+        if step is steps[after]:
+            manual.writer._recount()
+    manual.tick(1)
+    assert (counted(manual), sources(manual), manual.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
+    assert manual.server_state.counts.probed == {"joined": 1}
+
+
 class TestTheApplicationTellsFirst:
     """Its record may come while the question is under way: the reply holds the text, and is waited for."""
 

@@ -74,12 +74,17 @@ class ManualWriter:
 
     def take(self, *requests):
         """Write one row of requests."""
-        self.writer._turn(list(requests))
+        self._turn(list(requests))
 
     def tick(self, seconds=0.0):
         """Let time pass, and see what is due."""
         self.time.now += seconds
-        self.writer._turn([])
+        self._turn([])
+
+    def _turn(self, requests):
+        self.writer._turn(requests)
+        if self.writer.uncounted:
+            self.writer._recount()
 
     def save(self):
         """Write a checkpoint."""

@@ -212,7 +212,7 @@ class JournalBatch:
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
-    Read through it only at the start, before anything is written; later use `open_readonly`.
+    Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
 
     Args:
         folder: The folder of the journal; created for this user alone if there is none.

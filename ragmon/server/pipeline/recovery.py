@@ -47,6 +47,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     server_state = _from_checkpoint(empty_state, [newest, journal.base()])
     for row in journal.rows(after=server_state.seq):
         _apply(server_state, row, journal)
+    server_state.engine.failed = None  # what fails here fails in every replay
     return server_state
 
 

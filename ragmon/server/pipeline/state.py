@@ -202,6 +202,7 @@ class ServerState:
                 self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
         except Exception as error:  # noqa: BLE001 - the core failed, or a metric, which is third-party code, raised
             log_error("a row could not be counted by the native core", error)
+            self.engine.failed = error
             if isinstance(error, NativeFaultError):
                 self.engine.leave_core()
             else:
@@ -226,6 +227,8 @@ class ServerState:
                 self._apply(entry, arrival, seq, place)
             except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
                 log_error("a line of the journal could not be counted", error)
+                if not isinstance(error, ChunkError):  # nothing of a refused chunk was added
+                    self.engine.failed = error
 
     def erase(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case; counts stay."""
@@ -242,6 +245,7 @@ class ServerState:
             self.engine.advance(time)
         except Exception as error:  # noqa: BLE001 - see above; a log handler may raise as well
             log_error("minutes could not be judged", error)
+            self.engine.failed = error
 
     def _time(self, now: float) -> float:
         """Until when everything that arrived was counted: where others count, when all of them had spoken."""

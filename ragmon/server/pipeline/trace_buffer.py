@@ -78,6 +78,7 @@ class TraceTracker:
         self.ahead = PendingProbeRecords()
         self.behind = False
         self._assembling = 0
+        self._limits = limits
         self._room = JournalledTraceBuffer(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
@@ -258,6 +259,14 @@ class TraceTracker:
             if body.encoding == RECORD:
                 self._restore_probe_record(body, now)
         self._restore_all_spans(journal, attempts)
+
+    def restored(self, settings: Settings, journal: Journal, now: float) -> TraceTracker:
+        """Another tracker, of what waits in the journal, and of the probe replies that wait here and are in no row."""
+        tracker = TraceTracker(settings, self._limits)
+        tracker.replies = self.replies
+        tracker.replies.commit(journal.assembled(now - MEMORY))
+        tracker.restore(journal, now, journal.attempts)
+        return tracker
 
     def resume(self, last: float, now: float) -> None:
         """Go on waiting for the spans of open traces after a downtime, in which none could arrive.

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Event, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.core.log import log_error
 from ragmon.core.record import Ack, ChunkEntry, Label, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
@@ -28,6 +28,7 @@ from ragmon.server.pipeline.chunk_lines import drop_repeated
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.commit import write_batch, write_without_row
 from ragmon.server.pipeline.decode import QueuedRequest, UnreadableError, WriteBatch
+from ragmon.server.pipeline.recovery import recover
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.process import MemoryTrimmer
@@ -97,7 +98,7 @@ PARTS: Final = 8
 LEAST: Final = 8 << 20
 """Journal size in bytes below which checkpoints are not written more often: each takes time and some space."""
 PAUSE: Final = 5.0
-"""Seconds before a failed checkpoint is tried again: a checkpoint takes time."""
+"""Seconds before a failed checkpoint or recount is tried again: each takes time."""
 _log = logging.getLogger("ragmon.server")
 
 
@@ -218,6 +219,7 @@ BUSY: Final = 429
 MISDIRECTED: Final = 421
 UNAVAILABLE: Final = 503
 CORRUPT: Final = "corrupt"
+UNCOUNTED: Final = "uncounted"
 BUSY_FOR: Final = 1.0
 BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may retry."""
@@ -240,7 +242,8 @@ class JournalWriter:
         clock: The clock of the server.
 
     Attributes:
-        lock: Held while the state is changed or read.
+        uncounted: Whether an error left the state without a row that is on disk, or with a part of it.
+        unaccounted: Records that the journal does not account for: the residual after its rows were read.
         trouble: Why nothing can be written at the moment; "" otherwise.
         trouble_since: Since when, seconds since the epoch; None where the journal can be written.
         refused: Rejected requests, by reason.
@@ -256,7 +259,6 @@ class JournalWriter:
         self.server_state = server_state
         self.open_traces = open_traces
         self.clock = clock
-        self.lock = RLock()
         self.trouble = ""
         self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
@@ -264,7 +266,8 @@ class JournalWriter:
         self.quarantined = journal.quarantine_size()
         self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
         self.demanded = Event()
-        self._housekeeping = Housekeeping(journal, clock, self.lock)
+        self._lock = RLock()
+        self._housekeeping = Housekeeping(journal, clock, self._lock)
         self._trimmer = MemoryTrimmer()
         self._queue: deque[QueuedRequest] = deque()
         self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -273,6 +276,8 @@ class JournalWriter:
         self._changed = Condition()
         self._stopping = False
         self._thread = Thread(target=self._work, name="ragmon-journal-writer", daemon=True)
+        self._recount_at = 0.0
+        self._set_counted()
 
     def start(self) -> None:
         """Start the thread."""
@@ -290,6 +295,19 @@ class JournalWriter:
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held while the state is read.
+
+        Raises:
+            UnavailableError: The state is incomplete.
+        """
+        with self._lock:
+            if self.uncounted:
+                raise UnavailableError("rows on disk are uncounted: the journal is counted again", hint="try again")
+            yield
 
     @property
     def resets(self) -> int:
@@ -449,17 +467,58 @@ class JournalWriter:
                 self._turn(requests)
                 if last:
                     write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
-                if self._housekeeping.keep(self.server_state, ending=last):
+                if not self.uncounted and self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
                 self._trimmer.trim_if_due(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
                 log_error(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
-            except Exception as error:  # noqa: BLE001 - the thread must survive: nothing else resolves futures
-                log_error("a row could not be written", error)
+            except BaseException as error:  # noqa: BLE001 - the thread must survive: nothing else resolves futures
+                log_error("a row could not be written or counted", error)
                 self._fail(requests, "internal")
+            if self.uncounted or self.journal.newest != self._counted:
+                self._recount()
             if last:
                 return
+
+    def _recount(self) -> None:
+        """Throw the state away, and count the journal from its newest checkpoint on, as a start does."""
+        self.uncounted = True
+        self.trouble, self.trouble_since = UNCOUNTED, self.trouble_since or self.clock.now()
+        if monotonic() < self._recount_at:
+            return
+        _log.error("rows on disk are uncounted: the journal is counted again")
+        try:
+            with self._lock:
+                settings = self.server_state.engine.settings
+                self.server_state = recover(settings, self.journal, self.journal.attempts)
+                self.open_traces = self.open_traces.restored(settings, self.journal, self.clock.now())
+                self._set_counted()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._recount_at = monotonic() + PAUSE
+            log_error("the journal could not be counted again", error)
+
+    def _set_counted(self) -> None:
+        """Note that the rows on disk are counted, and what they do not account for."""
+        self._counted = self.journal.newest
+        self.unaccounted = self._residual()
+        self.uncounted = False
+
+    def _residual(self) -> int:
+        """Records that are unaccounted for; 0 where others count: whether their books close is for them to say."""
+        state = self.server_state
+        return 0 if state.adder is not None else state.counters(self.open_traces.pending).residual
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Hold the lock while the state changes; nobody reads or saves a state that an error left incomplete."""
+        with self._lock:
+            is_complete = False
+            try:
+                yield
+                is_complete = self.server_state.engine.failed is None and self._residual() == self.unaccounted
+            finally:
+                self.uncounted = not is_complete
 
     def _together(self) -> list[QueuedRequest]:
         """Take the next requests from the queue that are written together."""
@@ -475,13 +534,15 @@ class JournalWriter:
 
     def _turn(self, requests: list[QueuedRequest]) -> None:
         """Write one row, acknowledge its requests, and count it; with nothing to write, only advance the time."""
+        if self.uncounted:
+            raise UnavailableError("what is on disk is counted first")
         now = self.clock.arrival()
-        self.open_traces.complete(now, self.journal.attempts, self.lock)
+        self.open_traces.complete(now, self.journal.attempts, self._lock)
         with self._changed:
             unwritten_counts, self._unwritten_counts = self._unwritten_counts, BatchCounts()
         # After an error, write a row even without data: success clears the error.
         if not (requests or self.open_traces.has_news(now) or unwritten_counts or self.trouble):
-            with self.lock:
+            with self._counting():
                 self.server_state.advance(now)
             write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
             return
@@ -497,19 +558,20 @@ class JournalWriter:
         self.trouble, self.trouble_since = "", None
         if row.demanded:
             self.demanded.set()
-        if any(trace.aside for trace in self.open_traces.ready):
-            self.journal.attempts.commit()
-            self.quarantined = self.journal.quarantine_size()
+        has_set_aside = any(trace.aside for trace in self.open_traces.ready)
         for request in requests:
             if not only_ack(request):
                 request.future.set_result(request.result)
         self._count(row, requests)
+        if has_set_aside:
+            self.journal.attempts.commit()
+            self.quarantined = self.journal.quarantine_size()
 
     def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
         """Count a row that is on disk."""
         acks = [(request, ack) for request in requests if (ack := only_ack(request))]
         engine, firing = self.server_state.engine, set[tuple[str, str]]()
-        with self.lock:
+        with self._counting():
             self.server_state.failures.clear()
             self.server_state.advance(row.arrival)
             if acks:
@@ -519,15 +581,18 @@ class JournalWriter:
             self.server_state.apply(
                 row.seq, row.arrival, row.counts, entries, forgotten, self._yield_lock, lines=row.body
             )
+        self._counted = row.seq
         for request, ack in acks:
             log_acknowledged(ack)
             request.future.set_result((ack.pipeline, ack.alert) in firing)
 
     def _yield_lock(self) -> None:
         """Give waiting threads the lock; it is held exactly once here."""
-        self.lock.release()
-        sleep(YIELD)  # otherwise this thread takes the lock again before another one wakes up
-        self.lock.acquire()
+        self._lock.release()
+        try:
+            sleep(YIELD)  # otherwise this thread takes the lock again before another one wakes up
+        finally:
+            self._lock.acquire()
 
     def _fail(self, requests: Sequence[QueuedRequest], reason: str) -> None:
         """Nothing was written: reject the requests; their senders may retry."""
@@ -539,7 +604,7 @@ class JournalWriter:
                 request.future.set_exception(error)
         if reason == CORRUPT:
             self._housekeeping.reset_journal(self.server_state)
-            with self.lock:
+            with self._lock:
                 self.open_traces.reset_journal(self.clock.arrival())
 
 
