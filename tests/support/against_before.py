@@ -31,7 +31,7 @@ THINNING = 10.0
 """Seconds for thinning out, of all kinds of differences together."""
 TODAY = ((r"(?m)^patterns = ", "replace = true\npatterns = "),)
 """What a ragmon.toml says in other words today, to mean the same: patterns in a table `[refusal]` add, or replace."""
-SHARES = {"worlds": 2, "verdicts": 2, "streams": 2, "live": 2}
+SHARES = {"worlds": 2, "verdicts": 2, "streams": 2, "live": 2, "results": 2}
 """Families that get more of the time than others."""
 EXITS: Counter[str] = Counter()
 """How often each step ended with which exit code: a family whose steps fail tells nothing."""
