@@ -71,7 +71,7 @@ class _Document(NamedTuple):
 def _opened(value: Any, strings: str = "ids") -> _Document:
     """A document, or one in a pair with its score."""
     value, score = value if type(value) is tuple and len(value) == 2 else (value, None)
-    if is_a(value, str, int, float, UUID) and strings == "ids":
+    if is_a(value, int, float, UUID) or (is_str(value) and strings == "ids"):
         return _Document(value, None, [], _finite(score))
     outer = {"text": value} if is_str(value) else held(value)
     scores = (_finite(first(outer, (name,))) for name in _SCORE_FIELDS) if score is None else (_finite(score),)

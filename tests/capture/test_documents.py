@@ -38,6 +38,11 @@ def test_where_an_id_is_looked_for(document, expected):
     assert found({"retrieved": [document]})[2] == (None if expected is None else [expected])
 
 
+@pytest.mark.parametrize("documents", [[7, 8], [{"id": "7"}, 8], [7, UUID(int=8)]])
+def test_a_number_among_documents_is_its_id(documents):
+    assert found({"documents": documents})[2] == ["7", "8" if documents[1] == 8 else str(documents[1])]
+
+
 @pytest.mark.parametrize(
     "document",
     [
