@@ -49,9 +49,9 @@ def test_the_first_answers_are_those_of_the_yardstick(version, subject):
     assert compared(version, subject, QUICK[subject]) == []
 
 
-def test_every_golden_file_is_one_of_a_subject_and_they_are_small():
+def test_every_subject_has_a_golden_file_and_they_are_small():
     found = {path.relative_to(GOLDEN).as_posix().removesuffix(".json.gz") for path in GOLDEN.rglob("*.gz")}
-    assert found == set(SUBJECTS)
+    assert found >= set(SUBJECTS)
     assert sum(path.stat().st_size for path in GOLDEN.rglob("*.gz")) < 10_000_000
 
 
@@ -71,7 +71,7 @@ def imported(path, seen):
 
 
 def test_what_asks_both_versions_knows_nothing_of_ragmon():
-    """So that no rebuilding of ragmon can change the yardstick; scripts of its interpreter know `import ragmon` alone."""
+    """So that no rebuilding of ragmon changes the yardstick; what its interpreter runs knows `import ragmon` alone."""
     support = ROOT / "tests" / "support"
     found = imported(support / "write_before.py", {}) | imported(support / "against_before.py", {})
     assert len(found) > 20

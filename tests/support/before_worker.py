@@ -234,6 +234,8 @@ def main():
     """Answer tasks until there are no more."""
     time.time, time.time_ns = lambda: clock[0], lambda: int(clock[0] * 1e9)
     time.clock_gettime = lambda _: clock[0]  # a server compares it with the time
+    passed = time.monotonic
+    time.monotonic = lambda: passed() + clock[0] - START  # what is done every minute is done when a minute has passed
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a module prints is no answer
     os.umask(0o077)

@@ -31,8 +31,8 @@ SMALL = ROOT / "tests" / "data" / "squad2" / "small"
 WHOLE = 20
 """The worlds of each family whose answers are stored leaf by leaf; of the others the digest of each section is.
 `against_before --family F --seed N` shows the leaves."""
-WORLDS = 100
-"""Of each of three families."""
+WORLDS = {"worlds": 150, "streams": 50, "lines": 100}
+"""How many of each family."""
 LIVE = range(20, 150)
 """The minutes of an incident stream that are sent live: an hour of calm, the first incident, and its end."""
 LIVE_PATHS = ("/api/status", "/metrics", "/api/why?gate=answer_precision", "/api/why?gate=error_rate")
@@ -114,26 +114,27 @@ def posts(groups: list[list[dict[str, Any]]]) -> list[Task]:
 
 
 def journals() -> Iterator[Case]:
-    """Requests that fill a journal, then what the pages and the commands say of it; the last is beyond retention."""
+    """Requests that fill a journal, and what the pages say of it; a second server goes on, once beyond retention."""
     for seed, later in ((1, 0.0), (2, 0.0), (3, 2 * 86400.0)):
         rng = random.Random(seed)
         sent = [before_bodies.request(rng, before_cases.QUESTIONS) for _ in range(100)]
-        sent += posts(minutes(seed % 2, later)[:30])
-        sent[100] |= {"later": later + 60.0}
+        sent += posts(minutes(seed % 2)[:30])
+        after = posts(minutes(seed % 2, later)[30:50]) if later else []
+        after[:1] = [post | {"later": later} for post in after[:1]]
         reads = [{"port": "admin", "path": path} for path in (*before_bodies.ADMIN_PATHS, *LIVE_PATHS)]
         config = GOLD + PIPELINES + PORTS + 'retention = "1d"\n[gates]\npreset = "default"\n'
-        steps = {"send": {"serve_requests": sent + reads}, "verify": run("verify", "--state-dir", "state")}
+        steps = {"send": {"serve_requests": sent + reads}, "go on": {"serve_requests": after + reads}}
+        steps["verify"] = run("verify", "--state-dir", "state")
         steps["replay"] = run("replay", "--journal", "state", "--format", "json")
-        steps["read"] = {"serve_requests": reads}
         task: Task = {"files": {"ragmon.toml": config, **gold_files()}, "steps": steps}
         yield Case("journal", seed, [0], lambda _, task=task: task, VOLATILE)
 
 
 SQUAD2, QAEVAL = SHARED / "data" / "squad2", SHARED / "data" / "qaeval"
 SUBJECTS: dict[str, Callable[[], Iterator[Case]]] = {
-    "worlds/worlds": lambda: worlds("worlds", range(WORLDS)),
-    "worlds/streams": lambda: worlds("streams", range(WORLDS)),
-    "worlds/lines": lambda: worlds("lines", range(WORLDS)),
+    "worlds/worlds": lambda: worlds("worlds", range(WORLDS["worlds"])),
+    "worlds/streams": lambda: worlds("streams", range(WORLDS["streams"])),
+    "worlds/lines": lambda: worlds("lines", range(WORLDS["lines"])),
     "reports/small": lambda: reports(SMALL, "gold.jsonl", {"000": "traces.jsonl", "002": "traces_002.jsonl"}),
     "reports/squad2": lambda: reports(
         SQUAD2, "gold.jsonl", {name: f"traces/{name}.jsonl.gz" for name in ("bert", "extractive", "nlnet")}
@@ -186,7 +187,7 @@ def documents(said: Any) -> Any:
         return {name: documents(one) for name, one in said.items()}
     if isinstance(said, list):
         return [documents(one) for one in said]
-    return document(re.sub(r"rows 1 to \d+", "rows 1 to N", said)) if isinstance(said, str) else said
+    return document(re.sub(r"rows \d+ to \d+", "rows M to N", said)) if isinstance(said, str) else said
 
 
 def masked(found: Any, volatile: tuple[str, ...], path: str = "") -> Any:
@@ -204,10 +205,11 @@ def digest(found: Any, digits: int) -> str:
 
 
 def digests(found: Any) -> dict[str, str]:
-    """A document as a digest of each section; each series of a report is one."""
+    """A document as a digest of each section; each series of a report is one, and sentences are apart from values."""
     sections: dict[str, list[Any]] = {}
     for path, value in leaves(found):
         section = ".".join(re.sub(r"(?<!series)\[\d+\]", "", path).split(".")[:3])
+        section += " in words" if isinstance(value, str) and " " in value else ""
         sections.setdefault(section, []).append((path, value))
     return {name: digest(sorted(rows), 10) for name, rows in sections.items()}
 
