@@ -179,6 +179,8 @@ QUARANTINED: Final = "quarantined"
 """In quarantine: the process crashed or hung twice while it worked on this record."""
 DEADLINE_EXCEEDED: Final = "deadline_exceeded"
 """The trace took longer to assemble than the deadline allows."""
+CLOCK_AHEAD: Final = "clock_ahead"
+"""The clock of the producer that put it into a log was ahead of the log's time."""
 LOG_DELETED: Final = "log_deleted"
 """The log was deleted before all spans of the trace were there."""
 

@@ -296,12 +296,12 @@ class ChunkAdder:
         return max([self.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
-        """By partition, how many seconds ago it spoke last.
+        """By partition, how many seconds ago it spoke last; if its time lies ahead, how far: it stands still as long.
 
         Args:
             now: Seconds since the epoch.
         """
-        return {part: max(0.0, now - self._until(part)) for part in self.parts}
+        return {part: abs(now - self._until(part)) for part in self.parts}
 
     @property
     def lost(self) -> int:

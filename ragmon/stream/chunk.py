@@ -66,6 +66,7 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
         partitions: How many partitions the log has; 0 where they are told otherwise.
         labels: Where labels stand that wait for their answers: the offset, and the place among the labels there.
         lines: Lines for the journal of whoever adds up: labels, samples of records, traces that were erased.
+        times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
         v: The version of the format.
     """
 
@@ -84,6 +85,7 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
     partitions: int = 0
     labels: list[tuple[int, int]] = []
     lines: bytes = b""
+    times: list[tuple[int, float]] = []
     v: int = CHUNK_VERSION
 
     def dump(self) -> bytes:

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
-from ragmon.core.constants import LOG_DELETED, QUARANTINED
+from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED, QUARANTINED
 from ragmon.core.record import (
     LABEL_ENTRY,
     RECORD_ENTRY,
@@ -73,7 +73,7 @@ class Recent:
     def __init__(self, memory: float) -> None:
         self._span = memory / (GENERATIONS - 1)
         self._generations: dict[int, set[int]] = {}
-        self._begins: dict[int, int] = {}
+        self._begins: dict[int, tuple[int, float]] = {}
 
     def see(self, key: bytes, offset: int, now: float) -> bool:
         """Remember something; returns whether it came before. What comes again is remembered anew.
@@ -102,15 +102,15 @@ class Recent:
         """Begin the generation of a time, and forget those that are too old; returns its number."""
         current = int(now // self._span)
         if current not in self._generations:
-            self._generations[current], self._begins[current] = set(), offset
+            self._generations[current], self._begins[current] = set(), (offset, now)
             for number in [number for number in self._generations if number <= current - GENERATIONS]:
                 del self._generations[number], self._begins[number]
         return current
 
     @property
-    def low(self) -> int | None:
-        """The offset from which whoever goes on reads to remember the same; None where nothing came."""
-        return min(self._begins.values(), default=None)
+    def begins(self) -> list[tuple[int, float]]:
+        """Where the generations begin, and when: whoever goes on reads from the first one on to remember the same."""
+        return sorted(self._begins.values())
 
 
 Place = tuple[int, int]
@@ -222,7 +222,9 @@ class PartitionCounter:
                 if (offset, number) in self._waited:
                     self._early.put(label, now, (offset, number))
 
-    def take(self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = ()) -> Iterator[Chunk]:
+    def take(
+        self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = (), *, is_ahead: bool = False
+    ) -> Iterator[Chunk]:
         """Count a message; gives the chunks that end before it.
 
         Args:
@@ -230,18 +232,24 @@ class PartitionCounter:
             arrival: When it was put into the log, seconds since the epoch.
             message: Its bytes, by which a repeat is known; an empty one only tells the time.
             lines: What is in it.
+            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
         """
         if self._is_quick(offset, arrival):
             self.now = max(self.now, arrival)
         else:
             yield from self.until(offset, arrival)
         self.upto = offset + 1
-        if not message:
+        if is_ahead or not message:
             self._recent.turn(offset, self.now)
         elif self._recent.see(message, offset, self.now):
             n = sum(isinstance(line, Record) for line in lines)
             self._arrived.received += n
             self._arrived.duplicate += n
+            return
+        if is_ahead:
+            for line in lines:
+                self.reject(CLOCK_AHEAD, int(isinstance(line, Record)))
+                count(self._arrived.labels, CLOCK_AHEAD, int(isinstance(line, Label)))
             return
         self._see_traces(message, offset, self.now)
         self._labels = 0
@@ -354,7 +362,7 @@ class PartitionCounter:
         Args:
             until: All that comes later in the partition came at this time or later, seconds since the epoch.
         """
-        low = self._recent.low
+        times = self._recent.begins
         lines: list[Entry] = [ErasedTraces(list(self._erased))] if self._erased else []
         lines += self._counter.take_lines()
         chunk = Chunk(
@@ -363,13 +371,14 @@ class PartitionCounter:
             upto=self.upto,
             until=until,
             now=self.now,
-            low=self.upto if low is None else min(low, self.upto),
+            low=times[0][0] if times else self.upto,
             config=self._config,
             log=self.log,
             counts=self._counter.take(),
             arrived=self._arrived,
             labels=self._early.places(),
             lines=b"".join(map(encode_entry, lines)),
+            times=times,
         )
         self._arrived, self._erased = BatchCounts(), {}
         self.base = self.upto

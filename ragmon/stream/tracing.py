@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import LOG_DELETED
+from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.record import Label, Record
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.ratings import REJECTED
@@ -110,13 +110,14 @@ class TracePartitionCounter(PartitionCounter):
             held = [span for span in spans if span.trace_id in self._held]
             self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
 
-    def take_request(self, offset: int, arrival: float, message: bytes) -> Iterator[Chunk]:
+    def take_request(self, offset: int, arrival: float, message: bytes, *, is_ahead: bool = False) -> Iterator[Chunk]:
         """Count a request; gives the chunks that end before it.
 
         Args:
             offset: Its offset.
             arrival: When it was put into the log, seconds since the epoch.
             message: The request in protobuf; an empty one only tells the time.
+            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
         """
         self._drop_unfound()
         if self._is_quick(offset, arrival):
@@ -127,7 +128,10 @@ class TracePartitionCounter(PartitionCounter):
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
         if message.startswith(LINES):
-            self._take_labels(message, offset)
+            if is_ahead:
+                count(self._arrived.labels, CLOCK_AHEAD, len(message.splitlines()))
+            else:
+                self._take_labels(message, offset)
             return
         try:
             batch = read(message, json=False) if message else None
@@ -136,9 +140,13 @@ class TracePartitionCounter(PartitionCounter):
             return
         if batch is not None:
             spans = [span_bytes(span) for span in batch.external]
-            self._see_spans([*batch.native, *spans], offset, self.now)
             for reason, n in batch.rejected.items():
                 self.reject(reason, n)
+            if is_ahead:  # of a foreign trace, the root is its record
+                self._arrived.native += len(batch.native)
+                self.reject(CLOCK_AHEAD, len(batch.native) + sum(span.is_root for span in spans))
+                return
+            self._see_spans([*batch.native, *spans], offset, self.now)
             for native in batch.native:
                 self._count_native(native, offset)
             if batch.external:
@@ -231,7 +239,9 @@ class TracePartitionCounter(PartitionCounter):
 
     def _complete(self, now: float, *, everything: bool = False) -> None:
         """Count the traces that nothing more is waited for, or all of them."""
-        for trace_id, waiting in self._buffer.due(now, everything=everything):
+        due = self._buffer.due(now, everything=everything)
+        # Sorted, because the buffer of whoever goes on may hand out in another order those that are due at once.
+        for trace_id, waiting in sorted(due, key=lambda found: (found[1].first, found[0])):
             self._held.discard(trace_id)
             is_decorated = _DECORATED + trace_id in self._recent
             assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
@@ -276,7 +286,9 @@ class TracePartitionCounter(PartitionCounter):
         chunk = super().seal(until)
         traces = self._buffer.traces
         chunk.waiting = b"".join(sorted(traces))
-        chunk.low = min([chunk.low, *(min(trace.requests) for trace in traces.values())])
+        first, began = min(((min(trace.requests), trace.first) for trace in traces.values()), default=(chunk.low, 0.0))
+        if first < chunk.low:
+            chunk.low, chunk.times = first, [(first, began), *chunk.times]
         return chunk
 
 

@@ -38,6 +38,7 @@ from ragmon.stream.kafka import (
     client_settings,
     find_topics,
 )
+from ragmon.stream.log_clock import LogClock, LogMessage
 from ragmon.stream.log_reader import LogReader
 from ragmon.stream.tracing import TracePartitionCounter
 
@@ -60,19 +61,21 @@ class _Partition:
 
     Attributes:
         counter: Counts it.
+        clock: Tells its time.
         resume: The first offset that is counted; earlier ones are only remembered.
         following: The offset that is to be read next.
         tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
+        told: When it was told the time last, on the same clock.
         cut: Where the log ended, when it was found to end before what was counted. The messages that come there up to
             `resume` have offsets that were counted before, and are not counted. None where it did not.
-        overwritten: Messages at offsets that were counted before, since the last chunk.
+        overwritten: Messages since the last chunk that nobody counts: their offsets were counted before.
     """
 
-    def __init__(self, counter: PartitionCounter, resume: int, following: int) -> None:
-        self.counter, self.resume, self.following = counter, resume, following
-        self.tries, self.asked, self.seen = 0, -1, monotonic()
+    def __init__(self, counter: PartitionCounter, clock: LogClock, resume: int, following: int) -> None:
+        self.counter, self.clock, self.resume, self.following = counter, clock, resume, following
+        self.tries, self.asked, self.seen, self.told = 0, -1, monotonic(), 0.0
         self.cut: int | None = None
         self.overwritten = 0
 
@@ -202,7 +205,7 @@ class StreamWorker:
         if base < first:
             self._put(key, counter.gap(first))
         place.offset = max(first, low - EARLIER)
-        self._partitions[key] = _Partition(counter, max(base, first), low)
+        self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
 
     def _counter(self, part: str, topic: str, base: int, now: float, log: str, last: Chunk | None) -> PartitionCounter:
         waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
@@ -239,13 +242,14 @@ class StreamWorker:
                 return
             partition.cut = None
         self.counts["read"] += 1
-        if offset < partition.resume:
-            partition.counter.warm_up([(offset, arrival, value)])
-            self.counts["remembered"] += 1
-            return
-        for chunk in self._count(partition.counter, message.topic(), offset, arrival, value):
-            self._put(key, chunk)
-        self.counts["counted"] += 1
+        for told in partition.clock.take(LogMessage(offset, arrival, value)):
+            if told.offset >= partition.counter.upto:
+                for chunk in self._count(partition.counter, message.topic(), told):
+                    self._put(key, chunk)
+                self.counts["counted"] += 1
+            else:
+                partition.counter.warm_up([(told.offset, told.time, b"" if told.is_ahead else told.body)])
+                self.counts["remembered"] += 1
 
     def _note_error(self, error: Any, key: tuple[str, int]) -> None:
         """Note why nothing is read; a partition that has no such offset is read from where it begins or ends."""
@@ -282,7 +286,9 @@ class StreamWorker:
         place = self._kafka.TopicPartition(message.topic(), message.partition())
         first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
         if first > partition.following:
-            self._put((message.topic(), message.partition()), partition.counter.gap(message.offset()))
+            gap = partition.counter.gap(message.offset())
+            self._put((message.topic(), message.partition()), gap)
+            partition.clock = LogClock(self._limits, gap)  # what waited is in the gap
 
     def _left_out(self, partition: _Partition, message: Any) -> bool:
         """Ask again for messages before one that came too early; returns whether that is worth it.
@@ -303,10 +309,11 @@ class StreamWorker:
         self._consumer.seek(place)
         return True
 
-    def _count(self, counter: PartitionCounter, topic: str, offset: int, arrival: float, value: bytes) -> list[Chunk]:
+    def _count(self, counter: PartitionCounter, topic: str, message: LogMessage) -> list[Chunk]:
         """Count a message; what cannot be read is accounted for, and its offset passes."""
+        offset, arrival, value, is_ahead = message
         if isinstance(counter, TracePartitionCounter):
-            return list(counter.take_request(offset, arrival, value))
+            return list(counter.take_request(offset, arrival, value, is_ahead=is_ahead))
         lines: list[Line] = []
         rejected: list[str] = []
         if value and topic == self._stream.metrics:
@@ -316,7 +323,7 @@ class StreamWorker:
                 rejected.append(found.reason)
         elif value:
             lines = list(_lines(value, rejected))
-        chunks = list(counter.take(offset, arrival, value, lines))
+        chunks = list(counter.take(offset, arrival, value, lines, is_ahead=is_ahead))
         for reason in rejected:
             counter.reject(reason)
         return chunks
@@ -369,6 +376,7 @@ class StreamWorker:
         for key in anew:
             partition = self._partitions[key]
             if end.get(key, 0) <= partition.following:
+                partition.overwritten += len(partition.clock.waiting)  # nothing tells their time any more
                 self._put(key, partition.counter.end())
                 continue
             self._outgoing = [outgoing for outgoing in self._outgoing if outgoing[0] != key]
@@ -384,13 +392,14 @@ class StreamWorker:
             _log.debug("offsets are not committed: %s", error)
 
     def _tell_time(self) -> None:
-        """Put an empty message into partitions in which nothing came since a period ended: it only tells the time."""
+        """Put an empty message, a tick, into partitions in which nothing came of a period, or where messages wait."""
         now, quiet = self._clock(), monotonic() - QUIET
         edge = now // self._limits.period * self._limits.period
         for (topic, number), partition in self._partitions.items():
-            if partition.seen < quiet and partition.counter.now < edge:
+            is_quiet = partition.seen < quiet and partition.counter.now < edge
+            if is_quiet or (partition.clock.waiting and partition.told < quiet):
                 self._writer.tick(topic, number, now)
-                partition.seen = monotonic()
+                partition.seen = partition.told = monotonic()
                 self.counts["ticks"] += 1
 
 

@@ -135,13 +135,12 @@ def test_the_latest_minutes_are_those_that_are_enough():
     assert (total.records, since) == (24, NOON + 7 * MINUTE)
 
 
-def test_examples_are_few_and_the_same_in_any_order():
-    names = [f"{number:03}-{'x' * 500}" for number in range(50)]
+def test_examples_are_few_and_the_same_in_any_order_and_no_texts():
+    names = [f"{number:03}{rest}" for number in range(50) for rest in ("", "-" + "x" * 500, " day tickets")]
     records = [Record(qid="a", retrieved_ids=[name]) for name in names]
     kept = [whole(scored(GOLD, order)).examples for order in (records, records[::-1])]
     assert kept[0] == kept[1]
-    assert len(kept[0]) == EXAMPLES
-    assert max(map(len, kept[0])) <= bits.LONGEST_ID
+    assert kept[0] == ["000", "001", "002"][:EXAMPLES]
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,14 @@ def test_the_watermark_is_where_every_partition_has_spoken(day, chunks):
     assert head.adder.behind(START + 600) == {"0": 600, "1": 607}
 
 
+def test_a_partition_whose_time_lies_ahead_is_shown_as_far_off_as_it_is(day, chunks):
+    """It stands still for as long, and is not one that has just spoken."""
+    head, chunk = Head(day[0], ["0"]), Chunk.load(chunks[0])
+    chunk.until = START + 86_400
+    head.take(chunk.dump())
+    assert head.adder.behind(START) == {"0": 86_400}
+
+
 def test_with_patience_a_silent_partition_is_not_waited_for(day, chunks):
     head = Head(day[0], ["0", "1"], patience=120.0)
     head.take(chunks[0])

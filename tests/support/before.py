@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -55,12 +56,16 @@ def environment(interpreter: Path, **extra: str) -> dict[str, str]:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every value of a JSON document that holds no other, with its path; an empty container is a leaf.
 
+    What a command printed is a leaf a line, with the number of such lines: one more line moves no other.
+
     >>> dict(leaves({"a": [1, {"b": None}], "c": {}}))
     {'a[0]': 1, 'a[1].b': None, 'c': {}}
     """
     if isinstance(value, dict) and value:
         for name, member in value.items():
             yield from leaves(member, f"{path}.{name}" if path else name)
+    elif path.endswith((".out", ".err")) and isinstance(value, list) and all(isinstance(line, str) for line in value):
+        yield from ((f"{path}: {line}", n) for line, n in Counter(value).items())
     elif isinstance(value, list) and value:
         for index, member in enumerate(value):
             yield from leaves(member, f"{path}[{index}]")

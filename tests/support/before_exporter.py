@@ -22,7 +22,7 @@ DELAYS = {4.0: "at most 1 s", 12.0: "at most 6 s"}
 MEMORY = 20 * 1024
 """KiB that the end of the process may add to its peak."""
 SAID = re.compile("answered with status|is not trusted|Connection refused")
-"""Lines of the log that stand there on every run; those of a connection that breaks race with the end of the process."""
+"""Lines of the log that stand there on every run; those of a connection that breaks race with the end."""
 PROGRAM = ROOT / "tests" / "support" / "exporter_program.py"
 
 

@@ -118,9 +118,12 @@ def journals() -> Iterator[Case]:
     for seed, later in ((1, 0.0), (2, 0.0), (3, 2 * 86400.0)):
         rng = random.Random(seed)
         sent = [before_bodies.request(rng, before_cases.QUESTIONS) for _ in range(100)]
-        sent += posts(minutes(seed % 2)[:30])
+        first, *others = posts(minutes(seed % 2)[:30])
+        # A status is read until it stays as it is: by then the traces that waited are records of this minute.
+        settle = {"port": "admin", "path": "/api/status"}
+        sent += [first, settle, *others]
         after = posts(minutes(seed % 2, later)[30:50]) if later else []
-        after[:1] = [post | {"later": later} for post in after[:1]]
+        after[:1] = [one for post in after[:1] for one in (post | {"later": later}, settle)]
         reads = [{"port": "admin", "path": path} for path in (*before_bodies.ADMIN_PATHS, *LIVE_PATHS)]
         config = GOLD + PIPELINES + PORTS + 'retention = "1d"\n[gates]\npreset = "default"\n'
         steps = {"send": {"serve_requests": sent + reads}, "go on": {"serve_requests": after + reads}}

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import QUARANTINED
+from ragmon.core.constants import CLOCK_AHEAD, QUARANTINED
 from ragmon.core.record import FIELDS, Label
 
 SHARE: Final = 8
@@ -157,6 +157,7 @@ RESULTS: Final = {
     TOO_MANY_RATINGS: "too much had been said of the answer",
     EVICTED: "it waited for its trace, and too many labels came after it",
     QUARANTINED: "twice the process ended while it was counted: it is set aside",
+    CLOCK_AHEAD: "the clock of the producer that put it into a log was ahead",
 }
 
 
