@@ -5,6 +5,7 @@ Nothing of ragmon is imported here: both versions read files, command lines and 
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import before_streams
-from tests.support.before_bodies import ADMIN_PATHS, request, trace_body
+from tests.support.before_bodies import ADMIN_PATHS, own_records, request, trace_body
 from tests.support.before_configs import PORTS, config_lines, rule_lines
+from tests.support.before_worker import START
 from tests.support.before_worlds import World
 from tests.support.mutated_lines import QUESTIONS, Mutator
 
@@ -81,6 +83,7 @@ class Case(NamedTuple):
         task: Makes the task of some parts: `files`, `steps` by name, and files to `read`.
         volatile: Patterns of leaves of which the type alone is compared.
         parts_are_cases: Each part counts as a case.
+        steps_apart: The steps do not build on each other, and `against_before` asks for one of them.
     """
 
     family: str
@@ -89,6 +92,7 @@ class Case(NamedTuple):
     task: Callable[[list[Any]], Task]
     volatile: tuple[str, ...] = ()
     parts_are_cases: bool = False
+    steps_apart: bool = False
 
 
 def json_lines(rows: Any) -> str:
@@ -154,7 +158,7 @@ def streams(seed: int) -> Case:
         }
         return {"files": files, "steps": steps, "read": ["alerts.jsonl"]}
 
-    return Case("streams", seed, rows, task)
+    return Case("streams", seed, rows, task, steps_apart=True)
 
 
 def worlds(seed: int) -> Case:
@@ -166,6 +170,59 @@ def worlds(seed: int) -> Case:
         return {"files": world.files | {"traces.jsonl": "".join(parts)}, "steps": steps, "read": ["alerts.jsonl"]}
 
     return Case("worlds", seed, world.lines, task)
+
+
+def verdicts(seed: int) -> Case:
+    """The gates on such a world, and its builds compared: what the exit code says, too."""
+    world = World(seed)
+
+    def task(parts: list[str]) -> Task:
+        two = ("--by", "build", "--baseline", "b1", "--candidate", "b2")
+        steps = {
+            "gate": run("gate", "traces.jsonl", "--format", "json"),
+            "compare": run("compare", "traces.jsonl", "--format", "json", *two),
+        }
+        return {"files": world.files | {"traces.jsonl": "".join(parts)}, "steps": steps}
+
+    return Case("verdicts", seed, world.lines, task, steps_apart=True)
+
+
+def live(seed: int) -> Case:
+    """Traffic with an incident as it comes to a server: evidence of alarms, windows, the reasons of a gate."""
+    rng = random.Random(seed)
+    config = before_streams.config(rng) + PORTS
+    rows = [row for row in before_streams.traffic(rng) if "kind" not in row][:300]
+    earlier = min(row["ts"] for row in rows) - START - 60
+    made = [json.dumps(row | {"ts": row["ts"] - earlier}) for row in rows]
+    reads = [{"port": "admin", "path": path} for path in LIVE_PATHS]
+
+    def task(parts: list[str]) -> Task:
+        told, time, sent = [json.loads(part) for part in parts], START, []
+        for at in range(0, len(told), 20):
+            body, newest = json.dumps(own_records(told[at : at + 20])), max(row["ts"] for row in told[: at + 20])
+            post = {
+                "port": "otlp",
+                "path": "/v1/traces",
+                "method": "POST",
+                "headers": {"Content-Type": "application/json"},
+            }
+            sent.append(post | {"body": base64.b64encode(body.encode()).decode(), "later": newest - time})
+            time = newest
+        files = {"ragmon.toml": config, "gold.jsonl": json_lines(before_streams.gold())}
+        return {"files": files, "steps": {"live": {"serve_requests": sent + reads}}}
+
+    return Case("live", seed, made, task, VOLATILE)
+
+
+LIVE_PATHS = (
+    *(
+        "/api/status",
+        "/metrics",
+        "/api/records?pipeline=support&gate=answer_precision",
+        "/api/why?gate=support/coverage",
+    ),
+    "/api/compare?pipeline=support&by=build&baseline=b1&candidate=b2",
+)
 
 
 def _trace_ids(body: Any) -> list[str]:
@@ -238,5 +295,5 @@ def results(seed: int) -> Case:
 
 
 FAMILIES: dict[str, Callable[[int], Case]] = {
-    made.__name__: made for made in (worlds, streams, lines, otlp, serve, configs, rules, results)
+    made.__name__: made for made in (worlds, verdicts, streams, live, lines, otlp, serve, configs, rules, results)
 }
