@@ -376,7 +376,9 @@ def configurations(interpreter: Path, folder: Path, every: int = 1) -> dict[str,
     kinds = {
         "shown": {name: Run(["config", "show", "-c", path, "--format", "json"]) for name, path in shown.items()},
         "shown as text": {name: Run(["config", "show", "-c", shown[name]]) for name in ("empty", "gates", "probes")},
-        "environment": {name: Run(["config", "show"], env=values) for name, values in ENVIRONMENTS.items()},
+        "environment": {
+            name: Run(["config", "show", "--format", "json"], env=values) for name, values in ENVIRONMENTS.items()
+        },
         "broken": {text: Run(["config", "check", "-c", path]) for text, path in broken.items()},
         "checked": {name: Run(["config", "check", "-c", path]) for name, path in shown.items()},
     }

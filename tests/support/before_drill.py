@@ -160,7 +160,8 @@ def _alerts(folder: Path, series: dict[str, dict[int, str]], minutes: list[int])
         elif held := re.search(r"Labels:\{(.*)\}", line):
             assert minute is not None
             labels = dict(re.findall(r'(\w+)="([^"]*)"', held[1]))
-            found.setdefault(minute, set()).add(" ".join(labels[name] for name in LABELS if name in labels))
+            if labels["severity"] != "info":  # which tells nobody, and comes and goes by a hair
+                found.setdefault(minute, set()).add(" ".join(labels[name] for name in LABELS if name in labels))
     return found
 
 
