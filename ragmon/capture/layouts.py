@@ -33,7 +33,7 @@ _BASES, _ATTRIBUTES, _MODULE, _NAME = (
 T = TypeVar("T")
 
 
-class Layout(NamedTuple):
+class ClassLayout(NamedTuple):
     """How objects of a class store their fields.
 
     Attributes:
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
 
 @lru_cache(maxsize=_CLASSES)
-def _layout(kind: type) -> Layout:
+def _layout(kind: type) -> ClassLayout:
     bases, attributes = _BASES(kind), dict[str, Any]()
     for base in reversed(bases):
         attributes |= _ATTRIBUTES(base)
@@ -72,7 +72,7 @@ def _layout(kind: type) -> Layout:
     is_handle = not attributes.keys().isdisjoint(_HANDLE_MARKS)
     is_record = bool(names) or issubclass(kind, dict | SimpleNamespace)
     own = [f"{_MODULE(base)}.{_NAME(base)}" for base in bases]
-    return Layout(
+    return ClassLayout(
         names,
         dict(islice(slots.items(), BREADTH)),
         instance if type(instance) in (GetSetDescriptorType, MemberDescriptorType) and not is_proxy else None,
@@ -89,7 +89,7 @@ def _known(table: Mapping[str, T], own: Collection[str]) -> list[T]:
     return [said for pattern, said in table.items() if any(fnmatchcase(name, pattern) for name in own)]
 
 
-def layout_of(value: Any) -> Layout:
+def layout_of(value: Any) -> ClassLayout:
     """How objects of a value's class store their fields."""
     kind: Any = type(value)
     return _layout(kind)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ragmon.capture import known_types
-from ragmon.capture.layouts import BREADTH, EXTRA, Layout, layout_of
+from ragmon.capture.layouts import BREADTH, EXTRA, ClassLayout, layout_of
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.paths import Path
 from ragmon.core.text import clean
@@ -160,6 +160,7 @@ def held_at(value: Any, path: Path) -> Any:
 def stored_fields(value: Any) -> dict[str, Any]:
     """The first stored fields of an object by name; empty where it stores none.
 
+    >>> from types import SimpleNamespace
     >>> stored_fields(SimpleNamespace(a=1))
     {'a': 1}
     """
@@ -189,7 +190,7 @@ def storage(value: Any) -> dict[str, Any]:
     return fields if inner is None else storage(inner)
 
 
-def _instance(value: Any, layout: Layout) -> dict[str, Any]:
+def _instance(value: Any, layout: ClassLayout) -> dict[str, Any]:
     """The instance dictionary and the slots of an object."""
     fields = {} if layout.instance is None else layout.instance.__get__(value, type(value))
     fields = fields if type(fields) is dict else {}

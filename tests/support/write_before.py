@@ -211,8 +211,9 @@ def digests(found: Any) -> dict[str, str]:
     """A document as a digest of each section; each series of a report is one, and sentences are apart from values."""
     sections: dict[str, list[Any]] = {}
     for path, value in leaves(found):
-        section = ".".join(re.sub(r"(?<!series)\[\d+\]", "", path).split(".")[:3])
-        section += " in words" if isinstance(value, str) and " " in value else ""
+        place, _, line = path.partition(": ")  # a line that was printed is named by itself
+        section = ".".join(re.sub(r"(?<!series)\[\d+\]", "", place).split(".")[:3])
+        section += " in words" if line or (isinstance(value, str) and " " in value) else ""
         sections.setdefault(section, []).append((path, value))
     return {name: digest(sorted(rows), 10) for name, rows in sections.items()}
 
