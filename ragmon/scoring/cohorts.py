@@ -110,14 +110,10 @@ class Cohorts:
             shipped: It is an answer that a label may rate.
         """
         hour = hour_of(ts)
-        self.add_answers(pipeline, stratum, hour, (1, int(known), int(shipped)))
+        add_sums(self.answers, (pipeline, stratum, hour), (1, int(known), int(shipped)))
         for proxy, score in scores.items():
             version = self._version(pipeline, proxy, versions.get(proxy, ""), hour)
             add_sums(self.proxies.setdefault(Judged(pipeline, stratum, proxy, version), {}), hour, (1, score))
-
-    def add_answers(self, pipeline: str, stratum: str, hour: int, counts: Iterable[int]) -> None:
-        """Add answers of an hour: how many there are, how many have a known outcome, and how many a label may rate."""
-        add_sums(self.answers, (pipeline, stratum, hour), counts)
 
     def see_label(
         self,

@@ -321,13 +321,6 @@ class ItemCounts:
             return _at(self.hours, int(ts) // HOUR)
         return _at(self.steps, int(ts) // STEP * STEP)
 
-    def add_hour(self, hour: int, table: ItemTable) -> None:
-        """Add a table, which is given away, to that of an hour since the epoch; `UNTIMED`: requests without a time."""
-        if hour in self.hours:
-            self.hours[hour].merge(table)
-        else:
-            self.hours[hour] = table
-
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""
         for start in [s for s in self.steps if s < before]:

@@ -162,7 +162,6 @@ class Scorer:
 
     Attributes:
         observers: Those that follow.
-        streams_forgotten: How often what follows from the names of records was found out anew.
 
     Examples:
         >>> from ragmon.core.record import Answer, Record
@@ -201,7 +200,6 @@ class Scorer:
         # Whether an answer is grounded is a fact, whichever metrics are asked for.
         self._fact_metrics = () if Groundedness.name in self.table.metrics else (Groundedness(),)
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
-        self.streams_forgotten = 0
         self._streams: dict[Names, StreamCache] = {}
         self._latest: StreamCache | None = None
         self._models: dict[str, set[str]] = {}
@@ -218,7 +216,7 @@ class Scorer:
         names = (record.pipeline, record.source, record.build, record.index_hash)
         stream = self._latest
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
-            stream = self._latest = self.stream_of(record)
+            stream = self._latest = self._streams.get(names) or self._stream(record)
         ts = record.ts
         if ts is not None and (reason := self._out_of_time(ts)):
             return self._drop(reason)
@@ -293,12 +291,6 @@ class Scorer:
         scores = self.assess(record).scores.items()
         return {name: score / stats.MICRO for name, score in scores if isinstance(score, int)}
 
-    def stream_of(self, record: Record) -> StreamCache:
-        """The stream cache of a record."""
-        return self._streams.get((record.pipeline, record.source, record.build, record.index_hash)) or self._stream(
-            record
-        )
-
     def _stream(self, record: Record) -> StreamCache:
         """A new stream cache for a record."""
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
@@ -321,7 +313,6 @@ class Scorer:
 
     def forget_streams(self) -> None:
         """Clear the stream caches, because series were merged or removed."""
-        self.streams_forgotten += 1
         self._streams.clear()
         self._latest = None
         self._models.clear()
@@ -504,20 +495,6 @@ class Scorer:
         )
         stream.series[(source, version, where, audit, stratum)] = series
         return series
-
-    @property
-    def counts_plainly(self) -> bool:
-        """Whether a record without text measures is counted by its facts alone: then a native core may count it.
-
-        So it is where nobody follows single records, none is too old or from the future, and there are no slices.
-        """
-        follows = bool(self.observers) or self._clock is not None or self.state.retention is not None
-        return self.counts_by_facts and not (follows or self.state.timed_items)
-
-    @property
-    def counts_by_facts(self) -> bool:
-        """Whether the counts of a record without text measures depend on its facts, its time and its names alone."""
-        return not (self._always or any(rule.slices for rule in (self._rules, *self._by_pipeline.values())))
 
     def snapshot(
         self,

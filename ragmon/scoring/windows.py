@@ -19,7 +19,7 @@ from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, S
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
+from ragmon.scoring.counts import UNTIMED, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
 from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
@@ -136,11 +136,6 @@ class State:
             series.closed_changed = self._changes
         if is_folded:
             series.old_changed = self._changes
-
-    def add_items(self, series: WindowSeries, hour: int, table: ItemTable) -> None:
-        """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""
-        series.items.add_hour(hour, table)
-        series.items.expire(self._fold_due - FOLDED - FRESH, keep=True)
 
     @property
     def folded(self) -> float:
