@@ -176,10 +176,10 @@ class State:
             row = rows[start] = WindowBucket()
         return row
 
-    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
-        """Add one request to the table of a gold item."""
+    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key, n: int) -> None:
+        """Add requests to the table of a gold item."""
         # A replay asks for no window of items, so their steps are not kept apart.
-        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key)
+        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key, n)
 
     def _change(self, series: WindowSeries) -> None:
         """Mark a series as changed, so that readers drop what they cached of it."""
