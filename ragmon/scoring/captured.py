@@ -228,7 +228,7 @@ class CapturedSeries:
             ts: A time in their minute, seconds since the epoch; None where they have none.
             masks: How many there are by the bits of what they lack.
         """
-        counts = self._at(ts).masks
+        counts = self._at(ts).masks if masks else {}
         for mask, n in masks.items():
             mask &= ~CITES  # noqa: PLW2901 - what is counted here
             counts[mask] = counts.get(mask, 0) + n

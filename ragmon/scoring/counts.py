@@ -6,7 +6,7 @@ Counts of gold items are kept by step while fresh, by hour later, and as one tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -84,11 +84,10 @@ class WindowBucket:
         for name, (m, total, _) in measured.items():
             add_sums(self.measured_groups.setdefault(name, {}), key, (m * COUNT[group], total * SUM[group]))
 
-    def add_latency(self, latency: Latency) -> None:
-        """Add one request's stages to their histograms."""
-        pending = self._pending
-        pending.append(latency)
-        if len(pending) >= _BATCH:
+    def add_latencies(self, latencies: Sequence[Latency]) -> None:
+        """Add the stages of requests to their histograms."""
+        self._pending += latencies
+        if len(self._pending) >= _BATCH:
             self._fill_histograms()
 
     @property

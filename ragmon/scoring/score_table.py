@@ -257,7 +257,7 @@ class ScoreTable:
         """
         count = row.cells.get(key)
         if count is None:
-            if not self._has_room(row, key):
+            if len(row.cells) >= self.cells and not self._has_room(row, key):
                 self._spill(row, key, n, measured)
                 return
             # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
@@ -269,9 +269,7 @@ class ScoreTable:
             row.group(group, key, n, measured)
 
     def _has_room(self, row: WindowBucket, key: Key) -> bool:
-        """Whether a row keeps facts it has not seen; in a full one, those with the largest hash make room for them."""
-        if len(row.cells) < self.cells:
-            return True
+        """Whether a full row keeps facts it has not seen: those with the largest hash make room for them."""
         if not row.ranked:
             row.ranked = [(-rank(known), known) for known in row.cells]
             heapq.heapify(row.ranked)

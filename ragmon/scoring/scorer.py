@@ -24,7 +24,7 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.counts import UNTIMED, Sums, WindowBucket, add_sums
+from ragmon.scoring.counts import UNTIMED, Sums, add_sums
 from ragmon.scoring.groups import group_of
 from ragmon.scoring.membership import CLUSTER
 from ragmon.scoring.score_table import Score, ScoreTable
@@ -69,33 +69,32 @@ class Assessment(NamedTuple):
 
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
-Counted = tuple[GoldItem | None, int | None, tuple[str, ...], int, Key]
-"""What a request is counted under: its gold item, the random group of its cluster, its slices, the bits of what it
-lacks, and its facts."""
+Place = tuple[str, str, str, tuple[str, ...]]
+"""Where a request is counted: source, gold set, its version, and slices."""
+Counted = tuple[GoldItem | None, int | None, int | None, Key]
+"""What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, and its
+facts. What it lacks is None where that is counted under its live half, or under the answer of a label."""
 
 
 class OpenBucket:
-    """The requests of one step of a stream: each is counted once, and what is read is added up when the step is over.
-
-    Args:
-        source: The source they are counted under.
-        step: The start of the step.
+    """The requests of one step at one place of a stream: each is counted once, and added up when the step is over.
 
     Attributes:
-        latest: The newest time of one of them, seconds since the epoch; None for requests without a time.
+        step: The start of the step; `UNTIMED` for requests without a time.
+        latest: The newest time of one of them, seconds since the epoch; None where they have none.
         counts: How many there are.
         measures: What was measured on their texts: by metric `[n, sum, sum of squares]`.
-        latencies: Their latencies, with item and slices.
+        latencies: Their latencies.
     """
 
-    __slots__ = ("counts", "latencies", "latest", "measures", "source", "step")
+    __slots__ = ("counts", "latencies", "latest", "measures", "step")
 
-    def __init__(self, source: str, step: int) -> None:
-        self.source, self.step = source, step
+    def __init__(self) -> None:
+        self.step = UNTIMED
         self.latest: float | None = None
         self.counts: dict[Counted, int] = {}
         self.measures: dict[Counted, dict[str, Sums]] = {}
-        self.latencies: list[tuple[GoldItem | None, tuple[str, ...], Latency]] = []
+        self.latencies: list[Latency] = []
 
 
 @dataclass
@@ -107,9 +106,7 @@ class Stream:
         model: The slice of its model; "" without one, or where models are slices of the configuration.
         captured: What was captured of the pipeline and source.
         lacks: The bits of what all of its records lack.
-        own: The open bucket of its records.
-        matches: That of the same records with their gold items, where it is live traffic.
-        series: By source, gold set, gold version and slice.
+        open: The open buckets.
     """
 
     names: Names
@@ -123,9 +120,7 @@ class Stream:
     items: Items
     captured: CapturedSeries
     lacks: int
-    own: OpenBucket
-    matches: OpenBucket
-    series: dict[tuple[str, str, str, str], WindowSeries] = field(default_factory=dict)
+    open: dict[Place, OpenBucket] = field(default_factory=dict)
 
 
 MODELS: Final = 16
@@ -238,7 +233,7 @@ class Scorer:
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[Names, Stream] = {}
         self._latest: Stream | None = None
-        self._open: dict[OpenBucket, Stream] = {}
+        self._open: dict[OpenBucket, tuple[Stream, Place]] = {}
         self._models: dict[str, set[str]] = {}
 
     def observe(self, record: Record) -> bool:
@@ -266,14 +261,15 @@ class Scorer:
         # A matched live request counts twice: as live traffic without its gold item, and as a match.
         is_match = item is not None and stream.source == constants.LIVE
         own_key = stream.rules.facts.read(record, None, grounded) if is_match else key
-        for each in (key, own_key):
-            self.table.scores(each)  # a metric that raises must do so before anything is counted
+        self.table.scores(key)  # a metric that raises must do so before anything is counted
+        if is_match:
+            self.table.scores(own_key)
         if ts is not None and ts > self._state.newest:
             self._advance(ts)
         lacks = stream.captured.lacks(record, item, key, stream.items, stream.lacks)
-        self._count(stream, stream.own, record, None if is_match else item, own_key, lacks, measured)
+        self._count(stream, stream.source, record, None if is_match else item, own_key, lacks, measured)
         if is_match:
-            self._count(stream, stream.matches, record, item, key, lacks, measured)
+            self._count(stream, constants.MATCH, record, item, key, None, measured)
             if stream.sampling.drawn:
                 self._state.matched[stream.pipeline, stream.items.how(record)] += 1
         self.scored += 1
@@ -313,7 +309,7 @@ class Scorer:
         self.table.scores(key)
         if record.ts is not None and record.ts > self._state.newest:
             self._advance(record.ts)
-        self._count(stream, OpenBucket(constants.LABEL, UNTIMED), record, item, key, 0, measured)
+        self._count(stream, constants.LABEL, record, item, key, None, measured)
         self._close_all()
         sampling = stream.sampling
         if measured and sampling.drawn:
@@ -358,8 +354,6 @@ class Scorer:
             items=self.gold.items_for(record.pipeline, record.source),
             captured=self._state.captured.at(pipeline, source),
             lacks=0 if record.build else NO_BUILD,
-            own=OpenBucket(source, UNTIMED),
-            matches=OpenBucket(constants.MATCH, UNTIMED),
         )
         return stream
 
@@ -458,28 +452,31 @@ class Scorer:
     def _count(
         self,
         stream: Stream,
-        bucket: OpenBucket,
+        source: str,
         record: Record,
         item: GoldItem | None,
         key: Key,
-        lacks: int,
+        lacks: int | None,
         measured: Mapping[str, int],
     ) -> None:
         """Count a request in the bucket of its step."""
-        rules, source, ts = stream.rules, bucket.source, record.ts
+        rules, ts = stream.rules, record.ts
+        slices = _slices_of(record, item, rules.slices) if rules.slices else ()
+        place = (source, "", "", slices) if item is None else (source, item.set_name, item.set_version, slices)
+        bucket = stream.open.get(place)
+        if bucket is None:
+            bucket = stream.open[place] = OpenBucket()
         step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
         if step != bucket.step or not bucket.counts:
-            self._close(stream, bucket)
+            self._close(stream, place, bucket)
             bucket.step, bucket.latest = step, ts
-            self._open[bucket] = stream
+            self._open[bucket] = stream, place
         elif ts is not None:
-            bucket.latest = max(bucket.latest or ts, ts)
-        slices = _slices_of(record, item, rules.slices) if rules.slices else ()
-        counted = (item, group_of(record, item, source, rules.cluster), slices, lacks, key)
-        counts = bucket.counts
+            bucket.latest = max(ts, bucket.latest or ts)
+        counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, key)
         counts[counted] = counts.get(counted, 0) + 1
         if record.latency_ms is not None:
-            bucket.latencies.append((item, slices, record.latency_ms))
+            bucket.latencies.append(record.latency_ms)
         applying: Mapping[str, int] = _NOTHING
         if measured:
             sums = bucket.measures.setdefault(counted, {})
@@ -489,58 +486,52 @@ class Scorer:
             if source == constants.LIVE and stream.sampling.drawn:
                 versions = record.judge_versions or _NO_VERSIONS
                 self._state.cohorts.see_scores(stream.pipeline, stream.sampling.stratum, ts, applying, versions)
-        if self.observers:
-            arrival = ts if self._clock is None else self._clock()
-            if arrival is not None:
-                in_gold = None if item is None else ids_in_gold(record, key, stream.items)
-                for observer in self.observers:
-                    observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
+        if self.observers and (arrival := ts if self._clock is None else self._clock()) is not None:
+            in_gold = None if item is None else ids_in_gold(record, key, stream.items)
+            for observer in self.observers:
+                observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
 
     def _close_all(self) -> None:
         """Add up the open buckets."""
-        for bucket, stream in self._open.items():
-            self._close(stream, bucket)
+        for bucket, (stream, place) in self._open.items():
+            self._close(stream, place, bucket)
         self._open.clear()
 
-    def _close(self, stream: Stream, bucket: OpenBucket) -> None:  # noqa: C901 - all that a request adds, in one place
+    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901 - all of it in one place
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
         if not bucket.counts:
             return
-        state, table, source, ts = self._state, self.table, bucket.source, bucket.latest
+        state, add, ts = self._state, self.table.add, bucket.latest
+        source, gold, version, slices = place
+        series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
+        rows = [state.row(each, ts) for each in series]
+        if stream.model:
+            rows.append(state.row(self._series(stream, source, gold, version, stream.model), ts))
         masks: dict[int, int] = {}
-        citing = total = known = shipped = 0
-        rows: dict[tuple[str, str, str], WindowBucket] = {}
-
-        def row_of(item: GoldItem | None, where: str) -> WindowBucket:
-            name = ("", "", where) if item is None else (item.set_name, item.set_version, where)
-            row = rows.get(name)
-            if row is None:
-                row = rows[name] = state.row(self._series(stream, source, *name), ts)
-            return row
-
+        citing = known = shipped = 0
         for counted, n in bucket.counts.items():
-            item, group, slices, lacks, key = counted
+            item, group, lacks, key = counted
             measured = bucket.measures.get(counted, _NO_SUMS)
-            for where in ("", *slices, stream.model) if stream.model else ("", *slices):
-                table.add(row_of(item, where), key, n, measured, group)
-                if item is not None and (where is not stream.model or not where):
-                    series = stream.series[source, item.set_name, item.set_version, where]
-                    state.count_item(series, ts, item.qid, key, n)
-            masks[lacks] = masks.get(lacks, 0) + n
-            total += n
-            known += n if not key[0] & OUTCOME_UNKNOWN else 0
+            for row in rows:
+                add(row, key, n, measured, group)
+            if item is not None:
+                for each in series:
+                    state.count_item(each, ts, item.qid, key, n)
+            if lacks is not None:
+                masks[lacks] = masks.get(lacks, 0) + n
+            if not key[0] & OUTCOME_UNKNOWN:
+                known += n
             if key[0] & SHIPPED:
                 shipped += n
-                citing += n if lacks & CITES or stream.rules.facts.citations_required else 0
-        for item, slices, latency in bucket.latencies:
-            for where in ("", *slices, stream.model) if stream.model else ("", *slices):
-                row_of(item, where).add_latency(latency)
+                citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
+        for row in rows:
+            row.add_latencies(bucket.latencies)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
         if source == constants.LIVE and stream.sampling.drawn:
-            state.cohorts.see(stream.pipeline, stream.sampling.stratum, ts, total, known=known, shipped=shipped)
-        if bucket is stream.own:
-            stream.captured.add(ts, masks)
+            sampling, total = stream.sampling, sum(bucket.counts.values())
+            state.cohorts.see(stream.pipeline, sampling.stratum, ts, total, known=known, shipped=shipped)
+        stream.captured.add(ts, masks)
         bucket.counts, bucket.measures, bucket.latencies = {}, {}, []
 
     def _model_slice(self, pipeline: str, model: str) -> str:
@@ -558,12 +549,8 @@ class Scorer:
 
     def _series(self, stream: Stream, source: str, gold: str, version: str, where: str) -> WindowSeries:
         """A series that records of a stream are counted in."""
-        series = stream.series.get((source, gold, version, where))
-        if series is None:
-            names = (stream.pipeline, source, gold, version, where, stream.sampling.audit, stream.sampling.stratum)
-            series = self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
-            stream.series[source, gold, version, where] = series
-        return series
+        names = (stream.pipeline, source, gold, version, where, stream.sampling.audit, stream.sampling.stratum)
+        return self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
 
     def snapshot(
         self,
