@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help native fuzz before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -65,10 +65,6 @@ test-failed: setup            ## the tests that failed in the last run, once mor
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
 
-fuzz: setup                   ## half an hour of weird lines and OTLP bodies, by the native core and by plain Python
-	$(PY) -m tests.support.native_fuzz $(or $(ARGS),900)
-	$(PY) -m tests.support.otlp_fuzz $(or $(ARGS),900)
-
 before: .before/.installed    ## the yardstick: ragmon as of the commit BEFORE, in .before/, beside what .venv has
 
 # The wheel is made without the core. What .venv has and the wheel does not need (frameworks, for tests) follows in a .pth.
@@ -84,19 +80,12 @@ BEFORE := 155d369b
 against: before               ## two minutes of random input, by the yardstick and by today's version
 	$(PY) -m tests.support.against_before $(or $(ARGS),120)
 
-native: setup                 ## the native core anew, from ragmon/native/src
-	cd ragmon/native && cargo build --release --offline --locked
-
-check: setup                  ## lint, format, import layers, types; the native core where cargo is
+check: setup                  ## lint, format, import layers, types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy tests/typing
-	@if cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1; then cd ragmon/native && \
-		cargo fmt --check && cargo clippy --quiet --offline --locked --all-targets -- -D warnings && \
-		cargo test --quiet --offline --locked; \
-	else echo "make check: cargo with clippy and rustfmt is not here, so ragmon/native/src is not checked"; fi
 
 generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml

@@ -1,15 +1,13 @@
 """What `@ragmon.trace` costs a call, above the undecorated call, beside the bare OpenTelemetry SDK.
 
-`python -m bench.capture`: CPU nanoseconds a call, the best of interleaved rounds in one process, with the native core
-and in plain Python.
+`python -m bench.capture`: CPU nanoseconds a call, the best of interleaved rounds in one process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import process_time
 from typing import Any
 
@@ -22,7 +20,6 @@ from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import CaptureSettings
 from ragmon.capture.worker import Worker
 from ragmon.core.refusal import RefusalRule
-from ragmon.native.library import SWITCH, native_core
 from ragmon.testing import Collected
 
 CALLS = 40_000
@@ -34,7 +31,6 @@ RESULT = {
     "documents": [{"id": f"doc{place}#1", "text": "x" * 540, "score": 0.5} for place in range(5)],
 }
 KEEP: Mapping[str, float] = {"error": 1.0, "refusal": 0.2, "slow": 1.0}
-REFUSALS = frozenset({"not in context"})
 BUDGETS = {
     "sampled out, counted only": (CaptureSettings(rate=0.0, time_all=False), 150),
     "sampled out, timed": (CaptureSettings(rate=0.0), 350),
@@ -48,9 +44,6 @@ BUDGETS = {
 }
 """Terms, and the nanoseconds asked for, as measured on a machine whose bare SDK sampler takes 4,750."""
 
-
-CORE, PLAIN = "native core", "plain Python"
-PATHS = (CORE, PLAIN) if native_core().functions is not None else (PLAIN,)
 WORKER = Worker(to_record, Collected(), max_bytes=1 << 60)
 
 
@@ -123,23 +116,13 @@ def in_loop(function: Callable[[str], Coroutine[Any, Any, Any]]) -> Callable[[],
 
 
 @contextmanager
-def installed(terms: CaptureSettings, path: str) -> Iterator[None]:
-    """A runtime with a worker that does not run: this is about the caller's thread.
-
-    Args:
-        terms: Its settings.
-        path: One of `PATHS`.
-    """
-    switch = os.environ.get(SWITCH)
-    os.environ[SWITCH] = str(int(path == CORE))
+def installed(terms: CaptureSettings) -> Iterator[None]:
+    """A runtime with a worker that does not run: this is about the caller's thread."""
     before = runtime.install_runtime(runtime.Runtime(WORKER.submit, terms=lambda _: terms))
     try:
         yield
     finally:
         runtime.install_runtime(before)
-        del os.environ[SWITCH]
-        if switch is not None:
-            os.environ[SWITCH] = switch
 
 
 def measure() -> dict[str, float]:
@@ -156,15 +139,11 @@ def measure() -> dict[str, float]:
     for name, (asked, _) in BUDGETS.items():
         variants[name] = (asked, traced)
         variants[f"{name}, async"] = (asked, traced_async)
-    best: dict[str, float] = {}
+    best = dict.fromkeys(variants, float("inf"))
     for _ in range(ROUNDS):
         for name, (terms, run) in variants.items():
-            if terms is None:
-                best[name] = min(best.get(name, float("inf")), run())
-                continue
-            for path in PATHS:
-                with installed(terms, path):
-                    best[f"{name}, {path}"] = min(best.get(f"{name}, {path}", float("inf")), run())
+            with nullcontext() if terms is None else installed(terms):
+                best[name] = min(best[name], run())
     return best
 
 
@@ -175,15 +154,13 @@ def main() -> None:
     print(f"a span the bare SDK's ratio sampler drops: {sampler:.0f} ns above the undecorated call")
     floor, floor_async = (best[f"passed through{kind}"] - best[f"undecorated{kind}"] for kind in ("", ", async"))
     print(f"a wrapper that does nothing: {floor:.0f} ns, async {floor_async - floor:+.0f} ns")
-    for path in PATHS:
-        print(f"{path}:")
-        for name, (_, budget) in BUDGETS.items():
-            cost = best[f"{name}, {path}"] - best["undecorated"]
-            more = best[f"{name}, async, {path}"] - best["undecorated, async"] - cost
-            print(
-                f"  {name:32} {cost:6.0f} ns = 1/{sampler / cost:.1f} of it"
-                f" (budget {budget} where it takes 4,750: 1/{4750 / budget:.1f}); async {more:+.0f} ns"
-            )
+    for name, (_, budget) in BUDGETS.items():
+        cost = best[name] - best["undecorated"]
+        more = best[f"{name}, async"] - best["undecorated, async"] - cost
+        print(
+            f"  {name:32} {cost:6.0f} ns = 1/{sampler / cost:.1f} of it"
+            f" (budget {budget} where it takes 4,750: 1/{4750 / budget:.1f}); async {more:+.0f} ns"
+        )
 
 
 if __name__ == "__main__":

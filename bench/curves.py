@@ -1,15 +1,14 @@
 """CPU a record while pipelines, gold items, windows and slices grow: each curve is to be flat within a tenth.
 
-`python -m bench.curves`: replay in plain Python and with the native core, where it is there, and the live scorer with
-its alarms (`Engine.observe`). What a run costs once, such as the first answer to a gold item, is not in it: replay is
-the slope between a file and the same file several times, the live scorer is whole minutes after some others.
+`python -m bench.curves`: replay, and the live scorer with its alarms (`Engine.observe`). What a run costs once, such
+as the first answer to a gold item, is not in it: replay is the slope between a file and the same file several times,
+the live scorer is whole minutes after some others.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -23,13 +22,12 @@ from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files
-from ragmon.native.library import SWITCH, native_core
 from ragmon.scoring.windows import State
 from ragmon.server.pipeline.state import ServerState
 
-RECORDS = {"0": 4_000, "1": 32_000}
-"""Records of the file, by the switch of the native core, where a file of few would show what a file itself costs."""
-TIMES = {"0": 3, "1": 8}
+RECORDS = 4_000
+"""Records of the file."""
+TIMES = 3
 """How often the file is replayed in a run, beside once."""
 ROUNDS = 5
 LIVE = 2_000
@@ -106,7 +104,7 @@ CURVES = (
     Curve(
         "gold items",
         tuple(point(n, items=n) for n in (100, 10_000, 100_000)),
-        "what a run costs once grows with the items, in the core by 10 us each, and its noise is left in the slope",
+        "what a run costs once grows with the items, and its noise is left in the slope",
     ),
     Curve(
         "windows",
@@ -138,30 +136,20 @@ def traffic(at: Point) -> Iterator[Record]:
         now += 1 / RATE
 
 
-def replays(folder: Path, at: Point, settings: Settings) -> dict[str, Cost]:
-    """The costs of replay, by name."""
-    for switch, count in RECORDS.items():
-        lines = b"".join(encode(record) for record in islice(traffic(at), RECORDS["0"]))
-        (folder / f"{switch}.jsonl").write_bytes(lines * (count // RECORDS["0"]))
+def replay(folder: Path, at: Point, settings: Settings) -> Cost:
+    """The cost of replay: one scorer, whose state is emptied before each measurement."""
+    path = folder / "traces.jsonl"
+    path.write_bytes(b"".join(encode(record) for record in islice(traffic(at), RECORDS)))
     scorer = ScorerFactory(settings, load_gold(settings.gold))()
 
-    def seconds(switch: str, times: int) -> float:
-        os.environ[SWITCH] = switch
+    def seconds(times: int) -> float:
         scorer.replace_state(State())
         gc.collect()
         started = process_time()
-        run_files([str(folder / f"{switch}.jsonl")] * times, lambda: scorer)
+        run_files([str(path)] * times, lambda: scorer)
         return process_time() - started
 
-    def cost(switch: str) -> Cost:
-        times = TIMES[switch]
-        return Cost((times - 1) * RECORDS[switch], lambda: seconds(switch, times), lambda: seconds(switch, 1))
-
-    costs = {"replay, plain": cost("0")}
-    os.environ[SWITCH] = "1"
-    if native_core().functions is not None and scorer.counts_plainly:
-        costs["replay, native"] = cost("1")
-    return costs
+    return Cost((TIMES - 1) * RECORDS, lambda: seconds(TIMES), lambda: seconds(1))
 
 
 def live(at: Point, settings: Settings) -> Cost:
@@ -185,14 +173,14 @@ def live(at: Point, settings: Settings) -> Cost:
 
 def measure(curve: Curve) -> dict[str, dict[int, float]]:
     """Microseconds a record in interleaved rounds, by what is measured and amount."""
-    costs: dict[str, dict[int, Cost]] = {}
+    costs: dict[str, dict[int, Cost]] = {"replay": {}, "live": {}}
     with tempfile.TemporaryDirectory() as name:
         for at in curve.points:
             folder = Path(name, str(at.amount))
             folder.mkdir()
             settings = settings_of(folder, at)
-            for what, cost in {**replays(folder, at, settings), "live": live(at, settings)}.items():
-                costs.setdefault(what, {})[at.amount] = cost
+            costs["replay"][at.amount] = replay(folder, at, settings)
+            costs["live"][at.amount] = live(at, settings)
         gc.collect()
         gc.freeze()  # the gold of all points is there, and a collection would look at it in every run
         for _ in range(ROUNDS):
@@ -208,12 +196,9 @@ def show(curve: Curve) -> None:
     for what, costs in measure(curve).items():
         points = "  ".join(f"{amount:>7,}: {cost:6.2f}" for amount, cost in costs.items())
         flat = [cost for amount, cost in costs.items() if amount >= curve.flat_from]
-        if len(costs) < len(curve.points):
-            verdict = "the rest is replayed in plain Python"
-        else:
-            rise = max(flat) / flat[0] - 1
-            verdict = "flat" if rise <= FLAT else f"NOT FLAT, {rise:+.0%}: {curve.reason}"
-        print(f"{curve.name:11} {what:15} {points}   {verdict}", flush=True)
+        rise = max(flat) / flat[0] - 1
+        verdict = "flat" if rise <= FLAT else f"NOT FLAT, {rise:+.0%}: {curve.reason}"
+        print(f"{curve.name:11} {what:6} {points}   {verdict}", flush=True)
     if curve.first_step:
         print(f"{'':12}{curve.first_step}")
 

@@ -1,14 +1,12 @@
 """Replay against `json.loads` alone and against the short script, on one file, in one run.
 
-`python -m bench.replay`: the rate and memory of replay with all gold metrics and 10-second rows, with the native core,
-where it is there, and in plain Python.
+`python -m bench.replay`: the rate and memory of replay with all gold metrics and 10-second rows.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +23,6 @@ from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
 from ragmon.metrics import Metric, build
 from ragmon.monitor.replay import Run, run_files
-from ragmon.native.library import SWITCH, native_core
 from ragmon.scoring.scorer import Scorer
 
 ROUNDS = 5
@@ -47,11 +44,10 @@ def write_longer(small: str, large: str) -> None:
                 file.writelines(_TIME.sub(later, line, 1) for line in lines)
 
 
-def replay(path: str, jobs: int = 1, *, native: bool = False, questions: bool = False) -> Run:
-    """One replay up to the report, with the native core or without."""
-    os.environ[SWITCH] = "1" if native else "0"
+def replay(path: str, jobs: int = 1) -> Run:
+    """One replay up to the report."""
     run = run_files([path], partial(Scorer, GoldIndex(gold_set())), jobs=jobs)
-    run.report(Policy(gates=PRESETS["default"]), questions=questions)
+    run.report(Policy(gates=PRESETS["default"]), questions=False)
     return run
 
 
@@ -79,13 +75,10 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = process_tim
 def compare(path: str) -> dict[str, float]:
     """Best of interleaved rounds, in CPU seconds."""
     works: dict[str, Callable[[], object]] = {
-        "plain": partial(replay, path),
+        "replay": partial(replay, path),
         "json.loads": partial(loads, path),
         "script": partial(short_script, path),
     }
-    if native_core().functions is not None:
-        works["native"] = partial(replay, path, native=True)
-        works["native, questions"] = partial(replay, path, native=True, questions=True)
     best = dict.fromkeys(works, float("inf"))
     for _ in range(ROUNDS):
         for name, work in works.items():
@@ -93,9 +86,9 @@ def compare(path: str) -> dict[str, float]:
     return best
 
 
-def memory(path: str, *, native: bool) -> float:
+def memory(path: str) -> float:
     """Peak resident MB of a process that does nothing but replay the file."""
-    code = f"from bench.replay import replay, peak; replay({path!r}, native={native}); print(peak())"
+    code = f"from bench.replay import replay, peak; replay({path!r}); print(peak())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -119,36 +112,23 @@ def cost_of_a_metric(path: str) -> float:
         return (times["many"] - times["few"]) / sum(1 for _ in file) * 1e6
 
 
-def show(name: str, native: bool, small: str, large: str, best: dict[str, float]) -> None:
-    """Print the ratios of one path."""
-    took = best["native" if native else "plain"]
-    print(f"{name}: {SMALL / took / 1000:.0f} k traces/s on one core")
-    print(f"  x {best['json.loads'] / took:.2f} of json.loads alone, x {best['script'] / took:.2f} of the short script")
-    if native:
-        print(f"  x {best['json.loads'] / best['native, questions']:.2f} of json.loads with the table of questions")
-    one = min(seconds(partial(replay, small, native=native), perf_counter) for _ in range(3))
-    two = min(seconds(partial(replay, small, 2, native=native), perf_counter) for _ in range(3))
-    print(f"  --jobs 2: x {one / two:.2f} of one job, wall clock")
-    few, many = memory(small, native=native), memory(large, native=native)
-    print(f"  peak memory {few:.0f} MB at 200,000 traces, {many:.0f} MB at 2,000,000 (under 80, flat)")
-
-
 def main() -> None:
     """Print the ratios."""
-    has_core = native_core().functions is not None
     with tempfile.TemporaryDirectory() as folder:
         small, large = f"{folder}/small.jsonl", f"{folder}/large.jsonl"
         write_traces(Path(small), SMALL, gold_set())
         write_longer(small, large)
         best = compare(small)
         print("replay, 200,000 traces, CPU seconds:", {name: round(took, 2) for name, took in best.items()})
-        for name, native in (("plain Python", False), *((("native core", True),) if has_core else ())):
-            show(name, native, small, large, best)
-        if has_core:
-            took = min(seconds(partial(replay, large, native=True)) for _ in range(2))
-            print(f"native core, 2,000,000 traces: x {seconds(partial(loads, large)) / took:.2f} of json.loads alone")
-        os.environ[SWITCH] = "0"
-        print(f"forty more metrics cost {cost_of_a_metric(small):.2f} us a trace")
+        print(f"  {SMALL / best['replay'] / 1000:.0f} k traces/s on one core")
+        loaded, scored = best["json.loads"] / best["replay"], best["script"] / best["replay"]
+        print(f"  x {loaded:.2f} of json.loads alone, x {scored:.2f} of the short script")
+        one = min(seconds(partial(replay, small), perf_counter) for _ in range(3))
+        two = min(seconds(partial(replay, small, 2), perf_counter) for _ in range(3))
+        print(f"  --jobs 2: x {one / two:.2f} of one job, wall clock")
+        few, many = memory(small), memory(large)
+        print(f"  peak memory {few:.0f} MB at 200,000 traces, {many:.0f} MB at 2,000,000 (under 80, flat)")
+        print(f"  forty more metrics cost {cost_of_a_metric(small):.2f} us a trace")
 
 
 if __name__ == "__main__":

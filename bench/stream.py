@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,7 +25,6 @@ from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import run_files
-from ragmon.native.library import SWITCH
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import PartitionCounter
@@ -112,18 +110,6 @@ def seconds(work: Callable[[], object]) -> float:
     return process_time() - began
 
 
-def plainly(work: Callable[[], object]) -> None:
-    """Do it in plain Python, as workers do."""
-    before = os.environ.get(SWITCH)
-    os.environ[SWITCH] = "0"
-    try:
-        work()
-    finally:
-        del os.environ[SWITCH]
-        if before is not None:
-            os.environ[SWITCH] = before
-
-
 def per_record(settings: Settings, folder: Path) -> dict[str, float]:
     """Microseconds a record: the best of some rounds that take turns."""
     log = traffic(folder, 700)
@@ -131,8 +117,7 @@ def per_record(settings: Settings, folder: Path) -> dict[str, float]:
     lines.write_bytes(b"".join(line for _, line in log))
     factory = ScorerFactory(settings, load_gold(settings.gold))
     works: dict[str, Callable[[], object]] = {
-        "replay": lambda: plainly(lambda: run_files([str(lines)], factory)),
-        "replay, native core": lambda: run_files([str(lines)], factory),
+        "replay": lambda: run_files([str(lines)], factory),
         "replay, alarms": lambda: run_files([str(lines)], factory, follower=AlarmReplay(factory)),
         "worker, lines": lambda: [chunk.dump() for chunk in chunks_of(settings, log)],
         "worker, OTLP": lambda: count_requests(settings, requests),
@@ -168,7 +153,7 @@ def main() -> None:
         micros = per_record(settings, folder)
         print("CPU a record, us:", {what: round(us, 1) for what, us in micros.items()})
         ratio = micros["worker, lines"] / micros["replay"]
-        print(f"  a worker costs {ratio:.2f} x replay in plain Python (asked: at most 2.0)")
+        print(f"  a worker costs {ratio:.2f} x replay (asked: at most 2.0)")
         print("records a chunk | bytes | bytes a record | head, ms")
         heads = {}
         for rate in RATES:

@@ -120,7 +120,7 @@ def polars(traces: str, gold: str) -> Metrics:
 
 def ragmon(traces: str, _gold: str) -> Metrics:
     """Replay up to the report, with everything it computes."""
-    replay(traces, native=True)
+    replay(traces)
     return {}
 
 

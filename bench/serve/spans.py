@@ -1,9 +1,8 @@
-"""CPU microseconds a span without the transport: parsed, mapped, on disk, scored; what gzip and plain Python add."""
+"""CPU microseconds a span without the transport: parsed, mapped, on disk, scored; and what gzip adds."""
 
 from __future__ import annotations
 
 import gzip
-import os
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.native.library import SWITCH
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.receiver.interface import Encoding
@@ -47,15 +45,6 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
     return took / expected * 1e6
 
 
-def in_python(sent: Sequence[bytes]) -> float:
-    """The same without the native core."""
-    os.environ[SWITCH] = "0"
-    try:
-        return cost(sent)
-    finally:
-        del os.environ[SWITCH]
-
-
 def _settle(writer: JournalWriter) -> None:
     deadline = monotonic() + 30
     while monotonic() < deadline and writer.open_traces.pending:
@@ -68,16 +57,13 @@ def main() -> None:
     shapes = {"openinference": bodies.openinference, "ragmon": bodies.ragmon}
     plain: dict[str, list[float]] = {name: [] for name in shapes}
     zipped: dict[str, list[float]] = {name: [] for name in shapes}
-    python: dict[str, list[float]] = {name: [] for name in shapes}
     for _ in range(ROUNDS):
         for name, make in shapes.items():
-            python[name].append(in_python(make(rng, BATCHES)))
             plain[name].append(cost(make(rng, BATCHES)))
             zipped[name].append(cost(make(rng, BATCHES), gzip.compress))
     for name, asked in ASKED.items():
-        one, two, three = (median(found[name]) for found in (plain, zipped, python))
+        one, two = median(plain[name]), median(zipped[name])
         print(f"{name}: {one:.1f} us a span (asked: {asked:.0f}), compressed {two:.1f}, x {two / one:.2f} (asked: 2)")
-        print(f"{name}, without the native core: {three:.1f} us a span, x {three / one:.2f}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from ragmon.metrics.facts import Facts
 from ragmon.monitor.http.connection import KEEP_ALIVE
 from ragmon.monitor.http.listener import CONNECTIONS
 from ragmon.monitor.http.requests import LIMITS, LONGEST_ACK
-from ragmon.native.library import SWITCH
 from ragmon.server.receiver.http import LABELS
 
 _PART: Final = re.compile(r"(<!-- generated: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -278,8 +277,6 @@ _EXPLAINED: Final = {
     SERVICE: "The name of the service.",
     DISABLED: "`1` switches ragmon off: decorators return functions unchanged. `0` does not.",
     STRICT: "`1`: `ragmon.install` raises errors instead of warning of them.",
-    SWITCH: "`0` switches the native core off: `ragmon replay` counts in plain Python"
-    " ([how](../how-to/install.md#with-the-native-core-or-without)).",
     "NO_COLOR": "Any value: no colour on a terminal.",
 }
 

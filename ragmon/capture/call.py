@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ragmon.capture.parent import Parent
     from ragmon.capture.runtime import Plan
     from ragmon.core.paths import Path
-    from ragmon.native.sampling import NativeSampler
 
 RANDOM_BITS: Final = 56
 """Low bits of a trace id that the audit draw is read from, so all services and replicas decide alike (OTEP 235)."""
@@ -309,33 +308,20 @@ class _ThreadLocal(threading.local):
 
 Mark = Token["Call | UnsampledCall | ProbeContext | None"]
 active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
-"""The call of this context; it may have ended. The native core has marks of its own in place of `UnsampledCall`."""
+"""The call of this context; it may have ended."""
 here: Final = _ThreadLocal()
 """The state of this thread: to mark an unsampled call there costs a quarter of a context variable."""
-_native: type[NativeSampler] | None = None
-"""The type of native samplers, which have marks of threads of their own; None while none was made."""
-
-
-def use_native(sampler: type[NativeSampler]) -> None:
-    """Look at the marks of native samplers as well, and seed their draws."""
-    global _native  # noqa: PLW0603 - the core is loaded once in a process, and its marks are those of its threads
-    if _native is None:
-        _native = sampler
-        sampler.seed(getrandbits(64))
 
 
 def reset_after_fork() -> None:
-    """In a forked child: the call around the fork is the parent's, and draws are the child's own."""
+    """In a forked child: the call around the fork is the parent's."""
     active.set(None)
     here.lane.busy = False
-    if _native is not None:
-        _native.leave()
-        _native.seed(getrandbits(64))
 
 
 def is_thread_busy() -> bool:
     """Whether an unsampled sync call runs in this thread."""
-    return here.lane.busy or (_native is not None and _native.is_busy())
+    return here.lane.busy
 
 
 def end_mark() -> None:
@@ -358,7 +344,7 @@ def running_call() -> Call | UnsampledCall | None:
     call = active.get()
     if call is None or isinstance(call, ProbeContext) or call.ended:
         thread_state = here.lane
-        if not thread_state.busy and (_native is None or not _native.look()):
+        if not thread_state.busy:
             return None
         if thread_state.mark is None:
             thread_state.mark = UnsampledCall()

@@ -25,16 +25,14 @@ from ragmon.capture.call import (
     random,
     running_call,
     threshold,
-    use_native,
 )
 from ragmon.capture.parent import Parent, active_span, probe_question, watcher
-from ragmon.capture.sampler import WAITING, PythonSampler
+from ragmon.capture.sampler import WAITING, Sampler, weigh
 from ragmon.core import constants
 from ragmon.core.log import error_location, warn_once
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
-    from ragmon.native.sampling import NativeSampler
 
 CODES: Final = 32
 """Error types of a pipeline that are counted by name; all others are counted together."""
@@ -98,7 +96,7 @@ class CallCounters:
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
-        self.samplers: list[PythonSampler | NativeSampler] = []
+        self.samplers: list[Sampler] = []
 
     def user_calls(self, stratum: str) -> int:
         """User calls of a stratum."""
@@ -187,7 +185,6 @@ class Plan:
         rate: float,
         terms: CaptureSettings,
         tally: CallCounters,
-        sampler_type: type[PythonSampler | NativeSampler] = PythonSampler,
     ) -> None:
         self.runtime = runtime
         self.pipeline = pipeline
@@ -206,8 +203,8 @@ class Plan:
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.outcome_rates)
         self.is_refusal = _refusal_check(terms.refusals, self.longest_refusal, self.refuses)
-        self.weigh = sampler_type.weigh
-        self.sampler, self.async_sampler = self._samplers(sampler_type)
+        self.weigh = weigh
+        self.sampler, self.async_sampler = self._samplers()
         tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"
@@ -222,15 +219,12 @@ class Plan:
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
 
-    def _samplers(self, kind: type[PythonSampler | NativeSampler]) -> tuple[PythonSampler | NativeSampler, ...]:
-        """The samplers of sync and async calls.
-
-        They refer to nothing that refers to them: a native one is no part of Python's search for cycles.
-        """
+    def _samplers(self) -> tuple[Sampler, ...]:
+        """The samplers of sync and async calls."""
         draw = active.get, self.p_unsampled, self.sampled, self.unsampled
         shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
         looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
-        return kind(*draw, None, self.times, *looks), kind(*draw, active.set, self.times, *looks)
+        return Sampler(*draw, None, self.times, *looks), Sampler(*draw, active.set, self.times, *looks)
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""
@@ -286,7 +280,6 @@ class Runtime:
     ) -> None:
         self.submit = submit
         self.claim: Callable[[int], None] | None = None
-        self._sampler_type = _best_sampler()
         self._awaken = awaken
         self._pipeline = pipeline
         self._terms = terms
@@ -302,7 +295,7 @@ class Runtime:
         plan = self._plans.get((pipeline, rate))
         if plan is None:
             tally = self.tallies.setdefault(pipeline, CallCounters())
-            made = Plan(self, pipeline, rate, terms, tally, self._sampler_type)
+            made = Plan(self, pipeline, rate, terms, tally)
             plan = self._plans.setdefault((pipeline, rate), made)  # another thread may have made one meanwhile
         try:
             if self._awaken is not None:
@@ -349,18 +342,6 @@ class Runtime:
             for pipeline, counters in list(self.tallies.items())
             for code, counter in list(counters.errors.items())
         }
-
-
-def _best_sampler() -> type[PythonSampler | NativeSampler]:
-    """The native core's, where it is there."""
-    # Programs that only import ragmon need no ctypes.
-    from ragmon.native.sampling import sampler_type  # noqa: PLC0415
-
-    found = sampler_type()
-    if found is None:
-        return PythonSampler
-    use_native(found)
-    return found
 
 
 def _leave_to_parent(_call: Call) -> None:

@@ -1,7 +1,4 @@
-"""The sampler in plain Python: what it decides, marks and counts is the law for the native one.
-
-`ragmon.native.sampling` says what its operators mean, and why they are operators.
-"""
+"""The object that decides about calls, marks them, and counts those that lose the draw."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ class UnsampledAsyncCall(UnsampledCall):
 
     __slots__ = ("_sampler", "_started")
 
-    def __init__(self, sampler: PythonSampler, started: float | None) -> None:
+    def __init__(self, sampler: Sampler, started: float | None) -> None:
         self._sampler = sampler
         self._started = started
         self.ended = False
@@ -92,8 +89,30 @@ class UnsampledAsyncCall(UnsampledCall):
 
 
 @final
-class PythonSampler:
-    """As `NativeSampler`, with the same arguments."""
+class Sampler:
+    """Decides about the calls of one sampling plan, and counts those that lose the draw and are only counted.
+
+    Its operations are operators and not methods. After a call Python looks for signals, and what their handlers raise
+    there would come between a thread's mark and the `try` that takes it off again; after an operator it does not look.
+
+    `+sampler` begins a call: True for one that is only counted, a decision for one that is or may be kept, None where
+    more must be looked at. `result in sampler` ends the first kind: True where it is counted, False where more is to
+    do. `-sampler` ends it uncounted, and gives its seconds, or None.
+
+    A sync call marks its thread. Async calls have an object each in place of True, which marks their context, has the
+    other two operators and an attribute `ended`.
+
+    Args:
+        running: Gives the running call of the context; None where there is none. An ended one has a true `ended`.
+        p_unsampled: The probability that a call is not sampled.
+        sampled: The sampling decision of a sampled call.
+        unsampled: The sampling decision of one that is not.
+        mark: Sets the context's running call, for async calls; None for sync ones.
+        times: Read the clock for each call that is only counted.
+        slow_above: Seconds above which a call is not counted here.
+        shortest: Characters of the shortest answer that is surely no refusal.
+        refuses: Whether a shorter one is; None where results are not looked at.
+    """
 
     __slots__ = (
         "_calls",
@@ -197,8 +216,6 @@ class PythonSampler:
         thread.busy = False
         return _since(thread.started)
 
-    weigh = staticmethod(weigh)
-
     def calls(self) -> int:
         """How many calls it has counted."""
         return self._calls
@@ -208,5 +225,10 @@ class PythonSampler:
         return array("d", [self._seconds.popleft() for _ in range(len(self._seconds))]).tobytes()
 
     def refresh(self, watch: Callable[[], Mapping[str, Any]] | None, remembers: bool) -> None:
-        """Say what the application has begun to use, as for the native one."""
+        """Say what the application has begun to use.
+
+        Args:
+            watch: Is not empty where a call may have a parent; None while it cannot.
+            remembers: Unsampled calls get a call object as well.
+        """
         self._watch, self._remembers = watch, remembers

@@ -19,7 +19,6 @@ import click
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
 from ragmon.core.net import current_version
-from ragmon.native.library import native_core
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
@@ -168,9 +167,9 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the versions of ragmon and of its native core."""
+    """Print the version of ragmon."""
     if asked:
-        click.echo(f"ragmon, version {current_version()}\nnative core: {native_core()}")
+        click.echo(f"ragmon, version {current_version()}")
         context.exit()
 
 

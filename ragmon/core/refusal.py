@@ -185,21 +185,6 @@ class RefusalRule:
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
         object.__setattr__(self, "_own", tuple(map(user_pattern, self.patterns)))
 
-    @property
-    def folded_tokens(self) -> frozenset[str]:
-        """The tokens as a folded answer is compared with them."""
-        return self._folded
-
-    @property
-    def trigger_words(self) -> frozenset[str] | None:
-        """Words of which the window of an answer in a script with spaces holds one where the matcher finds a refusal.
-
-        Empty where the matcher is off; None where it has own patterns, of which nothing is known.
-        """
-        if self.patterns:
-            return None
-        return frozenset() if self.replace else frozenset(word.decode() for word in _TRIGGERS)
-
     def refuses(self, text: str) -> bool:
         """Whether an answer in other words than a token counts as refused; for a thread of the application.
 

@@ -367,7 +367,7 @@ RELOADED: Final = Family(
 LAST_SCORED: Final = Family(
     "ragmon_last_scored_timestamp_seconds", "When a record was scored last", SeriesScope.MONITOR
 )
-BUILD_INFO: Final = Family("ragmon_build_info", "This ragmon; always 1", SeriesScope.MONITOR, ("version", "native"))
+BUILD_INFO: Final = Family("ragmon_build_info", "This ragmon; always 1", SeriesScope.MONITOR, ("version",))
 SERIES: Final = Family("ragmon_series", "Prometheus series of this scrape", SeriesScope.MONITOR)
 NAMES_OVERFLOW: Final = Family(
     "ragmon_names_overflow_total",

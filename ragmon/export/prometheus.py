@@ -22,7 +22,6 @@ from ragmon.export.exposition import CounterRows, GaugeRows, size
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.captured import CaptureReport
-from ragmon.native.library import native_core
 from ragmon.scoring.snapshot import ALL
 
 
@@ -139,7 +138,7 @@ def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
     )
     last = GaugeRows(series_names.LAST_SCORED, current.last_scored)
     version = GaugeRows(series_names.BUILD_INFO)
-    version.add_metric((current_version(), native_core().label), 1)
+    version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -243,67 +243,6 @@ def read_file(
             yield entry
             if progress_callback is not None and number % _PROGRESS_LINES == 0:
                 progress_callback(raw.tell())
-
-
-class LineFile(NamedTuple):
-    """An open file of trace lines.
-
-    Attributes:
-        stream: Its decompressed bytes, at the start of its first line.
-        raw: The file below them, whose position shows the progress.
-    """
-
-    stream: io.BufferedReader
-    raw: io.BufferedReader
-
-
-@contextmanager
-def line_file(
-    path: str, options: TableOptions = USUAL, part: tuple[int, int] | None = None
-) -> Iterator[LineFile | None]:
-    """Open a file of trace lines for somebody who reads the lines himself.
-
-    Args:
-        path: The file; it is opened twice, so it must be a regular one.
-        options: How it is read.
-        part: Start and end of a range in bytes; only for a plain file of lines.
-
-    Yields:
-        The file; None where it holds something else: a table, an array, OTLP, a TREC run, or nothing.
-
-    Raises:
-        InputError: The file cannot be read, or holds gold.
-    """
-    if table_format(path) is not None or not _holds_lines(path, options, part):
-        yield None
-        return
-    with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
-        if part is not None:
-            stream.seek(part[0])
-        yield LineFile(stream, raw)
-
-
-def _holds_lines(path: str, options: TableOptions, part: tuple[int, int] | None) -> bool:
-    """Whether a file, or a part of it, is one of trace lines.
-
-    Raises:
-        InputError: The file cannot be read, or holds gold.
-    """
-    with open_bytes(path, utf_16=options.encoding is not None) as (stream, _):
-        try:
-            start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
-        except BrokenStreamError:
-            return False
-        if is_header(start, options) or _is_array(start):
-            return False
-        if part is not None:
-            stream.seek(part[0])
-        first = next(iter(LineReader(stream, lambda *_: None)), None)
-    if first is None or is_run(first) or is_export(first):
-        return False
-    if part is None or part[0] == 0:
-        refuse_gold(first, path)
-    return True
 
 
 def _is_array(start: bytes) -> bool:

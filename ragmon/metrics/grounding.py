@@ -11,7 +11,6 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold, head, is_cut
 from ragmon.metrics.base import Metric, register
 from ragmon.metrics.facts import Facts
-from ragmon.native.live import words_found
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with a smaller share counts as ungrounded."""
@@ -116,9 +115,7 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
     if not claim_words:
         return None
     heads = [head(context) for context in contexts]
-    found = words_found(claim_words, heads)
-    if found is None:
-        found = _found(claim_words, heads, cache)
+    found = _found(claim_words, heads, cache)
     if found < len(claim_words) and any(map(is_cut, contexts)):
         return None
     return found / len(claim_words)

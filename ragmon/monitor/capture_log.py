@@ -36,10 +36,6 @@ class CaptureLog:
         self._records[key] += 1
         return self._records[key] in self.LOOKS
 
-    def has_looked(self, key: tuple[str, str]) -> bool:
-        """Whether so many records of a pipeline and source were seen that their gaps are not looked for any more."""
-        return self._records[key] >= self.LOOKS[-1]
-
     def name(self, report: CaptureReport) -> None:
         """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
         gap = report.worst

@@ -30,16 +30,13 @@ from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
 from ragmon.gold.labels.ratings import ORPHAN, LabelState
-from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.capture_log import CaptureLog
-from ragmon.monitor.native_rows import RowScan
 from ragmon.monitor.partial_counts import PartialCounts, retention_of
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.exemplars import Exemplars
-from ragmon.scoring.failing import FailureDetector
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
 from ragmon.scoring.packed_steps import unpack
 from ragmon.scoring.predictions import Prediction, predictions
@@ -141,7 +138,6 @@ class Engine:
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
-        self._rows: RowScan | None = None
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -155,7 +151,7 @@ class Engine:
         """
         try:
             self._advance_to_arrival(now)
-            original, record = record, self._admit(record, now)
+            record = self._admit(record, now)
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             if not self.scorer.repeats(error, record):
@@ -167,8 +163,6 @@ class Engine:
             self._exemplars.see(record, now)
             if self._capture_log is not None:
                 self._log_capture(record, self._capture_log)
-            if self._rows is not None and record is original:
-                self._learn(record, self._rows)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
                 self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
@@ -177,71 +171,6 @@ class Engine:
             self.failed = error
             warn_once(f"a label could not be scored: {error_location(error)}")
         return scored
-
-    def count_plainly(self, failing: FailureDetector) -> None:
-        """Let the native core count plain records of whole rows from here on, where it is there and can do it.
-
-        Args:
-            failing: Finds the requests that fail a gate, one of the observers.
-        """
-        if not self.labels.remembers_answers:
-            self._rows = RowScan.of(self.scorer, self._limiter, self.alarms.steps, failing)
-
-    def _learn(self, record: Record, scan: RowScan) -> None:
-        """Let the core count records like this one, unless every one is still looked at for what it lacks."""
-        key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
-        if self._capture_log is None or self._capture_log.has_looked(key):
-            scan.learn(record)
-
-    def read_row(self, lines: bytes, entries: Sequence[Entry], now: float) -> RowScan | None:
-        """Read a row of a journal with the native core; None where it is not there, or all of the row is Python's.
-
-        Args:
-            lines: Its lines.
-            entries: The same, decoded.
-            now: When it arrived, seconds since the epoch.
-        """
-        scan = self._rows
-        if scan is None:
-            return None
-        self._advance_to_arrival(now)
-        book = self.labels.book
-        if scan.read(lines, entries, now) is None or (book.pending and book.awaits(scan.traces())):
-            return None
-        return scan
-
-    def finish_row(self, scan: RowScan, entries: Sequence[Entry], now: float) -> list[tuple[int, str, str, Key]]:
-        """Add what the native core has counted of a row.
-
-        Args:
-            scan: Has read the row, and Python has counted the rest of it.
-            entries: The entries of the row.
-            now: When it arrived, seconds since the epoch.
-
-        Returns:
-            The places of the entries that fail a gate, with pipeline, source and facts.
-        """
-        row = scan.finish(now)
-        self.last_scored = now
-        for names in row.names:
-            if names[1] or names[2]:
-                self._keep_build(names)
-        for place in row.exported:
-            record = entries[place]
-            if isinstance(record, Record):
-                self._exemplars.see(record, now)
-        if self.labels.book.pending:
-            self.labels.book.expire(now)
-        return row.failing
-
-    @property
-    def uses_core(self) -> bool:
-        """Whether the native core counts plain records of whole rows."""
-        return self._rows is not None
-
-    def leave_core(self) -> None:
-        """Count without the native core from here on, because it failed."""
-        self._rows = None
 
     def apply(self, entry: Entry, now: float) -> None:
         """Process an entry of a journal that arrived at a time in seconds since the epoch."""

@@ -14,7 +14,6 @@ from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import TTL, Raters, raters_of
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.items import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
-from ragmon.scoring.windows import State
 
 SPANS: Final = (
     TimeSpan("10m", "last 10 min", 600, 10),
@@ -92,10 +91,10 @@ class GoldReader:
             versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
             asked = sorted(one for one in set_pipelines(state) if (one.gold, one.version) in versions)
             rated, labellable = book.rated(now - TTL), state.cohorts.labellable(now - TTL)
-        points = {one: self._points(state, one) for one in asked if one.pipeline != DROPPED_PIPELINES}
+        points = {one: self._points(engine, one) for one in asked if one.pipeline != DROPPED_PIPELINES}
         return _Reading(engine, now, points, raters_of(rated), labellable)
 
-    def _points(self, state: State, asked: SetPipeline) -> ItemPoints:
+    def _points(self, engine: Engine, asked: SetPipeline) -> ItemPoints:
         """The answers to the items of a set; whoever counts records waits for one table at a time.
 
         Where rows are folded meanwhile, every five minutes, all is read anew.
@@ -103,12 +102,12 @@ class GoldReader:
         for _ in range(ATTEMPTS):
             points: ItemPoints = {}
             with self._locked():
-                folded, tables = state.folded, item_tables(state, asked)
+                folded, tables = engine.scorer.state.folded, item_tables(engine.scorer.state, asked)
             for begin, end, table in tables:
                 with self._locked():
                     add_points(points, begin, end, table)
             with self._locked():
-                if state.folded == folded:
+                if engine.scorer.state.folded == folded:
                     break
         return points
 

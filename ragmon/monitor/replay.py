@@ -8,12 +8,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Event, active_count
+from signal import SIG_IGN, SIGINT, signal
+from threading import active_count
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -42,13 +43,11 @@ from ragmon.ingest.files import (
     read_table,
     splittable,
     unreadable,
-    with_offset,
 )
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
-from ragmon.monitor.native_scan import NativeCounts, NativeScan
 from ragmon.scoring.history import take_history
 from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.minutes import MinuteBatches
@@ -214,17 +213,6 @@ class Task:
     options: TableOptions = USUAL
     span_options: SpanOptions = NO_OPTIONS
 
-    def records(self, intake: ReadSummary, progress: Progress | None = None) -> Iterator[Line]:
-        """The records, read by Python."""
-        return read_file(
-            self.path,
-            intake,
-            progress=progress,
-            part=self.part,
-            options=self.options,
-            span_options=self.span_options,
-        )
-
 
 @dataclass(frozen=True)
 class RunCounts:
@@ -290,26 +278,6 @@ class Run:
             self._observe_once(line)
         else:
             self.scorer.observe(line)
-
-    def read(self, tasks: Sequence[Task], progress: Progress | None = None, counts: NativeCounts | None = None) -> None:
-        """Read files and score their lines, with the native core where it is there and can do it.
-
-        Args:
-            tasks: Files, or ranges of bytes of them, of which all are read alike.
-            progress: Called from time to time with the number of bytes read of all files together.
-            counts: Takes what the native core counts, where other threads scan as well.
-        """
-        native = None
-        if self._duplicates == "all" and not self._counts_itself and tasks:
-            native = NativeScan.of(self.scorer, self.intake, self._take, tasks[0].options, counts)
-        bytes_before = 0
-        for task in tasks:
-            progress_of_file = with_offset(bytes_before, progress)
-            if native is None or not native.read_file(task.path, task.options, task.part, progress_of_file):
-                self.feed(task.records(self.intake, progress_of_file))
-            bytes_before += Path(task.path).stat().st_size if progress is not None and Path(task.path).is_file() else 0
-        if native is not None:
-            native.finish()
 
     def _observe_once(self, record: Record) -> bool:
         """Hold records of gold questions until it is known which one counts."""
@@ -512,8 +480,7 @@ def run_files(
     Args:
         paths: The files.
         make_scorer: Called once per process.
-        jobs: The number of processes, or of threads where the native core reads. More than one needs
-            `duplicates = "all"`: only a single one knows the order.
+        jobs: The number of processes. More than one needs `duplicates = "all"`: only a single one knows the order.
         duplicates: Which record of a gold question counts.
         progress: Callback for the bytes read, with one job.
         follow: Gets every record before the scorer, with one job.
@@ -526,65 +493,30 @@ def run_files(
     tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
         with without_collector():
-            if follow is None and follower is None:
-                run.read([Task(path, None, options, span_options) for path in paths], progress)
-                return run
             records: Iterable[Line] = read_files(paths, intake, progress, options, span_options)
             records = records if follow is None else follow(records)
             run.feed(records if follower is None else follower.follow(records))
         return run
-    if follower is None and NativeScan.can_read(run.scorer, options) and all(Path(path).is_file() for path in paths):
-        _in_threads(run, tasks, make_scorer, jobs)
-        return run
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
-        make_scorer = make_scorer if follower is None else follower.make_scorer
-        results = pool.map(_score_task_alone, tasks, [make_scorer] * len(tasks))
-        _merge_all(run, tasks, results, follower)
-    return run
-
-
-def _in_threads(run: Run, tasks: Sequence[Task], make_scorer: MakeScorer, jobs: int) -> None:
-    """Score tasks in threads, which is worth it where the native core reads, without the interpreter lock.
-
-    Whatever ends the main thread early, such as Ctrl-C, ends the others after the block that they are reading. A pipe
-    could let one of them wait for ever, so it is none of these tasks.
-    """
-    stopped = Event()
-
-    def go_on(_position: int) -> None:
-        if stopped.is_set():
-            raise CancelledError
-
-    counts = NativeCounts(run.scorer)
-    score = partial(score_task, make_scorer=make_scorer, progress=go_on, counts=counts)
-    with without_collector(), ThreadPoolExecutor(min(jobs, len(tasks)), "ragmon-scan") as threads:
+    make_scorer = make_scorer if follower is None else follower.make_scorer
+    # Ctrl-C reaches every process of a terminal: the first one ends the others.
+    ignore_ctrl_c = partial(signal, SIGINT, SIG_IGN)
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=ignore_ctrl_c) as pool:
         try:
-            for task, counted in zip(tasks, threads.map(score, tasks), strict=True):
-                with counts.lock:
-                    _merge(run, task, counted)
-            counts.finish()
+            counts = pool.map(_score_task, tasks, [make_scorer] * len(tasks))
+            for task, counted in zip(tasks, counts, strict=True):
+                starts_file = task.part is None or task.part[0] == 0
+                run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
+                if follower is not None:
+                    follower.merge(counted.steps, counted.state.newest)
         except BaseException:
-            stopped.set()
-            threads.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
             raise
-
-
-def _merge_all(run: Run, tasks: Sequence[Task], results: Iterable[RunCounts], follower: Follower | None = None) -> None:
-    """Add what was counted of each task, in their order."""
-    for task, counted in zip(tasks, results, strict=True):
-        _merge(run, task, counted)
-        if follower is not None:
-            follower.merge(counted.steps, counted.state.newest)
     if follower is not None:
         follower.finish()
-
-
-def _merge(run: Run, task: Task, counted: RunCounts) -> None:
-    """Add what was counted of a task after those before it."""
-    starts_file = task.part is None or task.part[0] == 0
-    run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
+    return run
 
 
 def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options: SpanOptions) -> list[Task]:
@@ -597,23 +529,9 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
     return tasks
 
 
-def score_task(
-    task: Task, make_scorer: MakeScorer, progress: Progress | None = None, counts: NativeCounts | None = None
-) -> RunCounts:
-    """Score one task, beside others.
-
-    Args:
-        task: The task.
-        make_scorer: Creates the scorer.
-        progress: Callback for the bytes read.
-        counts: Takes what the native core counts; None: it is in the result.
-    """
-    run = Run(make_scorer(), ReadSummary())
-    run.read([task], progress, counts)
-    return run.counted()
-
-
-def _score_task_alone(task: Task, make_scorer: MakeScorer) -> RunCounts:
+def _score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
     """Score one task in a process of its own, which ends when the tasks do."""
     gc.disable()
-    return score_task(task, make_scorer)
+    run = Run(make_scorer(), ReadSummary())
+    run.feed(read_file(task.path, run.intake, part=task.part, options=task.options, span_options=task.span_options))
+    return run.counted()

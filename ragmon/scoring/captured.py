@@ -10,9 +10,8 @@ The bits are in saved states: they are never renumbered.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -44,10 +43,11 @@ from ragmon.scoring.counts import add_counts
     IN_GOLD,
     NOT_IN_GOLD,
     UNCOUNTED_REFUSAL,
-) = (1 << i for i in range(18))
+    CITES,
+) = (1 << i for i in range(19))
 """What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
 ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
-and counts as an answer."""
+and counts as an answer; that its answer cites something, which is counted elsewhere."""
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
@@ -175,17 +175,16 @@ class CapturedSeries:
         past: The sum of older minutes, and of records without a time.
     """
 
-    __slots__ = ("_begin", "_counts", "_current", "_end", "minutes", "past")
+    __slots__ = ("minutes", "past")
 
     def __init__(self, past: CapturedBucket | None = None, minutes: dict[int, CapturedBucket] | None = None) -> None:
         self.past = past or CapturedBucket()
         self.minutes = minutes or {}
-        self._use(self.past, inf, -inf)
 
-    def see(  # noqa: C901 - one test a field; a function for each would double the cost
+    def lacks(  # noqa: C901 - one test a field; a function for each would double the cost
         self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int
-    ) -> None:
-        """Count a record.
+    ) -> int:
+        """The bits of what a record lacks; ids that do not occur in gold are noted.
 
         Args:
             record: The record.
@@ -194,14 +193,14 @@ class CapturedSeries:
             items: The gold items that records of this pipeline and source may match.
             mask: `NO_BUILD` where it has no build, else 0.
         """
-        ts, answer, flags = record.ts, record.answer_json, key[0]
-        if ts is None or not self._begin <= ts < self._end:
-            self._turn(ts)
+        answer, flags = record.answer_json, key[0]
         # Every test here is felt in a replay: what is rare is looked at in functions of its own.
         if record.q is None and record.qid is None:
             mask |= NO_QUESTION
         if answer is None or answer.citations is None:
             mask |= NO_CITATIONS
+        elif answer.citations:
+            mask |= CITES
         if record.contexts is None:
             mask |= NO_CONTEXTS
         if record.session is None:
@@ -217,46 +216,32 @@ class CapturedSeries:
         if item is None:
             mask |= NO_GOLD
         elif (in_gold := ids_in_gold(record, key, items)) is not None:
-            mask |= IN_GOLD if in_gold else self._note_strange(record.retrieved_ids or (), items.ids)
+            mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
         if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
             self._note_hidden(record)
-        counts = self._counts
-        counts[mask] = counts.get(mask, 0) + 1
+        return mask
 
-    def add(self, minute: int | None, mask: int, n: int) -> None:
-        """Add records that were counted elsewhere.
+    def add(self, ts: float | None, masks: Mapping[int, int]) -> None:
+        """Count records.
 
         Args:
-            minute: The minute of their time, since the epoch; None where they have none, or it is not kept apart.
-            mask: The bits of what they lack.
-            n: How many there are.
+            ts: A time in their minute, seconds since the epoch; None where they have none.
+            masks: How many there are by the bits of what they lack.
         """
-        bucket = self.past if minute is None else self.minutes.get(minute)
-        if bucket is None:
-            bucket = self.minutes[minute or 0] = CapturedBucket()
-        add_counts(bucket.masks, {mask: n})
-        if len(self.minutes) > MINUTES:
-            self._trim()
-            self._use(self.past, inf, -inf)
+        counts = self._at(ts).masks if masks else {}
+        for mask, n in masks.items():
+            mask &= ~CITES  # noqa: PLW2901 - what is counted here
+            counts[mask] = counts.get(mask, 0) + n
 
-    def _turn(self, ts: float | None) -> None:
-        """Count in the bucket of a time from here on."""
+    def _at(self, ts: float | None) -> CapturedBucket:
+        """The bucket of a time."""
         if ts is None:
-            self._use(self.past, inf, -inf)
-            return
+            return self.past
         minute = int(ts) // MINUTE
         if minute not in self.minutes:
             self.minutes[minute] = CapturedBucket()
             self._trim()
-        bucket = self.minutes.get(minute)
-        if bucket is None:  # older than all minutes that are kept
-            self._use(self.past, inf, -inf)
-        else:
-            # Floats, because a float is compared with a whole number in twice the time.
-            self._use(bucket, float(minute * MINUTE), float((minute + 1) * MINUTE))
-
-    def _use(self, bucket: CapturedBucket, begin: float, end: float) -> None:
-        self._current, self._counts, self._begin, self._end = bucket, bucket.masks, begin, end
+        return self.minutes.get(minute, self.past)  # where it is older than all minutes that are kept
 
     def _trim(self) -> None:
         """Move the oldest minutes into the sum."""
@@ -267,25 +252,21 @@ class CapturedSeries:
         """Count the instrumentation that left out question or answer, where it is known in this process."""
         name = None if record.trace_id is None else capture_hints.instrumentations.get(record.trace_id)
         if name is not None:
-            add_counts(self._current.hidden_by, {name: 1})
+            add_counts(self._at(record.ts).hidden_by, {name: 1})
 
-    def _note_strange(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> int:
+    def _note_strange(self, record: Record, gold_ids: AbstractSet[str]) -> int:
         """Count ids of which none occurs in gold, and look for others in their documents."""
-        bucket = self._current
+        bucket, ids = self._at(record.ts), record.retrieved_ids or ()
         bucket.ids += len(ids)
         bucket.add_example(min(ids))
         if capture_hints.documents.known and bucket.sampled < SAMPLED:
-            self._look_for_others(ids, gold_ids)
+            for name in ids:
+                others = capture_hints.documents.other_ids(name)
+                if others is None:
+                    capture_hints.documents.ask()
+                for path, value in (others or {}).items():
+                    bucket.add_candidate(path, 1, int(value in gold_ids))
         return NOT_IN_GOLD
-
-    def _look_for_others(self, ids: Collection[str], gold_ids: AbstractSet[str]) -> None:
-        """Compare other ids of the documents with gold, where this process has read them."""
-        for name in ids:
-            others = capture_hints.documents.other_ids(name)
-            if others is None:
-                capture_hints.documents.ask()
-            for path, value in (others or {}).items():
-                self._current.add_candidate(path, 1, int(value in gold_ids))
 
     def merge(self, other: CapturedSeries) -> None:
         """Add the counts of another series."""
@@ -293,7 +274,6 @@ class CapturedSeries:
         for minute, bucket in other.minutes.items():
             self.minutes.setdefault(minute, CapturedBucket()).merge(bucket)
         self._trim()
-        self._use(self.past, inf, -inf)
 
     def latest(self, enough: int, size: Callable[[CapturedBucket], int]) -> tuple[CapturedBucket, float | None]:
         """The sum of the newest minutes that are enough together, or of all that are kept.

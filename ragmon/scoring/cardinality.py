@@ -194,7 +194,6 @@ class CardinalityLimiter:
 
     def __init__(self, configured: Collection[str], budget: SeriesBudget) -> None:
         self.retired: list[tuple[str, str, str]] = []
-        self.forgotten = 0
         self.overflow: Counter[str] = Counter()
         self._configured = frozenset(configured)
         self._budget = budget
@@ -221,30 +220,11 @@ class CardinalityLimiter:
             return record
         renamed = self._renamed(record, now)
         if now >= self._unchanged_until:
-            self._forget_names()
+            self._unchanged_names.clear()
             self._unchanged_until = now + _FRESH
         if renamed is record:
             self._unchanged_names.add(names)
         return renamed
-
-    def knows(self, record: Record, now: float) -> bool:
-        """Whether it is known that the names of a record are those it is counted under, without another look at them.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-        """
-        stratum = None if record.sampling is None else record.sampling.stratum
-        names = (record.pipeline, record.source, record.build, record.index_hash, stratum)
-        return names in self._unchanged_names and now < self._unchanged_until
-
-    def forgets_at(self, now: float) -> bool:
-        """Whether the names that are known are looked at anew from a time in seconds since the epoch on."""
-        return now >= self._unchanged_until
-
-    def _forget_names(self) -> None:
-        self._unchanged_names.clear()
-        self.forgotten += 1
 
     def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:
         """The pipeline, build and index that records with these names are counted under.
@@ -301,7 +281,7 @@ class CardinalityLimiter:
             self._recent_pairs.pop(name, None)
         self._count()
         if silent_names:
-            self._forget_names()
+            self._unchanged_names.clear()
         return silent_names
 
     def shows(self, pipeline: str) -> bool:
@@ -374,7 +354,7 @@ class CardinalityLimiter:
         if len(pairs) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
             oldest = min(pairs, key=pairs.__getitem__)
             del pairs[oldest]
-            self._forget_names()
+            self._unchanged_names.clear()
             self.retired.append((pipeline, *oldest))
         pairs[pair] = now
         return pair
@@ -400,7 +380,6 @@ class CardinalityLimiter:
         self._processes = Processes(state.processes)
         self._unchanged_until = state.unchanged_until
         self._unchanged_names = set(state.unchanged_names)
-        self.forgotten += 1
         self._count()
 
 

@@ -87,18 +87,23 @@ class Cohorts:
         self.versions: dict[tuple[str, str, str], Counts] = {}
         self._expired_before = 0
 
-    def see(
-        self,
-        pipeline: str,
-        stratum: str,
-        ts: float | None,
-        scores: Mapping[str, int],
-        versions: Mapping[str, str],
-        *,
-        known: bool,
-        shipped: bool,
+    def see(self, pipeline: str, stratum: str, ts: float | None, answers: int, *, known: int, shipped: int) -> None:
+        """Count answers of an hour.
+
+        Args:
+            pipeline: Their pipeline.
+            stratum: Their stratum.
+            ts: When one of them was given, seconds since the epoch.
+            answers: How many there are.
+            known: Those with a known outcome.
+            shipped: Those that a label may rate.
+        """
+        add_sums(self.answers, (pipeline, stratum, hour_of(ts)), (answers, known, shipped))
+
+    def see_scores(
+        self, pipeline: str, stratum: str, ts: float | None, scores: Mapping[str, int], versions: Mapping[str, str]
     ) -> None:
-        """Count an answer.
+        """Count the proxies of an answer.
 
         Args:
             pipeline: Its pipeline.
@@ -106,18 +111,11 @@ class Cohorts:
             ts: When it was given, seconds since the epoch.
             scores: The proxies that it has, in micro-units.
             versions: The versions of judges.
-            known: Its outcome is known.
-            shipped: It is an answer that a label may rate.
         """
         hour = hour_of(ts)
-        self.add_answers(pipeline, stratum, hour, (1, int(known), int(shipped)))
         for proxy, score in scores.items():
             version = self._version(pipeline, proxy, versions.get(proxy, ""), hour)
             add_sums(self.proxies.setdefault(Judged(pipeline, stratum, proxy, version), {}), hour, (1, score))
-
-    def add_answers(self, pipeline: str, stratum: str, hour: int, counts: Iterable[int]) -> None:
-        """Add answers of an hour: how many there are, how many have a known outcome, and how many a label may rate."""
-        add_sums(self.answers, (pipeline, stratum, hour), counts)
 
     def see_label(
         self,

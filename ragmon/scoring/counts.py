@@ -6,7 +6,7 @@ Counts of gold items are kept by step while fresh, by hour later, and as one tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -74,22 +74,20 @@ class WindowBucket:
         self.groups: dict[Key, Packed] = {}
         self.measured_groups: dict[str, dict[Key, list[Packed]]] = {}
 
-    def measure(self, name: str, key: Key, score: int) -> None:
-        """Add a measured score, in micro-units."""
-        add_sums(self.measures.setdefault(name, {}), key, (1, score, score * score))
+    def measure(self, name: str, key: Key, sums: Sums) -> None:
+        """Add measured scores, in micro-units."""
+        add_sums(self.measures.setdefault(name, {}), key, sums)
 
-    def group(self, group: int, key: Key, measured: Mapping[str, int]) -> None:
-        """Add a request, and its measured scores in micro-units, to the random group of its cluster."""
-        packed = self.groups.get(key)
-        self.groups[key] = COUNT[group] if packed is None else packed + COUNT[group]
-        for name, score in measured.items():
-            add_sums(self.measured_groups.setdefault(name, {}), key, (COUNT[group], score * SUM[group]))
+    def group(self, group: int, key: Key, n: int, measured: Mapping[str, Sums]) -> None:
+        """Add requests, and their measured scores in micro-units, to the random group of their cluster."""
+        self.groups[key] = self.groups.get(key, 0) + n * COUNT[group]
+        for name, (m, total, _) in measured.items():
+            add_sums(self.measured_groups.setdefault(name, {}), key, (m * COUNT[group], total * SUM[group]))
 
-    def add_latency(self, latency: Latency) -> None:
-        """Add one request's stages to their histograms."""
-        pending = self._pending
-        pending.append(latency)
-        if len(pending) >= _BATCH:
+    def add_latencies(self, latencies: Sequence[Latency]) -> None:
+        """Add the stages of requests to their histograms."""
+        self._pending += latencies
+        if len(self._pending) >= _BATCH:
             self._fill_histograms()
 
     @property
@@ -271,14 +269,14 @@ class ItemTable(Table):
         super().__init__(table)
         self.n = sum(sum(facts.values()) for facts in table.values())
 
-    def count(self, qid: str, key: Key) -> None:
-        """Add one request."""
-        self.n += 1
+    def count(self, qid: str, key: Key, n: int) -> None:
+        """Add requests."""
+        self.n += n
         facts = self.get(qid)
         if facts is None:
-            self[qid] = {key: 1}
+            self[qid] = {key: n}
         else:
-            facts[key] = facts.get(key, 0) + 1
+            facts[key] = facts.get(key, 0) + n
 
     def merge(self, other: ItemTable) -> None:
         """Add another table."""
@@ -320,13 +318,6 @@ class ItemCounts:
         if ts < fresh_from:
             return _at(self.hours, int(ts) // HOUR)
         return _at(self.steps, int(ts) // STEP * STEP)
-
-    def add_hour(self, hour: int, table: ItemTable) -> None:
-        """Add a table, which is given away, to that of an hour since the epoch; `UNTIMED`: requests without a time."""
-        if hour in self.hours:
-            self.hours[hour].merge(table)
-        else:
-            self.hours[hour] = table
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""

@@ -89,11 +89,6 @@ class LabelJoiner:
         self._max_answers = answers
         self._answers: dict[str, Record] = {}
 
-    @property
-    def remembers_answers(self) -> bool:
-        """Whether answers are remembered here, so that every one of them must be seen."""
-        return self._max_answers > 0
-
     def see(self, answer: Record, now: float) -> None:
         """Add an answer, and join the labels that waited for it.
 

@@ -85,26 +85,6 @@ def membership(record: Record, item: GoldItem | None, source: str, by: Collectio
     return Membership(session, question, "" if session or question else record.trace_id or "")
 
 
-def plain_membership(
-    session: str, question: str | None, question_hash: str, trace_id: str, by: Collection[str] = CLUSTER
-) -> Membership:
-    """The groups of a request without a gold item.
-
-    Args:
-        session: Its session; "" without one.
-        question: Its normalised question; None where the text is not known.
-        question_hash: The hash of its question, where that is known; else "".
-        trace_id: Its trace; "" without one.
-        by: Which of `session` and `question` are used.
-    """
-    session = _digest("s", session) if session and "session" in by else ""
-    if "question" not in by:
-        question = ""
-    else:
-        question = question_hash[:HASH_DIGITS] if question is None else _digest("q", question)
-    return Membership(session, question, "" if session or question else trace_id)
-
-
 def _session(record: Record, by: Collection[str]) -> str:
     session = record.session
     return _digest("s", session) if session and "session" in by else ""

@@ -14,10 +14,9 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
 from ragmon.metrics.facts import Key
 from ragmon.scoring.membership import CLUSTER, membership
-from ragmon.scoring.steps import STEP, CountedRecord, PlainRequests, Step, StepState
+from ragmon.scoring.steps import STEP, CountedRecord, Step, StepState
 
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_NO_MEASURES: Final[Mapping[str, int]] = MappingProxyType({})
 _place: Final = lru_cache(256)(CountedRecord)
 """The key of the same names: to look it up is faster than to make it."""
 
@@ -99,28 +98,6 @@ class MinuteBatches:
             step.add_properties(source, member, record)
         if measured and (source == LABEL or is_first):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
-
-    def collect_plain(self, pipeline: str, arrival: float, source: str, plain: PlainRequests) -> None:
-        """Add requests of one stream that have no gold item, no text measures and no slices.
-
-        Args:
-            pipeline: Their pipeline.
-            arrival: When they arrived, seconds since the epoch.
-            source: Their source, which counts no request a second time.
-            plain: What is to be known of each.
-        """
-        minute = int(arrival) // STEP
-        if minute <= self.closed:
-            self.late += len(plain.keys)
-        step, place = self._at(pipeline, minute), _place(source, "", "")
-        step.cites = step.cites or plain.cites
-        for member, key in zip(plain.members, plain.keys, strict=True):
-            step.count(place, member, key, _NO_MEASURES)
-        step.add_columns(source, plain)
-
-    def clusters_of(self, pipeline: str) -> Collection[str]:
-        """What makes a cluster in a pipeline."""
-        return self._cluster(pipeline)
 
     def _at(self, pipeline: str, minute: int) -> Step:
         """The step of a minute, or of the first one that is open where that was closed."""

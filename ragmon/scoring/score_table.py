@@ -16,7 +16,7 @@ from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
-from ragmon.scoring.counts import CELLS, WindowBucket, add_sums, rank
+from ragmon.scoring.counts import CELLS, Sums, WindowBucket, add_sums, rank
 from ragmon.scoring.groups import Spread
 from ragmon.stats.design_effect import DesignEffect, GroupedSample, design_effect
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
@@ -245,10 +245,31 @@ class ScoreTable:
                 elif pair := row.measured_groups.get(name, {}).get(key):
                     builders[name].spread.add_measured(pair)
 
-    def has_room(self, row: WindowBucket, key: Key) -> bool:
-        """Whether a row keeps facts it has not seen; in a full one, those with the largest hash make room for them."""
-        if len(row.cells) < self.cells:
-            return True
+    def add(self, row: WindowBucket, key: Key, n: int, measured: Mapping[str, Sums], group: int | None) -> None:
+        """Add requests with the same facts to a row; of a full one, their scores alone.
+
+        Args:
+            row: The row.
+            key: Their facts.
+            n: How many they are.
+            measured: By metric, the sums of what was measured on their texts.
+            group: The random group of their cluster; None where each is a cluster of its own.
+        """
+        count = row.cells.get(key)
+        if count is None:
+            if len(row.cells) >= self.cells and not self._has_room(row, key):
+                self._spill(row, key, n, measured)
+                return
+            # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
+            key, count = self.shared(key), 0
+        row.cells[key] = count + n
+        for name, sums in measured.items():
+            row.measure(name, key, sums)
+        if group is not None:
+            row.group(group, key, n, measured)
+
+    def _has_room(self, row: WindowBucket, key: Key) -> bool:
+        """Whether a full row keeps facts it has not seen: those with the largest hash make room for them."""
         if not row.ranked:
             row.ranked = [(-rank(known), known) for known in row.cells]
             heapq.heapify(row.ranked)
@@ -272,10 +293,6 @@ class ScoreTable:
         """Move the requests with some facts to the spill."""
         count, measured = row.drop(key)
         self._spill(row, key, count, measured)
-
-    def spill(self, row: WindowBucket, key: Key, measured: Mapping[str, int]) -> None:
-        """Add a request to a full row: its scores are kept, its facts are not."""
-        self._spill(row, key, 1, {name: (1, score, score * score) for name, score in measured.items()})
 
     def _spill(self, row: WindowBucket, key: Key, count: int, measured: Mapping[str, Sequence[int]]) -> None:
         row.spilled += count

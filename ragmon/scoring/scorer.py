@@ -17,13 +17,14 @@ from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import error_location, warn_once
-from ragmon.core.record import Record, Sampling
+from ragmon.core.record import Latency, Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.scoring.captured import NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.counts import UNTIMED, Sums, add_sums
 from ragmon.scoring.groups import group_of
 from ragmon.scoring.membership import CLUSTER
 from ragmon.scoring.score_table import Score, ScoreTable
@@ -67,18 +68,45 @@ class Assessment(NamedTuple):
     slices: tuple[str, ...]
 
 
-Names = tuple[str | None, str | None, str | None, str | None]
+Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
+Place = tuple[str, str, str, tuple[str, ...]]
+"""Where a request is counted: source, gold set, its version, and slices."""
+Counted = tuple[GoldItem | None, int | None, int | None, Key]
+"""What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, and its
+facts. What it lacks is None where that is counted under its live half, or under the answer of a label."""
+
+
+class OpenBucket:
+    """The requests of one step at one place of a stream: each is counted once, and added up when the step is over.
+
+    Attributes:
+        step: The start of the step; `UNTIMED` for requests without a time.
+        latest: The newest time of one of them, seconds since the epoch; None where they have none.
+        counts: How many there are.
+        measures: What was measured on their texts: by metric `[n, sum, sum of squares]`.
+        latencies: Their latencies.
+    """
+
+    __slots__ = ("counts", "latencies", "latest", "measures", "step")
+
+    def __init__(self) -> None:
+        self.step = UNTIMED
+        self.latest: float | None = None
+        self.counts: dict[Counted, int] = {}
+        self.measures: dict[Counted, dict[str, Sums]] = {}
+        self.latencies: list[Latency] = []
 
 
 @dataclass
-class StreamCache:
-    """What follows from the pipeline, source, build and index of a record; cached for all records that share them.
+class Stream:
+    """What follows from the names and the sampling of a record, and the buckets of records that share them.
 
     Attributes:
         names: The same as the record has them.
+        model: The slice of its model; "" without one, or where models are slices of the configuration.
         captured: What was captured of the pipeline and source.
         lacks: The bits of what all of its records lack.
-        series: By source, gold version, slice, audit and stratum.
+        open: The open buckets.
     """
 
     names: Names
@@ -86,11 +114,13 @@ class StreamCache:
     source: str
     build: str
     index_hash: str
+    sampling: Sampling
+    model: str
     rules: ReductionRules
     items: Items
     captured: CapturedSeries
     lacks: int
-    series: dict[tuple[str, str, str, bool, str], WindowSeries] = field(default_factory=dict)
+    open: dict[Place, OpenBucket] = field(default_factory=dict)
 
 
 MODELS: Final = 16
@@ -101,10 +131,11 @@ MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
+_NO_SUMS: Mapping[str, Sums] = MappingProxyType({})
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
-"""Stream caches that are kept; builds and indexes change over time."""
+"""Streams that are kept; builds and indexes change over time."""
 
 
 class ScoreObserver(Protocol):
@@ -162,7 +193,6 @@ class Scorer:
 
     Attributes:
         observers: Those that follow.
-        streams_forgotten: How often what follows from the names of records was found out anew.
 
     Examples:
         >>> from ragmon.core.record import Answer, Record
@@ -187,8 +217,8 @@ class Scorer:
     ) -> None:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
         self.table = metrics if isinstance(metrics, ScoreTable) else ScoreTable(build() if metrics is None else metrics)
-        self.state = state if state is not None else State()
-        self.state.cut = self.table.cut
+        self._state = state if state is not None else State()
+        self._state.cut = self.table.cut
         self.dropped: dict[str, int] = {}
         self.scored = 0
         self.unmatched = 0
@@ -201,9 +231,9 @@ class Scorer:
         # Whether an answer is grounded is a fact, whichever metrics are asked for.
         self._fact_metrics = () if Groundedness.name in self.table.metrics else (Groundedness(),)
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
-        self.streams_forgotten = 0
-        self._streams: dict[Names, StreamCache] = {}
-        self._latest: StreamCache | None = None
+        self._streams: dict[Names, Stream] = {}
+        self._latest: Stream | None = None
+        self._open: dict[OpenBucket, tuple[Stream, Place]] = {}
         self._models: dict[str, set[str]] = {}
 
     def observe(self, record: Record) -> bool:
@@ -215,11 +245,9 @@ class Scorer:
         Returns:
             True when it was scored; False when it was dropped, which `dropped` counts by reason.
         """
-        names = (record.pipeline, record.source, record.build, record.index_hash)
-        stream = self._latest
+        ts, names, stream = record.ts, _names_of(record), self._latest
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
-            stream = self._latest = self.stream_of(record)
-        ts = record.ts
+            stream = self._latest = self._streams.get(names) or self._stream(record, names)
         if ts is not None and (reason := self._out_of_time(ts)):
             return self._drop(reason)
         item = stream.items.by_qid.get(record.qid)
@@ -230,24 +258,34 @@ class Scorer:
         if record.contexts is not None or record.measures is not None or self._always:
             measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        if stream.source == constants.LIVE and item is not None:
-            # A matched live request counts twice: as live traffic without its gold item, and as a match.
-            key_without_gold = stream.rules.facts.read(record, None, grounded)
-            self._count(stream, constants.LIVE, record, None, key_without_gold, measured)
-            self._count(stream, constants.MATCH, record, item, key, measured)
-            if record.sampling is None or record.sampling.drawn:
-                self.state.matched[stream.pipeline, stream.items.how(record)] += 1
-        else:
-            self._count(stream, stream.source, record, item, key, measured)
-        stream.captured.see(record, item, key, stream.items, stream.lacks)
+        # A matched live request counts twice: as live traffic without its gold item, and as a match.
+        is_match = item is not None and stream.source == constants.LIVE
+        own_key = stream.rules.facts.read(record, None, grounded) if is_match else key
+        self.table.scores(key)  # a metric that raises must do so before anything is counted
+        if is_match:
+            self.table.scores(own_key)
+        if ts is not None and ts > self._state.newest:
+            self._advance(ts)
+        lacks = stream.captured.lacks(record, item, key, stream.items, stream.lacks)
+        self._count(stream, stream.source, record, None if is_match else item, own_key, lacks, measured)
+        if is_match:
+            self._count(stream, constants.MATCH, record, item, key, None, measured)
+            if stream.sampling.drawn:
+                self._state.matched[stream.pipeline, stream.items.how(record)] += 1
         self.scored += 1
         if item is None:
             self.unmatched += 1
         return True
 
+    @property
+    def state(self) -> State:
+        """Everything that was counted."""
+        self._close_all()
+        return self._state
+
     def _out_of_time(self, ts: float) -> str:
         """Why a record of a time is not counted; "" where it is."""
-        newest, retention = self.state.newest, self.state.retention
+        newest, retention = self._state.newest, self._state.retention
         if self._clock is not None:
             now = self._clock()
             if ts > now + FUTURE:
@@ -264,14 +302,19 @@ class Scorer:
             item: The gold item that the label implies.
             answered: When the answer was given, seconds since the epoch.
         """
-        stream = self._stream(record)
+        names = _names_of(record)
+        stream = self._streams.get(names) or self._stream(record, names)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        self._count(stream, constants.LABEL, record, item, key, measured)
-        sampling = record.sampling or _KEPT_ALL
+        self.table.scores(key)
+        if record.ts is not None and record.ts > self._state.newest:
+            self._advance(record.ts)
+        self._count(stream, constants.LABEL, record, item, key, None, measured)
+        self._close_all()
+        sampling = stream.sampling
         if measured and sampling.drawn:
             pairs, versions = self.table.applying(key, measured), record.judge_versions or _NO_VERSIONS
-            self.state.cohorts.see_label(stream.pipeline, sampling.stratum, answered, record.ts, pairs, versions)
+            self._state.cohorts.see_label(stream.pipeline, sampling.stratum, answered, record.ts, pairs, versions)
 
     def assess(self, record: Record) -> Assessment:
         """The facts and scores of one record, as they are counted; nothing is counted."""
@@ -285,52 +328,54 @@ class Scorer:
             name: measured.get(name) if metric.measured and isinstance(score, int) else score
             for (name, metric), score in table_scores
         }
-        slices = _slices_of(record, item, rules.slices) if rules.slices else []
-        return Assessment(item, "" if item is None else items.how(record), Facts._make(key), scores, tuple(slices))
+        slices = _slices_of(record, item, rules.slices) if rules.slices else ()
+        return Assessment(item, "" if item is None else items.how(record), Facts._make(key), scores, slices)
 
     def scores(self, record: Record) -> dict[str, float]:
         """The score of each metric for one record; nothing is counted."""
         scores = self.assess(record).scores.items()
         return {name: score / stats.MICRO for name, score in scores if isinstance(score, int)}
 
-    def stream_of(self, record: Record) -> StreamCache:
-        """The stream cache of a record."""
-        return self._streams.get((record.pipeline, record.source, record.build, record.index_hash)) or self._stream(
-            record
-        )
-
-    def _stream(self, record: Record) -> StreamCache:
-        """A new stream cache for a record."""
+    def _stream(self, record: Record, names: Names) -> Stream:
+        """A new stream for a record."""
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
         rules = self._by_pipeline.get(pipeline, self._rules)
-        stream = StreamCache(
-            names=(record.pipeline, record.source, record.build, record.index_hash),
+        if len(self._streams) >= STREAMS:
+            self.forget_streams()
+        stream = self._streams[names] = Stream(
+            names=names,
             pipeline=pipeline,
             source=source,
             build=record.build or "",
             index_hash=record.index_hash or "",
+            sampling=record.sampling or _KEPT_ALL,
+            model="" if not record.model or MODEL_TAG in rules.slices else self._model_slice(pipeline, record.model),
             rules=rules,
             items=self.gold.items_for(record.pipeline, record.source),
-            captured=self.state.captured.at(pipeline, source),
+            captured=self._state.captured.at(pipeline, source),
             lacks=0 if record.build else NO_BUILD,
         )
-        if len(self._streams) >= STREAMS:
-            self._streams.clear()
-        self._streams[stream.names] = stream
         return stream
 
+    def _advance(self, ts: float) -> None:
+        """Go on to the time of the newest record."""
+        self._state.newest = ts
+        if ts > self._state.fold_due:
+            self._close_all()
+            self._state.fold(ts)
+
     def forget_streams(self) -> None:
-        """Clear the stream caches, because series were merged or removed."""
-        self.streams_forgotten += 1
+        """Clear the streams, because series were merged or removed."""
+        self._close_all()
         self._streams.clear()
         self._latest = None
         self._models.clear()
 
     def replace_state(self, state: State) -> None:
         """Count in another state from here on."""
-        self.state = state
-        self.state.cut = self.table.cut
         self.forget_streams()
+        self._state = state
+        self._state.cut = self.table.cut
 
     def dump(self) -> ScorerState:
         """The counts in their saved form; parts of them are not copied."""
@@ -338,18 +383,18 @@ class Scorer:
 
     def restore(self, state: ScorerState) -> None:
         """Replace all counts by saved ones; the retention of the state stays."""
-        self.state.restore(state.windows)
-        self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
         self.forget_streams()
+        self._state.restore(state.windows)
+        self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
 
     def reset_labels(self) -> None:
         """Delete the counts of labels, so that a report counts them anew: no row expires, and no observer follows."""
-        for key in [key for key in self.state.series if key.source == constants.LABEL]:
-            del self.state.series[key]
-        self.state.cohorts.reset_labels()
-        self.state.retention = None
-        self.observers = ()
         self.forget_streams()
+        for key in [key for key in self._state.series if key.source == constants.LABEL]:
+            del self._state.series[key]
+        self._state.cohorts.reset_labels()
+        self._state.retention = None
+        self.observers = ()
 
     def repeats(self, error: Exception, record: Record) -> bool:
         """Whether a record raises this error whenever it is assessed, which is before anything of it is counted."""
@@ -406,86 +451,95 @@ class Scorer:
 
     def _count(
         self,
-        stream: StreamCache,
+        stream: Stream,
         source: str,
         record: Record,
         item: GoldItem | None,
         key: Key,
+        lacks: int | None,
         measured: Mapping[str, int],
     ) -> None:
-        """Count a request in its series and in each of its slices."""
-        self.table.scores(key)  # a metric that raises must do so before anything is counted
-        group = group_of(record, item, source, stream.rules.cluster)
-        self._add(stream, source, "", record, item, key, measured, group)
-        if key[0] & SHIPPED and source not in constants.ALSO_LIVE_SOURCES:
-            self.state.count_answers(stream.pipeline, 1, record.cites or stream.rules.facts.citations_required)
-        slices = stream.rules.slices
-        request_slices = _slices_of(record, item, slices) if slices else []
-        for request_slice in request_slices:
-            self._add(stream, source, request_slice, record, item, key, measured, group)
-        if record.model and MODEL_TAG not in slices:
-            model_slice = self.model_slice(stream.pipeline, record.model)
-            self._add(stream, source, model_slice, record, item, key, measured, group)
-        applying = self.table.applying(key, measured)
-        if source == constants.LIVE and (record.sampling is None or record.sampling.drawn):
-            stratum, versions = (record.sampling or _KEPT_ALL).stratum, record.judge_versions or _NO_VERSIONS
-            known, shipped = not key[0] & OUTCOME_UNKNOWN, bool(key[0] & SHIPPED)
-            cohorts = self.state.cohorts
-            cohorts.see(stream.pipeline, stratum, record.ts, applying, versions, known=known, shipped=shipped)
-        if self.observers:
-            arrival = record.ts if self._clock is None else self._clock()
-            if arrival is not None:
-                in_gold = None if item is None else ids_in_gold(record, key, stream.items)
-                for observer in self.observers:
-                    observer.collect(
-                        stream.pipeline, arrival, source, record, item, key, applying, request_slices, in_gold
-                    )
-
-    def _add(  # everything that a request adds to a series
-        self,
-        stream: StreamCache,
-        source: str,
-        where: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        group: int | None,
-    ) -> None:
-        """Count a request in one series."""
-        sampling, ts = record.sampling or _KEPT_ALL, record.ts
-        version = "" if item is None else item.set_version
-        series = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
-        if series is None:
-            series = self._series(stream, source, item, where, sampling)
-        row = self.state.row(series, ts)
-        cells = row.cells
-        cell_count = cells.get(key)
-        if cell_count is not None:
-            cells[key] = cell_count + 1
-        elif self.table.has_room(row, key):
-            # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
-            key = self.table.shared(key)
-            cells[key] = 1
-        else:
-            self.table.spill(row, key, measured)
-            measured, group = _NOTHING, None
-        if measured:
-            for name, score in measured.items():
-                row.measure(name, key, score)
-        if group is not None:
-            row.group(group, key, measured)
+        """Count a request in the bucket of its step."""
+        rules, ts = stream.rules, record.ts
+        slices = _slices_of(record, item, rules.slices) if rules.slices else ()
+        place = (source, "", "", slices) if item is None else (source, item.set_name, item.set_version, slices)
+        bucket = stream.open.get(place)
+        if bucket is None:
+            bucket = stream.open[place] = OpenBucket()
+        step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
+        if step != bucket.step or not bucket.counts:
+            self._close(stream, place, bucket)
+            bucket.step, bucket.latest = step, ts
+            self._open[bucket] = stream, place
+        elif ts is not None:
+            bucket.latest = max(ts, bucket.latest or ts)
+        counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, key)
+        counts[counted] = counts.get(counted, 0) + 1
         if record.latency_ms is not None:
-            row.add_latency(record.latency_ms)
-        if item is not None and not where.startswith(MODEL_SLICE):
-            self.state.count_item(series, ts, item.qid, key)
+            bucket.latencies.append(record.latency_ms)
+        applying: Mapping[str, int] = _NOTHING
+        if measured:
+            sums = bucket.measures.setdefault(counted, {})
+            for name, score in measured.items():
+                add_sums(sums, name, (1, score, score * score))
+            applying = self.table.applying(key, measured)
+            if source == constants.LIVE and stream.sampling.drawn:
+                versions = record.judge_versions or _NO_VERSIONS
+                self._state.cohorts.see_scores(stream.pipeline, stream.sampling.stratum, ts, applying, versions)
+        if self.observers and (arrival := ts if self._clock is None else self._clock()) is not None:
+            in_gold = None if item is None else ids_in_gold(record, key, stream.items)
+            for observer in self.observers:
+                observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
 
-    def model_slice(self, pipeline: str, model: str) -> str:
+    def _close_all(self) -> None:
+        """Add up the open buckets."""
+        for bucket, (stream, place) in self._open.items():
+            self._close(stream, place, bucket)
+        self._open.clear()
+
+    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901 - all of it in one place
+        """Add a bucket to the series, the tables of gold items, and to what was captured."""
+        if not bucket.counts:
+            return
+        state, add, ts = self._state, self.table.add, bucket.latest
+        source, gold, version, slices = place
+        series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
+        rows = [state.row(each, ts) for each in series]
+        if stream.model:
+            rows.append(state.row(self._series(stream, source, gold, version, stream.model), ts))
+        masks: dict[int, int] = {}
+        citing = known = shipped = 0
+        for counted, n in bucket.counts.items():
+            item, group, lacks, key = counted
+            measured = bucket.measures.get(counted, _NO_SUMS)
+            for row in rows:
+                add(row, key, n, measured, group)
+            if item is not None:
+                for each in series:
+                    state.count_item(each, ts, item.qid, key, n)
+            if lacks is not None:
+                masks[lacks] = masks.get(lacks, 0) + n
+            if not key[0] & OUTCOME_UNKNOWN:
+                known += n
+            if key[0] & SHIPPED:
+                shipped += n
+                citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
+        for row in rows:
+            row.add_latencies(bucket.latencies)
+        if shipped and source not in constants.ALSO_LIVE_SOURCES:
+            state.count_answers(stream.pipeline, shipped, citing)
+        if source == constants.LIVE and stream.sampling.drawn:
+            sampling, total = stream.sampling, sum(bucket.counts.values())
+            state.cohorts.see(stream.pipeline, sampling.stratum, ts, total, known=known, shipped=shipped)
+        stream.captured.add(ts, masks)
+        bucket.counts, bucket.measures, bucket.latencies = {}, {}, []
+
+    def _model_slice(self, pipeline: str, model: str) -> str:
         """The slice of a model: its own, as long as the pipeline has few models."""
         own, others = f"{MODEL_SLICE}{model}", f"{MODEL_SLICE}{constants.OTHER}"
         slices = self._models.get(pipeline)
         if slices is None:
-            counted = {key.slice for key in self.state.series if key.pipeline == pipeline} - {others}
+            counted = {key.slice for key in self._state.series if key.pipeline == pipeline} - {others}
             slices = self._models[pipeline] = {name for name in counted if name.startswith(MODEL_SLICE)}
         if own not in slices and own != others:
             if len(slices) >= MODELS or len(model) > LONGEST_MODEL:
@@ -493,31 +547,10 @@ class Scorer:
             slices.add(own)
         return own
 
-    def _series(
-        self, stream: StreamCache, source: str, item: GoldItem | None, where: str, sampling: Sampling
-    ) -> WindowSeries:
-        """The series that a record is counted in; cached in the stream."""
-        name, version = ("", "") if item is None else (item.set_name, item.set_version)
-        audit, stratum = sampling.audit, sampling.stratum
-        series = self.state.at(
-            SeriesKey(stream.pipeline, source, name, version, where, audit, stratum, stream.build, stream.index_hash)
-        )
-        stream.series[(source, version, where, audit, stratum)] = series
-        return series
-
-    @property
-    def counts_plainly(self) -> bool:
-        """Whether a record without text measures is counted by its facts alone: then a native core may count it.
-
-        So it is where nobody follows single records, none is too old or from the future, and there are no slices.
-        """
-        follows = bool(self.observers) or self._clock is not None or self.state.retention is not None
-        return self.counts_by_facts and not (follows or self.state.timed_items)
-
-    @property
-    def counts_by_facts(self) -> bool:
-        """Whether the counts of a record without text measures depend on its facts, its time and its names alone."""
-        return not (self._always or any(rule.slices for rule in (self._rules, *self._by_pipeline.values())))
+    def _series(self, stream: Stream, source: str, gold: str, version: str, where: str) -> WindowSeries:
+        """A series that records of a stream are counted in."""
+        names = (stream.pipeline, source, gold, version, where, stream.sampling.audit, stream.sampling.stratum)
+        return self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
 
     def snapshot(
         self,
@@ -543,12 +576,19 @@ class Scorer:
         )
 
 
-def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Collection[str]]) -> list[str]:
+def _names_of(record: Record) -> Names:
+    """What records of one stream have in common."""
+    sampling = record.sampling
+    drawn = None if sampling is None else (sampling.audit, sampling.stratum)
+    return record.pipeline, record.source, record.build, record.index_hash, record.model, drawn
+
+
+def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Collection[str]]) -> tuple[str, ...]:
     """The slices of a record, from its own tags, its model, and the tags of its gold item."""
     model = {} if record.model is None else {MODEL_TAG: record.model}
     tags = {**(item.tags if item is not None else {}), **model, **(record.tags or {})}
-    return [
+    return tuple(
         f"{tag}={tags[tag] if tags[tag] in allowed else constants.OTHER}"
         for tag, allowed in slices.items()
         if tag in tags
-    ]
+    )

@@ -33,7 +33,6 @@ INDEXES: Final = 256
 T = TypeVar("T")
 _NONE: Final[Counter[int]] = Counter()
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_NO_MEASURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 Latencies = tuple[float, ...] | list[float]
@@ -83,25 +82,6 @@ def joined(own: Latencies, other: Latencies) -> Latencies:
         return [*own, *other]
     own.extend(other)
     return own
-
-
-class PlainRequests(NamedTuple):
-    """Requests of one stream, by column.
-
-    Attributes:
-        members: The groups of each.
-        keys: Its facts.
-        columns: Latency in milliseconds, characters of the question and of the answer, score of the first document (as
-            `SHAPES`); NaN where it has none.
-        cites: Whether an answer among them cites something.
-        index_pair: Build and index of all of them; None without an index.
-    """
-
-    members: Sequence[Membership]
-    keys: Sequence[Key]
-    columns: tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
-    cites: bool
-    index_pair: tuple[str, str] | None
 
 
 class StepState(msgspec.Struct):
@@ -224,25 +204,6 @@ class Step:
         if record.scores:
             scores.append(record.scores[0])
         if self.records % TOGETHER == 0:
-            self.flush()
-
-    def add_columns(self, source: str, plain: PlainRequests) -> None:
-        """Add the same properties of many requests."""
-        before, self.records = self.records, self.records + len(plain.keys)
-        if plain.index_pair is not None:
-            self.indexes.add(plain.index_pair)
-            if len(self.indexes) > 2 * INDEXES:
-                self._cut_indexes()
-        columns = [[value for value in column if value == value] for column in plain.columns]  # noqa: PLR0124 - no NaN
-        lists = self.values.get(source)
-        if lists is None:
-            lists = self.values[source] = ([], [], [], [])
-        for own, column in zip(lists, columns, strict=True):
-            own.extend(column)
-        for member, total in zip(plain.members, plain.columns[0], strict=True):
-            if total == total:  # noqa: PLR0124 - as above
-                self._add_latency(source, member, total)
-        if self.records // TOGETHER != before // TOGETHER:
             self.flush()
 
     def _add_latency(self, source: str, member: Membership, milliseconds: float) -> None:

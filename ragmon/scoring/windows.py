@@ -19,7 +19,7 @@ from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, S
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
+from ragmon.scoring.counts import UNTIMED, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
 from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
@@ -137,11 +137,6 @@ class State:
         if is_folded:
             series.old_changed = self._changes
 
-    def add_items(self, series: WindowSeries, hour: int, table: ItemTable) -> None:
-        """Add the table of gold items of an hour, counted elsewhere for a state that keeps them in one table."""
-        series.items.add_hour(hour, table)
-        series.items.expire(self._fold_due - FOLDED - FRESH, keep=True)
-
     @property
     def folded(self) -> float:
         """Another number after rows were folded: then what was read before cannot be added to what is read now."""
@@ -181,10 +176,10 @@ class State:
             row = rows[start] = WindowBucket()
         return row
 
-    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
-        """Add one request to the table of a gold item."""
+    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key, n: int) -> None:
+        """Add requests to the table of a gold item."""
         # A replay asks for no window of items, so their steps are not kept apart.
-        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key)
+        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key, n)
 
     def _change(self, series: WindowSeries) -> None:
         """Mark a series as changed, so that readers drop what they cached of it."""

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 
 from ragmon.core.net import current_version, own_names
 from ragmon.monitor.http.admin import HEADERS, check_origin
-from ragmon.native.library import native_core
 from ragmon.stream.worker import StreamWorker
 
 _COUNTERS: Final = {
@@ -56,8 +55,8 @@ class WorkerCollector(Collector):
         for part in self._worker.partitions:
             owned.add_metric((part,), 1)
         yield owned
-        info = GaugeMetricFamily("ragmon_build_info", "This ragmon; always 1", labels=("version", "native"))
-        info.add_metric((current_version(), native_core().label), 1)
+        info = GaugeMetricFamily("ragmon_build_info", "This ragmon; always 1", labels=("version",))
+        info.add_metric((current_version(),), 1)
         yield info
 
 

@@ -191,7 +191,7 @@ class TestInterrupt:
 
     @pytest.mark.slow
     def test_ctrl_c_does_not_wait_for_the_end_of_a_file(self, tmp_path):
-        """Where threads read with the native core, and where processes read without it."""
+        """The processes that read the files end with the command."""
         path = tmp_path / "traces.jsonl"
         path.write_bytes(b"".join(good(n) for n in range(100_000)))
         with start("replay", *[path] * 200, "--jobs", 2, start_new_session=True, stdin=subprocess.DEVNULL) as process:

@@ -57,8 +57,8 @@ def links(done):
         else:
             name, how, told = line.split(maxsplit=2)
             found[name] = (how, told, "")
-    assert list(found)[:5] == ["config", "native", "gold", "baseline", "capture"], done
-    return {name: found[name] for name in list(found)[5:]}
+    assert list(found)[:4] == ["config", "gold", "baseline", "capture"], done
+    return {name: found[name] for name in list(found)[4:]}
 
 
 def broken(done):

@@ -36,7 +36,6 @@ from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.http.listener import CONNECTIONS, shares
-from ragmon.native.library import SWITCH
 from ragmon.server.receiver import security
 from tests.support.deployed import (
     DEPLOY,
@@ -117,7 +116,6 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():
     known = {*sources.OVERRIDES, sources.CONFIG, sources.BUILD, constants.DISABLED}
-    known.add(SWITCH)
     for path in filter(Path.is_file, DEPLOY.rglob("*")):
         assert set(re.findall(r"\bRAGMON_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
 

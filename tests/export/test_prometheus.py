@@ -71,7 +71,7 @@ DOCUMENTED = {
     "ragmon_config_last_reload_successful": set(),
     "ragmon_last_scored_timestamp_seconds": set(),
     "ragmon_series": set(),
-    "ragmon_build_info": {"version", "native"},
+    "ragmon_build_info": {"version"},
 }
 CONFIG = """
 [slices]

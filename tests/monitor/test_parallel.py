@@ -7,11 +7,15 @@ import gzip
 import json
 import os
 import threading
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ragmon.core.policy import Policy
 from ragmon.monitor.replay import run_files
+from tests.support.mutated_lines import Mutator
 from tests.support.trace_files import good, scorer, write
 
 NO_GATES = Policy(gates=())
@@ -62,6 +66,21 @@ def files(tmp_path_factory):
 def test_several_processes_count_what_one_counts(files, jobs):
     """Digest, metrics, books, rejected reasons and the line numbers of the examples."""
     assert outcome(files, jobs) == outcome(files, 1)
+
+
+@settings(max_examples=8, deadline=None)
+@given(cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_any_split_into_files_and_processes_counts_what_one_file_counts(tmp_path_factory, cuts):
+    """Weird lines, damaged ones among them."""
+    lines, folder = Mutator(21, wild=0.1).lines(400), tmp_path_factory.mktemp("split")
+    edges = [0, *sorted(cuts), len(lines)]
+    parts = [write(folder / f"{n}.jsonl", *lines[begin:end]) for n, (begin, end) in enumerate(pairwise(edges))]
+    whole, several = (
+        run_files(paths, scorer, jobs=jobs)
+        for paths, jobs in (([write(folder / "whole.jsonl", *lines)], 1), (parts, 2))
+    )
+    assert several.scorer.state.digest() == whole.scorer.state.digest()
+    assert (several.scorer.scored, several.intake.rejected) == (whole.scorer.scored, whole.intake.rejected)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.support.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "install.md"
-BUILT = ("pyproject.toml", "README.md", "LICENSE", "deploy/native_build.py", "ragmon")
+BUILT = ("pyproject.toml", "README.md", "LICENSE", "ragmon")
 """What a wheel is built from."""
 pytest.importorskip("hatchling")
 
@@ -102,10 +102,8 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(typed, clone):
     with zipfile.ZipFile(wheel) as opened:
         inside = {name for name in opened.namelist() if ".dist-info/" not in name}
     package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragmon").rglob("*") if path.is_file()}
-    core = re.compile(r"ragmon/native/(lib/.*|src/.*|target/.*|Cargo\..*|rustfmt\.toml)")
-    sources = {path for path in package if "__pycache__" not in path and not core.fullmatch(path)}
-    assert {path for path in inside if not path.startswith("ragmon/native/lib/")} == sources
-    assert [path for path in inside if path.startswith("ragmon/native/lib/")] == native_library()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert inside == {path for path in package if "__pycache__" not in path}
     for pattern in (
         "export/pages/templates/*.jinja",
         "export/pages/static/*.css",
@@ -114,12 +112,6 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(typed, clone):
         "py.typed",
     ):
         assert fnmatch.filter(inside, f"ragmon/{pattern}"), pattern
-
-
-def native_library():
-    """The compiled core, which is in a wheel where cargo is there to build it."""
-    cargo, name = shutil.which("cargo"), f"libragmon_core.{'dylib' if sys.platform == 'darwin' else 'so'}"
-    return [f"ragmon/native/lib/{name}"] if cargo else []
 
 
 def test_every_extra_has_a_row_and_every_row_an_extra():

@@ -65,7 +65,8 @@ def test_a_report_over_weeks_loses_little_by_its_cohorts(labels, gain):
     for number in range(10_000):
         ts, right = BEGIN + 14 * DAY * number / 10_000, number % 5 != 0
         score = 1_000_000 if right != (number % 23 == 0) else 0
-        cohorts.see("p", "rest", ts, {JUDGE: score}, {}, known=True, shipped=True)
+        cohorts.see("p", "rest", ts, 1, known=1, shipped=1)
+        cohorts.see_scores("p", "rest", ts, {JUDGE: score}, {})
         if number % (10_000 // labels) == number // 401 % 7:
             cohorts.see_label("p", "rest", ts, ts, {METRIC: 1_000_000 * right, JUDGE: score}, {})
     (sample,) = samples(cohorts, "p", JUDGE, None)

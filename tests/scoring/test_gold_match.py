@@ -260,7 +260,7 @@ def test_of_one_build_nobody_says_how_it_was_matched():
     for told in ASKED.values():
         assert whole.observe(Record(source="live", build="new", **told))
     build = scorer()
-    build.state = of_release(whole.state, "build", "new")
+    build.replace_state(of_release(whole.state, "build", "new"))
     assert coverage.match_counts(whole.snapshot())["default"] == dict.fromkeys(ASKED, 1)
     assert coverage.match_counts(build.snapshot()) == {}
 

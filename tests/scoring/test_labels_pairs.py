@@ -27,11 +27,17 @@ def trace(number):
     return f"{number + 1:032x}"
 
 
+def answered(cohorts, ts, proxies, versions=None):
+    """Count an answer with what is known of it."""
+    cohorts.see("support", "rest", ts, 1, known=1, shipped=1)
+    cohorts.see_scores("support", "rest", ts, proxies, versions or {})
+
+
 @given(st.lists(st.tuples(scores, scores), min_size=FEWEST, max_size=2 * FEWEST))
 def test_the_sums_of_pairs_are_exact(drawn):
     cohorts = Cohorts()
     for label, proxy in drawn:
-        cohorts.see("support", "rest", NOW, {PROXY: proxy}, {}, known=True, shipped=True)
+        answered(cohorts, NOW, {PROXY: proxy})
         cohorts.see_label("support", "rest", NOW, NOW, {METRIC: label, PROXY: proxy}, {})
     expected = sum((Sums.of_label(label, proxy) + Sums.of_record(proxy) for label, proxy in drawn), Sums())
     (sample,) = samples(cohorts, "support", PROXY, None)
@@ -152,7 +158,7 @@ def test_scores_of_two_versions_are_never_put_together_and_both_are_shown():
     cohorts, judge = Cohorts(), "judge_tone"
     for number in range(4 * FEWEST):
         version, score = ("1", MICRO) if number % 2 else ("2", 0)
-        cohorts.see("support", "rest", NOW, {judge: score}, {judge: version}, known=True, shipped=True)
+        answered(cohorts, NOW, {judge: score}, {judge: version})
         cohorts.see_label("support", "rest", NOW, NOW + 60, {METRIC: MICRO, judge: score}, {judge: version})
     first, second = samples(cohorts, "support", judge, None)
     assert [(sample.sums.f, sample.sums.proxies) for sample in (first, second)] == [(40 * MICRO, 40 * MICRO), (0, 0)]
@@ -162,7 +168,7 @@ def test_scores_of_two_versions_are_never_put_together_and_both_are_shown():
 def test_a_label_whose_answer_was_counted_nowhere_speaks_alone():
     cohorts = Cohorts()
     for number in range(FEWEST):
-        cohorts.see("support", "rest", NOW, {PROXY: MICRO}, {}, known=True, shipped=True)
+        answered(cohorts, NOW, {PROXY: MICRO})
         cohorts.see_label("support", "rest", NOW - 7200, NOW, {METRIC: MICRO * (number % 2), PROXY: MICRO}, {})
     (sample,) = samples(cohorts, "support", PROXY, None)
     assert (sample.sums.labels, sample.sums.records) == (FEWEST, 0)
@@ -172,7 +178,7 @@ def test_merged_cohorts_are_those_of_all_records_in_any_order():
     def counted(numbers):
         cohorts = Cohorts()
         for number in numbers:
-            cohorts.see("support", "rest", NOW + 600 * number, {PROXY: number}, {}, known=True, shipped=True)
+            answered(cohorts, NOW + 600 * number, {PROXY: number})
             measured = {METRIC: MICRO, PROXY: number}
             cohorts.see_label("support", "rest", NOW + 600 * number, NOW + 60, measured, {})
         return cohorts

@@ -45,12 +45,9 @@ at_most = 0.0
 [pipelines.support.gates.precision]
 metric = "answer_precision"
 at_least = 0.9
-"""
-SLICES = """
 [pipelines.support.slices]
 lang = ["de"]
 """
-"""With slices, Python counts every record."""
 GOLD = {
     "qid": "g1",
     "question": "What is it?",
@@ -59,7 +56,7 @@ GOLD = {
     "gold_citations": ["d1"],
 }
 RECORDS = 24
-"""More than the fewest lines of a row that the native core counts."""
+"""Records of a row of nothing else."""
 ERRORS = (RuntimeError, MemoryError, KeyboardInterrupt)
 SAMPLE = 149
 """Of every so many lines the quick test takes one."""
@@ -78,19 +75,17 @@ class Trial:
     def __init__(self, folder, make):
         folder.mkdir()
         (folder / "gold.jsonl").write_text(json.dumps(GOLD))
-        self.manual = ManualWriter(folder, CONFIG if make is plain else CONFIG + SLICES)
+        self.manual = ManualWriter(folder, CONFIG)
         self.number = self.sent = 0
         self.deliver(mixed)
-        for _ in range(2):  # Python counts the first records of a pipeline
-            self.deliver(plain)
+        self.deliver(plain)
         if make is mixed:
             self.deliver(mixed)  # its trace is complete in the next row
 
     def deliver(self, make, fault=None):
         """Send requests while the fault is there, and those that are refused again, as producers do."""
         self.number += 1
-        # The core counts names that were looked at within the minute; after a minute there is something to judge.
-        self.manual.time.now += 15.0 if make is plain else 61.0
+        self.manual.time.now += 15.0 if make is plain else 61.0  # after a minute there is something to judge
         requests = make(self.number, self.manual.time.now)
         answers = self._round(requests, nullcontext() if fault is None else fault.traced())
         assert {type(error) for error in answers} <= {type(None), RejectedError}, answers
@@ -125,7 +120,7 @@ class Trial:
 
 
 def plain(number, now):
-    """Records that the native core counts."""
+    """Records of ragmon's own capture, and nothing else."""
     records = [asked(RECORDS * number + place, ts=now, latency_ms=Latency(total=12.0)) for place in range(RECORDS)]
     return [decode_traces(whole(records), Encoding.PROTOBUF)]
 

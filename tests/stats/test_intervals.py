@@ -245,5 +245,5 @@ def test_rows_sort_whole_batches_into_the_same_buckets(values):
     """A batch counts every value once, where one alone would fall, subnormal numbers and zero included."""
     row = WindowBucket()
     for value in values:
-        row.add_latency(Latency(total=value))
+        row.add_latencies([Latency(total=value)])
     assert row.latency.get("total", {}) == histogram(values)

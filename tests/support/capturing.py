@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import ragmon
 from ragmon.capture import call, runtime
 from ragmon.capture.convert import to_record
-from ragmon.native.sampling import sampler_type
 from tests.support.waiting import TIMEOUT
 
 
@@ -72,10 +71,8 @@ def capturing(rate=1.0, **terms):
 
 
 def seed_draws(seed):
-    """Make the draws of this process repeatable, in Python and in the native core."""
+    """Make the draws of this process repeatable."""
     call._generator.seed(seed)
-    if (native := sampler_type()) is not None:
-        native.seed(seed)
 
 
 def record_of(result, **told):

@@ -33,7 +33,6 @@ from ragmon.monitor.build import build_alarms, load_gold, probe_key
 from ragmon.monitor.exporting import nearest_of
 from ragmon.monitor.probes.plan import questions
 from ragmon.monitor.probes.prober import interval
-from ragmon.native.library import native_core
 from ragmon.scoring.score_table import ScoreTable
 
 
@@ -64,7 +63,6 @@ def local_checks(settings: Settings) -> Iterator[Check]:
     Args:
         settings: The configuration, without problems.
     """
-    yield Check("native", ok=True, finding=str(native_core()))
     yield _gold(settings)
     yield from _embedders(settings)
     yield _baselines(settings)

@@ -421,10 +421,6 @@ class LabelStore:
         """Let a label wait for its trace; beyond the limit labels are evicted (`ragmon.gold.labels.ratings`)."""
         self._count(EVICTED, self._pending.put(label, now))
 
-    def awaits(self, trace_ids: Iterable[str]) -> bool:
-        """Whether a label waits for one of some traces."""
-        return any(trace_id in self._pending for trace_id in trace_ids)
-
     def take(self, trace_id: str | None) -> list[Label]:
         """Remove and return the labels that waited for a trace that has now arrived."""
         return [] if trace_id is None else self._pending.take(trace_id)

@@ -16,7 +16,6 @@ import msgspec
 
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.spans import Span
-from ragmon.native.live import Extent, ExtentLimits, LayoutNumbers, extent_of
 
 SERVICE: Final = "service.name"
 """The resource attribute with the name of the service."""
@@ -129,7 +128,7 @@ _GROUPS: Final = (3, 4)
 
 
 class _Kind(IntEnum):
-    """The limit that a message counts against; the numbers are those of the native core."""
+    """The limit that a message counts against."""
 
     HOLDER = 0
     """It contains items or other holders; counts against `MAX_MESSAGES` and `MAX_FIELDS_PER_MESSAGE`."""
@@ -231,7 +230,7 @@ def exceeds_limits(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
             brackets > _BRACKETS_PER_MESSAGE * MAX_MESSAGES
             or body.count(b'"') - body.count(b'\\"') > _QUOTES_PER_MESSAGE * MAX_MESSAGES
         )
-    return _extent(body, layout).exceeds
+    return _scan(body, layout).exceeds
 
 
 def spans_in(body: bytes) -> int:
@@ -240,47 +239,17 @@ def spans_in(body: bytes) -> int:
     >>> spans_in(b"\n\x06\x12\x04\x12\x00\x12\x09"), spans_in(b"no request")
     (2, 1)
     """
-    return max(1, _extent(body, SPANS).items)
+    return max(1, _scan(body, SPANS).items)
 
 
-def _extent(body: bytes, layout: MessageLayout) -> Extent:
-    """How much a protocol message holds, by the native core where it is there."""
-    limits = ExtentLimits(MAX_MESSAGES, MAX_PARTS_PER_MESSAGE, MAX_FIELDS_PER_MESSAGE, _MAX_DEPTH)
-    return extent_of(body, _numbers(layout), limits) or _scanned(body, layout)
-
-
-def _scanned(body: bytes, layout: MessageLayout) -> Extent:
-    """How much a protocol message holds, by plain Python."""
+def _scan(body: bytes, layout: MessageLayout) -> _FieldScanner:
+    """How much a protocol message holds."""
     scanner = _FieldScanner(body)
     try:
         scanner.message(0, len(body), layout)
     except _TooManyError:
-        return Extent(scanner.items, exceeds=True)
-    return Extent(scanner.items, exceeds=False)
-
-
-_described: Final[dict[int, tuple[MessageLayout, LayoutNumbers]]] = {}
-"""Layouts for the native core, by their identity: there are three."""
-
-
-def _numbers(layout: MessageLayout) -> LayoutNumbers:
-    """A layout for the native core."""
-    if id(layout) not in _described:
-        _described[id(layout)] = (layout, LayoutNumbers(_rows(layout)))
-    return _described[id(layout)][1]
-
-
-def _rows(layout: MessageLayout) -> list[int]:
-    """A layout and those inside it, row by row, each place named once: a value may hold values."""
-    places, waiting, numbers = {id(layout): 0}, [layout], list[int]()
-    for told in waiting:  # it grows meanwhile
-        numbers += [told.kind, len(told.inner)]
-        for number, inner in told.inner.items():
-            if id(inner) not in places:
-                places[id(inner)] = len(waiting)
-                waiting.append(inner)
-            numbers += [number, places[id(inner)]]
-    return numbers
+        scanner.exceeds = True
+    return scanner
 
 
 class _Budget:
@@ -303,10 +272,11 @@ class _FieldScanner:
 
     Attributes:
         items: The number of items that have started so far.
+        exceeds: Whether there are too many messages or fields; then the rest was not looked at.
     """
 
     def __init__(self, body: bytes) -> None:
-        self.items = 0
+        self.items, self.exceeds = 0, False
         self._body = body
         self._items, self._parts = _Budget(MAX_MESSAGES), _Budget(MAX_PARTS_PER_MESSAGE * MAX_MESSAGES)
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon.core import constants, semconv
@@ -27,7 +26,6 @@ from ragmon.ingest.otlp.json import SAMPLED, read_json
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span
 from ragmon.ingest.spans.model import OWN_SCOPE
-from ragmon.native.otlp import FAILED, HAS_RECORD, OWN, ROOT, SpanRow, plain_spans
 
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
@@ -84,16 +82,6 @@ def read_protobuf(body: bytes) -> SpanBatch:
     Raises:
         Rejected: The request itself is malformed.
     """
-    rows = plain_spans(body)
-    return _plain_batch(body, rows) if rows is not None else read_in_python(body)
-
-
-def read_in_python(body: bytes) -> SpanBatch:
-    """What the native core reads as well, where the request is plain.
-
-    Raises:
-        Rejected: The request itself is malformed.
-    """
     batch = SpanBatch()
     try:
         by_kind, in_bytes = parse_message(ByKind, body), parse_message(InBytes, body)
@@ -109,41 +97,6 @@ def read_in_python(body: bytes) -> SpanBatch:
             else:
                 _sort_scope(batch, by_kind.resource_spans[resource_at], scope_at, raw_spans)
             batch.spans += len(raw_spans)
-    return batch
-
-
-def _plain_batch(body: bytes, rows: Iterable[SpanRow]) -> SpanBatch:
-    """The spans of a request that the native core has found; spans of other instrumentations are bytes of their own."""
-    batch, native, external = SpanBatch(), list[NativeSpan](), list[ExternalSpan]()
-    at, scope, service, build = (0, 0), "", None, None
-    for row in rows:
-        batch.spans += 1
-        if row.flags & HAS_RECORD:
-            line = body[row.record_start : row.record_end].decode()
-            native.append(NativeSpan(row.trace_id, row.span_id, row.end_ns, line))
-        elif row.flags & OWN:
-            batch.stages += 1
-        else:
-            if at != (row.resource_start, row.scope_start):
-                at = row.resource_start, row.scope_start
-                scope = body[row.scope_start : row.scope_end].decode()
-                resource = Resource.FromString(body[row.resource_start : row.resource_end])
-                service, build = _service_and_build(resource.attributes)
-            external.append(
-                ExternalSpan(
-                    row.trace_id,
-                    row.span_id,
-                    bool(row.flags & ROOT),
-                    row.end_ns,
-                    bool(row.flags & FAILED),
-                    service,
-                    build,
-                    body[row.start : row.end],
-                    scope,
-                    _from_bytes,
-                )
-            )
-    batch.native, batch.external = native, external
     return batch
 
 

@@ -102,10 +102,6 @@ class Attempts:
         """The work items that were attempted twice and did not end."""
         return [item for item, n in self._failed.items() if n >= MAX_ATTEMPTS]
 
-    def has_failed(self, key: bytes) -> bool:
-        """Whether work on an item began before and did not end: the process ended."""
-        return any(item.key == key for item in self._failed)
-
     def begin(self, key: bytes) -> None:
         """Note that work begins."""
         self.begun += 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, overload
 
 import msgspec
 
@@ -21,9 +20,6 @@ from ragmon.server.journal.schema import counts_alike
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
-
-_LABEL: Final = b'"kind":"label"'
-"""Stands in every line of a label, whose answer may stand in another one."""
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
@@ -77,12 +73,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
 def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts = BatchCounts.load(row.counts)
-        if not server_state.engine.uses_core or _LABEL in row.lines:
-            decoded: Sequence[Entry] = entries(row.lines)
-        else:
-            decoded = LineEntries(row.lines)
-            server_state.apply(row.seq, row.arrival, counts, decoded, lines=row.lines)
-            return
+        decoded = entries(row.lines)
     server_state.apply(row.seq, row.arrival, counts, decoded)
 
 
@@ -99,34 +90,6 @@ def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterab
             continue
         return server_state
     return empty_state()
-
-
-class LineEntries(Sequence[Entry]):
-    """The entries of a row without labels, each decoded when it is asked for: the native core needs few of them.
-
-    Args:
-        lines: The lines.
-
-    Raises:
-        msgspec.DecodeError: A line is invalid, when its entry is asked for.
-    """
-
-    def __init__(self, lines: bytes) -> None:
-        self._lines = [line for line in lines.split(b"\n") if line]
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @overload
-    def __getitem__(self, place: int) -> Entry: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Entry]: ...
-
-    def __getitem__(self, place: int | slice) -> Entry | Sequence[Entry]:
-        if isinstance(place, slice):
-            return [decode_entry(line) for line in self._lines[place]]
-        return decode_entry(self._lines[place])
 
 
 def entries(lines: bytes) -> list[Entry]:

@@ -37,7 +37,6 @@ from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
-from ragmon.native.scanning import NativeFaultError
 from ragmon.scoring.failing import Failed, FailureDetector
 from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
@@ -127,7 +126,6 @@ class ServerState:
             label_observer=label_observer,
             logs_capture=attempts is not None,
         )
-        self.engine.count_plainly(self._failing)
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
         self.seq = 0
@@ -152,7 +150,6 @@ class ServerState:
         entries: Sequence[Entry],
         forgotten: Iterable[str] = (),
         pause: Callable[[], object] | None = None,
-        lines: bytes = b"",
     ) -> None:
         """Count a row of the journal.
 
@@ -163,61 +160,25 @@ class ServerState:
             entries: Its lines.
             forgotten: Traces that were erased before it arrived, in lower case.
             pause: Lets other threads read in the middle of a long row; its uncounted records are pending meanwhile.
-            lines: The same lines as they are journalled; without them Python counts each.
         """
         self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
         if self._attempts is None or not entries:
-            self._apply_row(lines, entries, arrival, seq, pause)
+            self._apply_all(entries, arrival, seq, pause)
         else:
             with self._attempts.attempt(row_key(seq, arrival)):
-                self._apply_row(lines, entries, arrival, seq, pause)
+                self._apply_all(entries, arrival, seq, pause)
         self.seq = seq
 
-    def _apply_row(
-        self,
-        lines: bytes,
-        entries: Sequence[Entry],
-        arrival: float,
-        seq: int,
-        pause: Callable[[], object] | None,
-    ) -> None:
-        """Count the lines of a row, plain ones with the native core."""
-        # What ended the process before is looked for line by line.
-        is_usual = self._attempts is None or not self._attempts.has_failed(row_key(seq, arrival))
-        scan = self.engine.read_row(lines, entries, arrival) if lines and is_usual and self.adder is None else None
-        if scan is None:
-            self._apply_all(enumerate(entries), arrival, seq, pause)
-            return
-        done: set[int] = set()
-        try:
-            for place in scan.rest(lines):
-                done.add(place)
-                self._apply_all([(place, entries[place])], arrival, seq, None)
-            for place, pipeline, source, key in self.engine.finish_row(scan, entries, arrival):
-                record = entries[place]
-                if isinstance(record, Record):
-                    self._failing.collect(pipeline, arrival, source, record, None, key, {}, (), None)
-                self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
-        except Exception as error:  # noqa: BLE001 - the core failed, or a metric, which is third-party code, raised
-            log_error("a row could not be counted by the native core", error)
-            self.engine.failed = error
-            if isinstance(error, NativeFaultError):
-                self.engine.leave_core()
-            else:
-                scan.drop()
-            left = [(place, entry) for place, entry in enumerate(entries) if place not in done]
-            self._apply_all(left, arrival, seq, pause)
-
     def _apply_all(
-        self, entries: Iterable[tuple[int, Entry]], arrival: float, seq: int, pause: Callable[[], object] | None
+        self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None
     ) -> None:
-        """Count lines of a row, given with their places."""
-        slice_end, left = Deadline(SLICE), list(entries)
-        for number, (place, entry) in enumerate(left):
+        """Count the lines of a row."""
+        slice_end = Deadline(SLICE)
+        for place, entry in enumerate(entries):
             if pause is not None and slice_end.passed:
-                self._unscored = sum(isinstance(rest, Record) for _, rest in left[number:])
+                self._unscored = sum(isinstance(rest, Record) for rest in entries[place:])
                 pause()
                 self._unscored = 0
                 slice_end = Deadline(SLICE)

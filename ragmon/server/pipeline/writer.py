@@ -578,9 +578,7 @@ class JournalWriter:
                 firing = _firing(engine)
             self.open_traces.commit(row, self._unwritten_counts)
             entries, forgotten = row.entries, row.forgotten
-            self.server_state.apply(
-                row.seq, row.arrival, row.counts, entries, forgotten, self._yield_lock, lines=row.body
-            )
+            self.server_state.apply(row.seq, row.arrival, row.counts, entries, forgotten, self._yield_lock)
         self._counted = row.seq
         for request, ack in acks:
             log_acknowledged(ack)

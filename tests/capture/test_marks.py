@@ -1,4 +1,4 @@
-"""Decorated functions are counted alike with the native sampler and in plain Python, whatever happens to them."""
+"""The mark of a running call ends with it, and each call is counted once, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,13 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture import call as running
 from ragmon.capture.counters import Timings
-from ragmon.native.library import SWITCH
-from tests.support.both_paths import core
 from tests.support.capturing import BrokenError, capturing
-from tests.support.native_core import needs_native
-
-pytestmark = needs_native
 
 
 @pytest.fixture(autouse=True)
 def without_greenlets(monkeypatch):
     """Libraries that other tests import bring them; then every call is remembered."""
     monkeypatch.delitem(sys.modules, "greenlet", raising=False)
-
-
-@pytest.fixture(params=[False, True], ids=["python", "native"])
-def path(request):
-    """A test on either path."""
-    with core(on=request.param):
-        yield request.param
 
 
 RESULTS = [
@@ -138,23 +126,18 @@ TERMS = [
 ]
 
 
-def counted(program, rate, terms, *, on):
-    """All that is counted and kept of a program."""
-    with core(on=on), capturing(rate, **terms) as (found, kept):
-        for part in program:
-            run(part)
-        timings = {key: sum(values.values()) for key, values in Timings().read(found).items()}
-        assert not running.is_thread_busy()
-        return found.totals(), found.errors(), timings, [(call.stratum, call.error, call.ending) for call in kept]
-
-
 @settings(deadline=None)
 @given(programs, st.sampled_from([0.0, 1.0]), st.sampled_from(TERMS))
-def test_a_program_is_counted_alike(program, rate, terms):
-    assert counted(program, rate, terms, on=True) == counted(program, rate, terms, on=False)
+def test_each_outermost_call_of_a_program_is_counted_once_and_leaves_no_mark(program, rate, terms):
+    with capturing(rate, **terms) as (found, kept):
+        for part in program:
+            run(part)
+            assert running.running_call() is None
+        assert sum(found.totals().values()) == len(program)
+        assert len(kept) == len(program) if rate else len(kept) <= len(program)
 
 
-def test_every_call_of_threads_that_end_is_counted(path):
+def test_every_call_of_threads_that_end_is_counted():
     """Their marks and objects go with them; their counts do not."""
     with capturing(0.0) as (found, _):
         for _ in range(4):
@@ -202,7 +185,7 @@ def alarm():
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # where it rings just before
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(path, is_async):
+def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(is_async):
     """A mark that stayed would hide all later calls of the thread. Timers ring at every place of a call in turn."""
     entered = attempts = interrupts = counted = 0
 
@@ -239,8 +222,6 @@ import os, sys, ragmon
 from ragmon.capture import runtime
 from ragmon.capture import call as running
 from ragmon.monitor import install  # registers what happens after a fork
-from ragmon.native.library import native_core
-from ragmon.native.sampling import sampler_type
 
 def draws(sampler):
     found = []
@@ -281,16 +262,16 @@ print((busy, totals, mine, drawn != draws(inner_plan.sampler), running.is_thread
 
 
 @pytest.mark.parametrize("question", ["q", "looks"])
-def test_a_forked_child_counts_from_zero_and_draws_anew(path, question):
+def test_a_forked_child_counts_from_zero_and_draws_anew(question):
     """Forked inside a call: that one is its parent's, and what the child does from there on is its own."""
-    environment = {**os.environ, SWITCH: str(int(path)), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", FORK, question], check=True, capture_output=True, text=True, env=environment
     )
     assert done.stdout.strip() == str((False, {"inner": 5}, {"inner": 3, "outer": 1}, True, False))
 
 
-def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once(path):
+def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once():
     """A coroutine may be driven by several threads: its mark is in its context and in no thread."""
 
     class Pause:
@@ -319,8 +300,7 @@ def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once(path):
         assert (ended, sum(found.totals().values())) == ([True], 2)
 
 
-def test_a_runtime_that_was_taken_away_is_freed(path):
-    """A native sampler is no part of Python's search for cycles, so none may go through it."""
+def test_a_runtime_that_was_taken_away_is_freed():
     with capturing(0.0, keep={"refusal": 1.0}, refuses=lambda text: "long" in text) as (found, _):
         sync(("x", [], "returns", False))
         gone = weakref.ref(found)
@@ -331,11 +311,11 @@ def test_a_runtime_that_was_taken_away_is_freed(path):
     assert gone() is None
 
 
-def test_a_runtime_of_the_other_path_takes_over(path):
-    """Functions find the new plan, and nothing of the old sampler stays."""
+def test_another_runtime_takes_over_and_the_first_goes_on_behind_it():
+    """Functions find the plan of the runtime that is installed."""
     with capturing(0.0) as (first, _):
         sync(("x", [], "returns", False))
-        with core(on=not path), capturing(0.0) as (second, _):
+        with capturing(0.0) as (second, _):
             sync(("x", [], "returns", False))
         sync(("x", [], "returns", False))
     assert (sum(first.totals().values()), sum(second.totals().values())) == (2, 1)
