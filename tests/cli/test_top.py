@@ -121,7 +121,7 @@ def test_the_history_is_what_the_pages_draw(server, embedded):
         assert (history["span"]["name"], history["span"]["words"]) == ("1h", "last hour")
         ends = [point["end"] for point in errors["points"]]
         windows = len(ends) * (ends[1] - ends[0])
-        # Requests come every 36 seconds. The first window may have begun less than an hour ago, by less than its length.
+        # Requests come every 36 seconds. The first window began less than an hour ago, by at most its length.
         since = windows - (ends[-1] - status["now"])
         assert abs(sum(point["n"] for point in errors["points"]) - min(100, since / 36)) <= 1
         assert set(errors["points"][0]) == {"end", "value", "lower", "upper", "n", "source"}
