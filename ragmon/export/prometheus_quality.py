@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
+from math import fsum
 from typing import Final
 
 from prometheus_client.core import Exemplar as Marked
@@ -294,4 +295,4 @@ def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) ->
     for value, n in counts.items():
         counts_by_bucket[bisect_left(bounds, value)] += n
     buckets = [(limit, float(n)) for limit, n in zip(_limits(bounds), accumulate(counts_by_bucket), strict=True)]
-    return buckets, sum(value * n for value, n in counts.items())
+    return buckets, fsum(value * n for value, n in counts.items())  # rounded once, whatever came first
