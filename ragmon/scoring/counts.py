@@ -311,13 +311,11 @@ class ItemCounts:
         self.whole = ItemTable()
         self.expired = 0
 
-    def at(self, ts: float | None, *, fresh_from: float) -> ItemTable:
+    def at(self, ts: float | None, *, is_fresh: bool) -> ItemTable:
         """The table an event time belongs to; None for a request without one."""
         if ts is None:
             return _at(self.hours, UNTIMED)
-        if ts < fresh_from:
-            return _at(self.hours, int(ts) // HOUR)
-        return _at(self.steps, int(ts) // STEP * STEP)
+        return _at(self.steps, int(ts) // STEP * STEP) if is_fresh else _at(self.hours, int(ts) // HOUR)
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""

@@ -82,15 +82,16 @@ class OpenBucket:
     Attributes:
         step: The start of the step; `UNTIMED` for requests without a time.
         latest: The newest time of one of them, seconds since the epoch; None where they have none.
+        is_fresh: Whether the row of the step was fresh when they came.
         counts: How many there are.
         measures: What was measured on their texts: by metric `[n, sum, sum of squares]`.
         latencies: Their latencies.
     """
 
-    __slots__ = ("counts", "latencies", "latest", "measures", "step")
+    __slots__ = ("counts", "is_fresh", "latencies", "latest", "measures", "step")
 
     def __init__(self) -> None:
-        self.step = UNTIMED
+        self.step, self.is_fresh = UNTIMED, False
         self.latest: float | None = None
         self.counts: dict[Counted, int] = {}
         self.measures: dict[Counted, dict[str, Sums]] = {}
@@ -467,9 +468,10 @@ class Scorer:
         if bucket is None:
             bucket = stream.open[place] = OpenBucket()
         step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
-        if step != bucket.step or not bucket.counts:
+        is_fresh = self._state.is_fresh(ts)
+        if step != bucket.step or is_fresh != bucket.is_fresh or not bucket.counts:
             self._close(stream, place, bucket)
-            bucket.step, bucket.latest = step, ts
+            bucket.step, bucket.is_fresh, bucket.latest = step, is_fresh, ts
             self._open[bucket] = stream, place
         elif ts is not None:
             bucket.latest = max(ts, bucket.latest or ts)
@@ -504,9 +506,11 @@ class Scorer:
         state, add, ts = self._state, self.table.add, bucket.latest
         source, gold, version, slices = place
         series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
-        rows = [state.row(each, ts) for each in series]
+        has_items = any(item is not None for item, *_ in bucket.counts)
+        tables = [state.item_table(each, ts, is_fresh=bucket.is_fresh) for each in series] if has_items else []
         if stream.model:
-            rows.append(state.row(self._series(stream, source, gold, version, stream.model), ts))
+            series.append(self._series(stream, source, gold, version, stream.model))
+        rows = [state.row(each, ts, is_fresh=bucket.is_fresh) for each in series]
         masks: dict[int, int] = {}
         citing = known = shipped = 0
         for counted, n in bucket.counts.items():
@@ -515,8 +519,8 @@ class Scorer:
             for row in rows:
                 add(row, key, n, measured, group)
             if item is not None:
-                for each in series:
-                    state.count_item(each, ts, item.qid, key, n)
+                for table in tables:
+                    table.count(item.qid, key, n)
             if lacks is not None:
                 masks[lacks] = masks.get(lacks, 0) + n
             if not key[0] & OUTCOME_UNKNOWN:

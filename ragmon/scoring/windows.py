@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from math import inf
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, LIVE, OTHER, STEP
-from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, SavedSums
 from ragmon.scoring.captured import CapturedTable, SavedSeries
 from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, WindowBucket
+from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
 from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
@@ -149,24 +147,25 @@ class State:
             series = self.series[key] = WindowSeries()
         return series
 
-    def row(self, series: WindowSeries, ts: float | None) -> WindowBucket:
+    def is_fresh(self, ts: float | None) -> bool:
+        """Whether the row of an event time, None for a record without one, is kept apart from others."""
+        return ts is not None and ts >= self.newest - FRESH
+
+    def row(self, series: WindowSeries, ts: float | None, *, is_fresh: bool) -> WindowBucket:
         """The row of an event time.
 
         Args:
             series: The series.
             ts: Event time in seconds since the epoch; None for a record without one.
+            is_fresh: Whether the row was fresh when the record came.
         """
         self._changes = series.changed = self._changes + 1
         if ts is None:
             series.old_changed = self._changes
             return series.folded.setdefault(UNTIMED, WindowBucket())
-        if ts > self.newest:
-            self.newest = ts
-            if ts > self._fold_due:
-                self.fold(ts)
         if ts < self.newest - OPEN:
             series.closed_changed = self._changes
-        if ts < self.newest - FRESH:
+        if not is_fresh:
             series.old_changed = self._changes
             rows, start = series.folded, int(ts) // FOLDED * FOLDED
         else:
@@ -176,10 +175,10 @@ class State:
             row = rows[start] = WindowBucket()
         return row
 
-    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key, n: int) -> None:
-        """Add requests to the table of a gold item."""
+    def item_table(self, series: WindowSeries, ts: float | None, *, is_fresh: bool) -> ItemTable:
+        """The table of gold items of an event time, as `row`."""
         # A replay asks for no window of items, so their steps are not kept apart.
-        series.items.at(ts, fresh_from=self.newest - FRESH if self.timed_items else inf).count(qid, key, n)
+        return series.items.at(ts, is_fresh=is_fresh and self.timed_items)
 
     def _change(self, series: WindowSeries) -> None:
         """Mark a series as changed, so that readers drop what they cached of it."""

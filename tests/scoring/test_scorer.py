@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core import constants
+from ragmon.core.gold_item import GOLD as GOLD_FLAG
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
+from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.scorer import MODELS, ReductionRules, Scorer
 from ragmon.scoring.windows import State
@@ -24,7 +26,7 @@ from ragmon.testing import FakeClock, make_record
 from tests.support.examples import cases
 from tests.support.oracle.draw import ABSENT, drawn, without_absent
 from tests.support.random_records import NOON, worlds
-from tests.support.saved import saved
+from tests.support.saved import saved, unordered
 
 GOLD = GoldSet(
     "gold",
@@ -286,6 +288,37 @@ def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     state = State()
     state.restore(saved(scorer.state.dump()))
     assert state.digest() == scorer.state.digest()
+
+
+@given(worlds(), st.booleans())
+def test_whoever_reads_after_each_request_reads_at_the_end_what_others_read(world, is_live):
+    """A request is in an open bucket until its step is over or somebody reads; where it is shows nowhere."""
+    gold, records = world
+    options = {"timed_items": is_live, "retention": 3600.0 if is_live else None}
+    read, unread = (Scorer(gold, state=State(**options)) for _ in range(2))
+    for record in records:
+        assert read.observe(record) == unread.observe(record)
+        read.snapshot()
+    assert unordered(read.dump()) == unordered(unread.dump())
+    assert read.state.digest() == unread.state.digest()
+
+
+class RaisesOnGold(Metric):
+    """A metric of somebody's own that fails over requests of a gold item."""
+
+    name = "raises_on_gold"
+
+    def score(self, facts):
+        return 1 // 0 if facts.has(GOLD_FLAG) else 1.0
+
+
+def test_a_metric_that_raises_over_one_half_of_a_live_request_leaves_both_uncounted():
+    scorer = Scorer(GOLD, metrics={"raises_on_gold": RaisesOnGold()})
+    with pytest.raises(ZeroDivisionError):
+        scorer.observe(request("live", ts=NOON))
+    assert scorer.observe(request("live", qid=None, ts=NOON))
+    assert not [key for key in scorer.state.series if key.gold]
+    assert scorer.snapshot().find("default", "live").records == scorer.scored == 1
 
 
 def test_models_that_are_counted_apart_are_few():

@@ -21,6 +21,17 @@ def saved(state, kind=None):
     return msgspec.json.decode(msgspec.json.encode(state), type=kind or type(state))
 
 
+def unordered(state):
+    """What a state is saved as, in which lists have no order: what was counted first is no difference."""
+    return _unordered(msgspec.json.decode(msgspec.json.encode(state)))
+
+
+def _unordered(value):
+    if isinstance(value, dict):
+        return {key: _unordered(each) for key, each in value.items()}
+    return sorted(map(_unordered, value), key=repr) if isinstance(value, list) else value
+
+
 def batches():
     """An hour and a half of three pipelines with every fault, with labels, builds and the totals of producers."""
     rng = random.Random(7)
