@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.cli import discard_stdout
+from ragmon.cli.commands import STDIN
 from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
@@ -53,69 +53,6 @@ def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
 
 PROGRESS_MIN_BYTES: Final = 64 << 20
 """Bytes of input from which on progress is shown."""
-STDIN: Final = "-"
-
-
-def writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    """Reject an output file that cannot be written, before hours of work rather than after them."""
-    if output is not None and output != STDIN:
-        path = Path(output)
-        if path.is_dir():
-            raise click.BadParameter(f"{output} is a folder, not a file")
-        if not path.parent.is_dir():
-            raise click.BadParameter(f"there is no folder {path.parent}")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise click.BadParameter(f"{output} cannot be written: permission denied")
-    return output
-
-
-traces_argument = click.argument("traces", nargs=-1, required=True)
-config_option = click.option(
-    "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
-)
-gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
-output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
-jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
-)
-labels_option = click.option(
-    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
-)
-duplicates_option = click.option(
-    "--duplicates",
-    type=click.Choice(["all", "last", "first"]),
-    default="all",
-    show_default=True,
-    help="Which record of a gold question counts; other than `all`, one process scores.",
-)
-
-
-def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Reject NaN: it is neither inside nor outside of a range."""
-    if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
-    return value
-
-
-baseline_option = click.option(
-    "--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with."
-)
-max_drop_option = click.option(
-    "--max-drop",
-    type=click.FloatRange(0, 1),
-    callback=reject_nan,
-    default=0.02,
-    show_default=True,
-    help="How much worse than the baseline a gated metric may be.",
-)
 
 
 def check_max_drop(context: click.Context) -> None:
@@ -276,8 +213,6 @@ def write(text: str, output: str | None) -> None:
 
 
 _COLOURS: Final = {"pass": "green", "fail": "red", "insufficient": "yellow"}
-
-no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
 
 
 def on_terminal(output: str | None) -> bool:
