@@ -12,8 +12,6 @@ from typing import Final
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.cli import discard_stdout
 from ragmon.cli.commands import STDIN
@@ -45,10 +43,13 @@ def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
     Yields:
         A function to call with the number of bytes read so far.
     """
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("scoring", total=size)
-        yield lambda bytes_read: progress.update(task, completed=bytes_read)
+    from rich import console, progress  # noqa: PLC0415 - most runs are over before there is progress to show
+
+    rates = (progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn())
+    columns = ("{task.description}", progress.BarColumn(), *rates)
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("scoring", total=size)
+        yield lambda bytes_read: bar.update(task, completed=bytes_read)
 
 
 PROGRESS_MIN_BYTES: Final = 64 << 20

@@ -27,8 +27,7 @@ from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import logs
-from ragmon.ingest.otlp.json import is_export, spans
+from ragmon.ingest.otlp import is_export
 from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.log_events import NO_SPAN
 from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
@@ -352,6 +351,8 @@ def _otlp_records(
     path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
 ) -> Iterator[Record]:
     """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
+    from ragmon.ingest.otlp import json, logs  # noqa: PLC0415 - protobuf takes longer to load than a file is read
+
     assembly, number = FileTraceBuffer(options=options), 0
 
     def refuse(rejected: Rejected) -> None:
@@ -362,7 +363,7 @@ def _otlp_records(
     reject: Reject = partial(intake.reject, path)
     for number, line in lines:
         try:
-            for span, resource in chain(spans(line, refuse), logs.spans(line, refuse)):
+            for span, resource in chain(json.spans(line, refuse), logs.spans(line, refuse)):
                 yield from _records_of(assembly.add(span, resource), number, intake, reject)
         except Rejected as rejected:
             refuse(rejected)

@@ -8,10 +8,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import active_count
@@ -497,6 +495,9 @@ def run_files(
             records = records if follow is None else follow(records)
             run.feed(records if follower is None else follower.follow(records))
         return run
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process needs neither
+    from multiprocessing import active_children, get_context  # noqa: PLC0415 - as above
+
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     make_scorer = make_scorer if follower is None else follower.make_scorer

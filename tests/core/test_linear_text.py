@@ -28,8 +28,7 @@ from ragmon.core.record import Answer, Record
 from ragmon.core.refusal import LANGUAGES, RefusalRule, matchers
 from ragmon.export import tables
 from ragmon.gold.labels import files
-from ragmon.ingest import decode
-from ragmon.ingest.otlp import json
+from ragmon.ingest import decode, otlp
 from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import fields, messages, values
 from ragmon.metrics import grounding
@@ -219,7 +218,7 @@ FUNCTIONS = {
     prompts.relevance: lambda text: prompts.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
-    json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
+    otlp.is_export: lambda text: otlp.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
     files._time: files._time,
     tables.escape: tables.escape,
