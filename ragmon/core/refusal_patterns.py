@@ -16,7 +16,9 @@ class Language(NamedTuple):
     Attributes:
         code: The language (ISO 639-1).
         triggers: Words, one of which every opening holds, parted by spaces; in unspaced scripts parts of text.
-        openings: What says that there is no answer; each starts at the first letter of a word.
+        openings: What says that there is no answer. Each starts at the first letter of a word, and stands behind the
+            first letters, at most three, of all words that it may start with; `^` is the start of a text. In unspaced
+            scripts nothing stands there.
         preambles: How a text may begin that still refuses in a later sentence: thanks, regrets, what was searched.
         turns: What follows an opening where an answer follows after all.
         unless: What an opening must not stand behind in its own sentence: a condition, an answer that it limits.
@@ -27,7 +29,7 @@ class Language(NamedTuple):
 
     code: str
     triggers: str
-    openings: tuple[str, ...]
+    openings: tuple[tuple[str, str], ...]
     preambles: str
     turns: str
     unless: str
@@ -81,6 +83,7 @@ _ENGLISH_KEEPS: Final = (
     r"|[^.!?]{0,80}\b(?:i (?:do not|don't|cannot|can't)|is not specified)\b|[^?]{0,120}\b(?:can|could) you (?:please )?(?:specify|clarify)"
 )
 
+_ENGLISH_SOURCE_HEADS: Final = "are art con cou did doc doe don exc fil han has hav inf isn kno man mat not pas ref rep ret sea sni sou tex was wer"
 ENGLISH: Final = Language(
     "en",
     (
@@ -90,55 +93,109 @@ ENGLISH: Final = Language(
     ),
     (
         # The speaker: does not know, does not have, cannot find.
-        rf"i (?:really |honestly |simply )?do{_NOT} (?:actually |really )?know(?: (?:the answer|what|who|when|where|how|which|based|from|about)\b|[.,;:!?]|$)",
-        rf"we do{_NOT} know(?:[.,;:!?]|$)",
-        rf"(?:i|we) (?:do|did){_NOT} (?:\w+ )?(?:have|find|see)(?! personal| certain) [^.,;!?]{{0,60}}\b(?:{_KNOWLEDGE}|knowledge)\b",
-        rf"i do{_NOT} (?:currently )?have (?:(?:any|direct|the) )?(?:access to|ability to)\b",
-        rf"(?:i|we) (?:have no|lack|found no)(?: the| any)? (?:\w+ )?(?:{_KNOWLEDGE}|idea)\b",
-        rf"i {_CANNOT} (?:\w+ ){{0,3}}(?:{_FIND}|{_GIVE}|access)\b",
-        rf"we {_CANNOT} (?:\w+ )?(?:answer|help|assist|comment|respond|{_GIVE}|find {_KNOWLEDGE})\b",
-        rf"(?:{_I_AM} (?:unable|not able)|i (?:was|am)n't able) to (?:\w+ )?(?:{_FIND}|{_GIVE})\b",
-        r"(?:i am|i'm) (?:not (?:sure (?:what|who|when|where|which|how|about)|aware of any)|afraid (?:that )?(?:this|that|it) is not)\b",
-        rf"(?:but (?:could|did)|(?:i|we) have){_NOT} (?:found|find|been able to find) an[ys]",
-        r"(?:i|we) (?:found nothing|have nothing) (?:about|on|in|that|relevant|related)\b",
-        rf"(?:do|does|did){_NOT} (?:appear|seem) to be (?:any|an?) (?:\w+ )?{_KNOWLEDGE}\b",
-        rf"(?:i|we) do{_NOT} have (?:that|this|the necessary|the relevant|the requested|any such) (?:information|data|details?|answer)\b",
-        rf"(?:is|are|was|were) (?:missing|absent) from {_THE_SOURCES}\b",
-        r"(?:sorry|no),? (?:i have )?no (?:idea|clue|information)\b",
-        r"^no idea\b",
-        r"^(?:i'm |i am )?(?:so |very )?sorry[.!]*$",
-        rf"^(?:sorry,? )?unable to {_FIND}\b",
-        r"this is not something i can\b",
-        r"i(?:'d|'ll| would| will)?(?: only)? need (?:to know|more|additional|further)\b",
-        r"i cannot (?:provide|generate|create|share|reveal) [^.,;!?]{0,60}(?:content|spoilers|personal)\b",
+        (
+            "i",
+            rf"i (?:really |honestly |simply )?do{_NOT} (?:actually |really )?know(?: (?:the answer|what|who|when|where|how|which|based|from|about)\b|[.,;:!?]|$)",
+        ),
+        ("we", rf"we do{_NOT} know(?:[.,;:!?]|$)"),
+        (
+            "i we",
+            rf"(?:i|we) (?:do|did){_NOT} (?:\w+ )?(?:have|find|see)(?! personal| certain) [^.,;!?]{{0,60}}\b(?:{_KNOWLEDGE}|knowledge)\b",
+        ),
+        ("i", rf"i do{_NOT} (?:currently )?have (?:(?:any|direct|the) )?(?:access to|ability to)\b"),
+        ("i we", rf"(?:i|we) (?:have no|lack|found no)(?: the| any)? (?:\w+ )?(?:{_KNOWLEDGE}|idea)\b"),
+        ("i", rf"i {_CANNOT} (?:\w+ ){{0,3}}(?:{_FIND}|{_GIVE}|access)\b"),
+        ("we", rf"we {_CANNOT} (?:\w+ )?(?:answer|help|assist|comment|respond|{_GIVE}|find {_KNOWLEDGE})\b"),
+        ("i we", rf"(?:{_I_AM} (?:unable|not able)|i (?:was|am)n't able) to (?:\w+ )?(?:{_FIND}|{_GIVE})\b"),
+        (
+            "i",
+            r"(?:i am|i'm) (?:not (?:sure (?:what|who|when|where|which|how|about)|aware of any)|afraid (?:that )?(?:this|that|it) is not)\b",
+        ),
+        ("but i we", rf"(?:but (?:could|did)|(?:i|we) have){_NOT} (?:found|find|been able to find) an[ys]"),
+        ("i we", r"(?:i|we) (?:found nothing|have nothing) (?:about|on|in|that|relevant|related)\b"),
+        ("did do doe don", rf"(?:do|does|did){_NOT} (?:appear|seem) to be (?:any|an?) (?:\w+ )?{_KNOWLEDGE}\b"),
+        (
+            "i we",
+            rf"(?:i|we) do{_NOT} have (?:that|this|the necessary|the relevant|the requested|any such) (?:information|data|details?|answer)\b",
+        ),
+        ("are is was wer", rf"(?:is|are|was|were) (?:missing|absent) from {_THE_SOURCES}\b"),
+        ("no sor", r"(?:sorry|no),? (?:i have )?no (?:idea|clue|information)\b"),
+        ("^", r"^no idea\b"),
+        ("^", r"^(?:i'm |i am )?(?:so |very )?sorry[.!]*$"),
+        ("^", rf"^(?:sorry,? )?unable to {_FIND}\b"),
+        ("thi", r"this is not something i can\b"),
+        ("i", r"i(?:'d|'ll| would| will)?(?: only)? need (?:to know|more|additional|further)\b"),
+        ("i", r"i cannot (?:provide|generate|create|share|reveal) [^.,;!?]{0,60}(?:content|spoilers|personal)\b"),
         # The sources: do not say, say nothing, are not enough.
-        rf"{_SOURCES}\b[^.,;!?]{{0,60}} (?:(?:do|does|did){_NOT} (?:\w+ )?{_MENTION}|{_HAS} no (?:\w+ )?{_KNOWLEDGE})\b",
-        rf"{_SOURCES}\b(?: \w+){{0,4}} (?:lacks?|(?:is|are) (?:silent|insufficient|not (?:sufficient|enough))|says? nothing)\b",
-        r"neither of (?:them|the \w+|these \w+) (?:mentions?|answers?|says?|contains?|covers?|discuss(?:es)?|address(?:es)?)\b",
-        rf"none of (?:{_THE_SOURCES}|them (?:mention|answer|say|contain|discuss|cover|address))\b",
-        rf"nothing (?:\w+ ){{0,3}}(?:in {_THE_SOURCES}|(?:was|were) (?:found|retrieved))\b",
-        rf"(?:not|(?:is|are|was|were|do|does|did|could|has|have)n't) (?:\w+ ){{0,2}}(?:in|by|from|within) {_THE_SOURCES}\b(?! of)",
+        (
+            _ENGLISH_SOURCE_HEADS,
+            rf"{_SOURCES}\b[^.,;!?]{{0,60}} (?:(?:do|does|did){_NOT} (?:\w+ )?{_MENTION}|{_HAS} no (?:\w+ )?{_KNOWLEDGE})\b",
+        ),
+        (
+            _ENGLISH_SOURCE_HEADS,
+            rf"{_SOURCES}\b(?: \w+){{0,4}} (?:lacks?|(?:is|are) (?:silent|insufficient|not (?:sufficient|enough))|says? nothing)\b",
+        ),
+        (
+            "nei",
+            r"neither of (?:them|the \w+|these \w+) (?:mentions?|answers?|says?|contains?|covers?|discuss(?:es)?|address(?:es)?)\b",
+        ),
+        ("non", rf"none of (?:{_THE_SOURCES}|them (?:mention|answer|say|contain|discuss|cover|address))\b"),
+        ("not", rf"nothing (?:\w+ ){{0,3}}(?:in {_THE_SOURCES}|(?:was|were) (?:found|retrieved))\b"),
+        (
+            _ENGLISH_SOURCE_HEADS,
+            rf"(?:not|(?:is|are|was|were|do|does|did|could|has|have)n't) (?:\w+ ){{0,2}}(?:in|by|from|within) {_THE_SOURCES}\b(?! of)",
+        ),
         # The answer: is not there.
-        rf"(?<!which )(?<!that )(?<!who )(?:is|are|was|were){_NOT} (?:\w+ly )?(?:mentioned|specified|stated|discussed|addressed)(?! to)\b",
-        rf"(?:information|answer|details?|context) (?:you are looking for |you need )?(?:is|are|was|were){_NOT} (?:available|found|provided|given|included|present)\b",
-        r"^(?:information|answer|details?) not (?:available|found|provided|given)\b",
-        rf"no (?:\w+ ){{0,2}}{_KNOWLEDGE}\b[^.,;!?]{{0,60}}\b(?:found|available|given|provided|retrieved|{_THE_SOURCES})\b(?! to)",
-        r"there(?: is| are|'s| (?:seems|appears) to be)(?: \w+ly)? no (?:\w+ )?(?:information|mention|data|details?)(?! fees?| desks?| \w+ing)\b",
-        rf"there(?: is|'s) nothing (?:(?:\w+ )?in {_THE_SOURCES}|about)\b",
-        rf"(?:not|(?:is|are|was|were|do|does|did|could|has|have)n't) (?:any|enough|sufficient) (?:\w+ )?(?:{_KNOWLEDGE})\b",
-        r"^insufficient (?:\w+ )?(?:information|context|data)\b",
-        rf"(?:question|query|answer|this|exact \w+) {_CANNOT} be (?:\w+ly )?(?:answered|determined|found|inferred|established|verified|confirmed)\b",
-        rf"{_CANNOT} be (?:\w+ly )?(?:answered|determined|found|inferred|established) (?:\w+ ){{0,3}}{_THE_SOURCES}\b",
-        rf"it(?: is|'s) (?:not clear|unclear|{_HARD}) [^.,;!?]{{0,60}}{_THE_SOURCES}\b",
-        rf"it(?: is|'s) {_HARD} to (?:answer (?:this|that|the|your)|(?:say|tell|determine) (?:without|who|what|when|where|which|whether|how|exactly))\b",
-        r"^(?:not (?:found|mentioned|specified|stated|provided|answerable|in context)|no answer|unanswerable)\b",
-        r"^(?:unknown|n/a)\W*$",
-        r"(?:is|are) not known (?:to me|as (?:my|the) knowledge)\b",
+        (
+            "are is isn was wer",
+            rf"(?<!which )(?<!that )(?<!who )(?:is|are|was|were){_NOT} (?:\w+ly )?(?:mentioned|specified|stated|discussed|addressed)(?! to)\b",
+        ),
+        (
+            "ans con det inf",
+            rf"(?:information|answer|details?|context) (?:you are looking for |you need )?(?:is|are|was|were){_NOT} (?:available|found|provided|given|included|present)\b",
+        ),
+        ("^", r"^(?:information|answer|details?) not (?:available|found|provided|given)\b"),
+        (
+            "no",
+            rf"no (?:\w+ ){{0,2}}{_KNOWLEDGE}\b[^.,;!?]{{0,60}}\b(?:found|available|given|provided|retrieved|{_THE_SOURCES})\b(?! to)",
+        ),
+        (
+            "the",
+            r"there(?: is| are|'s| (?:seems|appears) to be)(?: \w+ly)? no (?:\w+ )?(?:information|mention|data|details?)(?! fees?| desks?| \w+ing)\b",
+        ),
+        ("the", rf"there(?: is|'s) nothing (?:(?:\w+ )?in {_THE_SOURCES}|about)\b"),
+        (
+            _ENGLISH_SOURCE_HEADS,
+            rf"(?:not|(?:is|are|was|were|do|does|did|could|has|have)n't) (?:any|enough|sufficient) (?:\w+ )?(?:{_KNOWLEDGE})\b",
+        ),
+        ("^", r"^insufficient (?:\w+ )?(?:information|context|data)\b"),
+        (
+            "ans exa que thi",
+            rf"(?:question|query|answer|this|exact \w+) {_CANNOT} be (?:\w+ly )?(?:answered|determined|found|inferred|established|verified|confirmed)\b",
+        ),
+        (
+            "can cou",
+            rf"{_CANNOT} be (?:\w+ly )?(?:answered|determined|found|inferred|established) (?:\w+ ){{0,3}}{_THE_SOURCES}\b",
+        ),
+        ("it", rf"it(?: is|'s) (?:not clear|unclear|{_HARD}) [^.,;!?]{{0,60}}{_THE_SOURCES}\b"),
+        (
+            "it",
+            rf"it(?: is|'s) {_HARD} to (?:answer (?:this|that|the|your)|(?:say|tell|determine) (?:without|who|what|when|where|which|whether|how|exactly))\b",
+        ),
+        ("^", r"^(?:not (?:found|mentioned|specified|stated|provided|answerable|in context)|no answer|unanswerable)\b"),
+        ("^", r"^(?:unknown|n/a)\W*$"),
+        ("are is", r"(?:is|are) not known (?:to me|as (?:my|the) knowledge)\b"),
         # The question: asks too little, or too much.
-        r"(?:please |(?:can|could) you (?:please )?)(?:provide|share|specify) (?:\w+ )?(?:(?:more|additional|further|specific) |the (?:full|exact|specific))",
-        rf"^without (?:more|additional|further) {_KNOWLEDGE}\b",
-        r"(?:can|could) you (?:please )?(?:clarify|rephrase|specify)\b",
-        r"(?:outside|beyond) (?:of )?(?:my (?:knowledge|scope)|what i can|the scope of (?:the|this|these|my))\b",
+        (
+            "can cou ple",
+            r"(?:please |(?:can|could) you (?:please )?)(?:provide|share|specify) (?:\w+ )?(?:(?:more|additional|further|specific) |the (?:full|exact|specific))",
+        ),
+        ("^", rf"^without (?:more|additional|further) {_KNOWLEDGE}\b"),
+        ("can cou", r"(?:can|could) you (?:please )?(?:clarify|rephrase|specify)\b"),
+        (
+            "bey out",
+            r"(?:outside|beyond) (?:of )?(?:my (?:knowledge|scope)|what i can|the scope of (?:the|this|these|my))\b",
+        ),
     ),
     (
         r"(?:thank|hello|hi\b|hmm|dear|sorry|i(?:'m| am) (?:so |very )?sorry|(?:my |i )?apolog|unfortunately|great question|good question"
@@ -174,6 +231,7 @@ _DE_KEEPS: Final = (
     r"|(?:ich|wir|sie) (?:habe|kann|können|finde|konnte|weiss|verstehe|bin|empfehle)|(?:kann|konnte|habe|finde) ich|bitte|gerne?"
     r"|wenden|nicht|keine?|leider|dazu|hierzu|darüber"
 )
+_GERMAN_SOURCE_HEADS: Final = "abs ang ant art aus bel dat det dok ein erg erk erw fun han hin inf inh ken kon mat pas que ste suc tex tre unt wis"
 GERMAN: Final = Language(
     "de",
     (
@@ -181,44 +239,104 @@ GERMAN: Final = Language(
         "ausserhalb umfang rahmen inhalt unmöglich formulieren präzisieren"
     ),
     (
-        r"(?:das|dies|es) (?:weiss|wissen) (?:ich|wir) (?:leider )?(?:auch )?nicht\b",
-        r"(?:weiss|wissen|habe|haben) (?:ich|wir) (?:\w+ )?keine antwort\b",
-        r"(?:ich|wir) (?:habe|haben) [^.;!?]{0,30}\bnichts [^.;!?]{0,60}(?:gefunden|finden)\b",
-        r"(?:ich|wir) (?:weiss|wissen) (?:es |das |dies )?(?:leider )?nicht\b",
-        r"^keine (?:ahnung|angaben?|antwort|informationen?)\b(?! (?:über|zu[rm]? (?:dritte|person)))[^.,;!?]{0,30}(?:[.!]|$|verfügbar|gefunden|vorhanden)",
-        r"^(?:dazu |hierzu )?(?:leider )?(?:keine angabe|nicht (?:im (?:kontext|text|dokument)|angegeben|bekannt|erwähnt|gefunden|enthalten))\b",
-        rf"liegen (?:mir|uns) (?:\w+ ){{0,4}}{_DE_NO} (?:\w+ ){{0,2}}{_DE_KNOWLEDGE}\b",
-        rf"(?:konnte|kann|habe|haben|konnten|finde|finden) (?:ich|wir)\b[^.;!?]{{0,90}} (?:{_DE_NO} (?:\w+ ){{0,3}}{_DE_KNOWLEDGE}|nichts|keinen zugriff)\b",
-        rf"(?:ich|wir) (?:konnte|kann|habe|haben|finde|finden)\b[^.;!?]{{0,90}} (?:{_DE_NO} (?:\w+ ){{0,2}}{_DE_KNOWLEDGE}|nichts (?:gefunden|finden|dazu)|keinen zugriff)\b",
-        r"(?:kann|können) (?:ich|wir)\b[^.;!?]{0,70} nicht (?:\w+ )?(?:beantworten|weiterhelfen|helfen|sagen|finden|beurteilen)\b",
-        r"(?:ich|wir) (?:kann|können|konnte)\b[^.;!?]{0,70} nicht (?:\w+ )?(?:beantworten|weiterhelfen|helfen|sagen|finden|beurteilen|mitteilen)\b",
-        r"ich (?:bin mir|bin) (?:\w+ )?nicht sicher\b",
-        r"(?:ich|wir) verstehe(?:n)? (?:die|ihre|deine) frage (?:leider )?nicht\b",
-        rf"{_DE_KNOWLEDGE} (?:fehlt|fehlen) (?:\w+ )?(?:in|im)\b",
-        rf"(?:dazu|hierzu|darüber|davon)\b[^.;!?]{{0,20}} (?:gibt|geben|enthält|enthalten|sagt|sagen|macht|machen|bietet|liefert|finden sich|steht)\b[^.;!?]{{0,50}} {_DE_NO}\b",
-        r"(?:ich|wir) (?:habe|haben) (?:\w+ )?(?:davon |darüber |hierüber )?keine (?:ahnung|kenntnis)\b",
-        r"(?:ist|sind) (?:mir|uns) (?:\w+ )?(?:nicht bekannt|unbekannt)\b(?! kein)",
-        rf"(?:mir|uns) fehlen (?:\w+ ){{0,3}}{_DE_KNOWLEDGE}\b",
-        r"(?:frage|das|dies) (?:\w+ )?(?:lässt sich|kann)\b[^.;!?]{0,60} nicht (?:\w+ )?(?:beantworten|beantwortet werden|sagen|ermitteln|bestimmen|entnehmen)\b",
+        ("das die es", r"(?:das|dies|es) (?:weiss|wissen) (?:ich|wir) (?:leider )?(?:auch )?nicht\b"),
+        ("hab wei wis", r"(?:weiss|wissen|habe|haben) (?:ich|wir) (?:\w+ )?keine antwort\b"),
+        ("ich wir", r"(?:ich|wir) (?:habe|haben) [^.;!?]{0,30}\bnichts [^.;!?]{0,60}(?:gefunden|finden)\b"),
+        ("ich wir", r"(?:ich|wir) (?:weiss|wissen) (?:es |das |dies )?(?:leider )?nicht\b"),
+        (
+            "^",
+            r"^keine (?:ahnung|angaben?|antwort|informationen?)\b(?! (?:über|zu[rm]? (?:dritte|person)))[^.,;!?]{0,30}(?:[.!]|$|verfügbar|gefunden|vorhanden)",
+        ),
+        (
+            "^",
+            r"^(?:dazu |hierzu )?(?:leider )?(?:keine angabe|nicht (?:im (?:kontext|text|dokument)|angegeben|bekannt|erwähnt|gefunden|enthalten))\b",
+        ),
+        ("lie", rf"liegen (?:mir|uns) (?:\w+ ){{0,4}}{_DE_NO} (?:\w+ ){{0,2}}{_DE_KNOWLEDGE}\b"),
+        (
+            "fin hab kan kon",
+            rf"(?:konnte|kann|habe|haben|konnten|finde|finden) (?:ich|wir)\b[^.;!?]{{0,90}} (?:{_DE_NO} (?:\w+ ){{0,3}}{_DE_KNOWLEDGE}|nichts|keinen zugriff)\b",
+        ),
+        (
+            "ich wir",
+            rf"(?:ich|wir) (?:konnte|kann|habe|haben|finde|finden)\b[^.;!?]{{0,90}} (?:{_DE_NO} (?:\w+ ){{0,2}}{_DE_KNOWLEDGE}|nichts (?:gefunden|finden|dazu)|keinen zugriff)\b",
+        ),
+        (
+            "kan kön",
+            r"(?:kann|können) (?:ich|wir)\b[^.;!?]{0,70} nicht (?:\w+ )?(?:beantworten|weiterhelfen|helfen|sagen|finden|beurteilen)\b",
+        ),
+        (
+            "ich wir",
+            r"(?:ich|wir) (?:kann|können|konnte)\b[^.;!?]{0,70} nicht (?:\w+ )?(?:beantworten|weiterhelfen|helfen|sagen|finden|beurteilen|mitteilen)\b",
+        ),
+        ("ich", r"ich (?:bin mir|bin) (?:\w+ )?nicht sicher\b"),
+        ("ich wir", r"(?:ich|wir) verstehe(?:n)? (?:die|ihre|deine) frage (?:leider )?nicht\b"),
+        (_GERMAN_SOURCE_HEADS, rf"{_DE_KNOWLEDGE} (?:fehlt|fehlen) (?:\w+ )?(?:in|im)\b"),
+        (
+            "dar dav daz hie",
+            rf"(?:dazu|hierzu|darüber|davon)\b[^.;!?]{{0,20}} (?:gibt|geben|enthält|enthalten|sagt|sagen|macht|machen|bietet|liefert|finden sich|steht)\b[^.;!?]{{0,50}} {_DE_NO}\b",
+        ),
+        ("ich wir", r"(?:ich|wir) (?:habe|haben) (?:\w+ )?(?:davon |darüber |hierüber )?keine (?:ahnung|kenntnis)\b"),
+        ("ist sin", r"(?:ist|sind) (?:mir|uns) (?:\w+ )?(?:nicht bekannt|unbekannt)\b(?! kein)"),
+        ("mir uns", rf"(?:mir|uns) fehlen (?:\w+ ){{0,3}}{_DE_KNOWLEDGE}\b"),
+        (
+            "das die fra",
+            r"(?:frage|das|dies) (?:\w+ )?(?:lässt sich|kann)\b[^.;!?]{0,60} nicht (?:\w+ )?(?:beantworten|beantwortet werden|sagen|ermitteln|bestimmen|entnehmen)\b",
+        ),
         # The sources.
-        rf"{_DE_SOURCES}\b[^.;!?]{{0,60}} (?:enthält|enthalten|nennt|nennen|macht|machen|gibt|geben|liefert|liefern|bietet|bieten) [^.,;!?]{{0,40}}?\b{_DE_NO}\b",
-        rf"{_DE_SOURCES}\b[^.;!?]{{0,60}} (?:beantwort|erwähn|nenn|behandel|enth)\w+ [^.,;!?]{{0,60}}\bnicht\b(?:[.!\[ ]|$)",
-        rf"{_DE_SOURCES} (?:\w+ )?(?:dazu |hierzu |darüber )?nichts (?:dazu |darüber )?(?:sagen|sagt|enthalten|enthält)\b",
-        rf"(?:steht|stehen|findet sich|finden sich|ist|gibt es)\b[^.;!?]{{0,60}}{_DE_SOURCES}\b[^.;!?]{{0,40}} (?:nichts|{_DE_NO} (?:\w+ )?{_DE_KNOWLEDGE})\b",
-        rf"{_DE_SOURCES} (?:steht|stehen|findet sich|finden sich|ist|gibt es|finde ich)\b[^.;!?]{{0,60}}? (?:nichts|{_DE_NO} (?:\w+ )?{_DE_KNOWLEDGE})\b",
-        rf"(?:gibt es|finden sich) (?:\w+ ){{0,2}}in (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ )?{_DE_NO}\b",
-        rf"(?:enthält|enthalten|nennt|nennen|gibt|geben|liefert|liefern|bietet|bieten|machen|macht) (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ ){{0,2}}{_DE_NO}\b",
-        rf"(?:geht|gehen|lässt sich|lassen sich) aus (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ )?nicht (?:hervor|entnehmen|ableiten)\b",
-        rf"(?:(?:liegt|fällt|ist) ausserhalb|geht über den (?:umfang|rahmen|inhalt)) (?:\w+ ){{0,3}}{_DE_SOURCES}\b",
-        rf"(?:{_DE_SOURCES})[^.;!?]{{0,30}} (?:geht|gehen) [^.,;!?]{{0,30}}\bnicht hervor\b",
-        rf"(?:{_DE_SOURCES})[^.;!?]{{0,60}} (?:wird|werden|ist|sind) [^.,;!?]{{0,60}}\bnicht (?:\w+ )?(?:erwähnt|genannt|angegeben|ersichtlich|enthalten|beschrieben|behandelt)\b",
-        rf"(?:wird|werden|ist|sind) [^.,;!?]{{0,40}}{_DE_SOURCES} (?:\w+ )?nicht (?:\w+ )?(?:erwähnt|genannt|angegeben|ersichtlich|enthalten|beschrieben|behandelt)\b",
-        r"wurden? (?:\w+ ){0,2}keine (?:\w+ )?(?:dokumente|informationen|ergebnisse|angaben|treffer) gefunden\b",
-        rf"es gibt (?:\w+ )?(?:keine|keinerlei) (?:\w+ )?{_DE_KNOWLEDGE} (?:dazu|darüber|hierzu|zu|über|im|in)\b",
-        rf"steht (?:\w+ )?nicht (?:im|in) (?:\w+ ){{0,2}}{_DE_SOURCES}\b",
-        r"(?:reichen|reicht) (?:\w+ ){0,3}nicht aus, um\b",
-        rf"keine ausreichenden {_DE_KNOWLEDGE}\b",
-        r"(?:können|könnten) sie (?:\w+ ){0,3}(?:genauer |näher |präziser )?(?:formulieren|präzisieren)\b",
+        (
+            _GERMAN_SOURCE_HEADS,
+            rf"{_DE_SOURCES}\b[^.;!?]{{0,60}} (?:enthält|enthalten|nennt|nennen|macht|machen|gibt|geben|liefert|liefern|bietet|bieten) [^.,;!?]{{0,40}}?\b{_DE_NO}\b",
+        ),
+        (
+            _GERMAN_SOURCE_HEADS,
+            rf"{_DE_SOURCES}\b[^.;!?]{{0,60}} (?:beantwort|erwähn|nenn|behandel|enth)\w+ [^.,;!?]{{0,60}}\bnicht\b(?:[.!\[ ]|$)",
+        ),
+        (
+            _GERMAN_SOURCE_HEADS,
+            rf"{_DE_SOURCES} (?:\w+ )?(?:dazu |hierzu |darüber )?nichts (?:dazu |darüber )?(?:sagen|sagt|enthalten|enthält)\b",
+        ),
+        (
+            "fin gib ist ste",
+            rf"(?:steht|stehen|findet sich|finden sich|ist|gibt es)\b[^.;!?]{{0,60}}{_DE_SOURCES}\b[^.;!?]{{0,40}} (?:nichts|{_DE_NO} (?:\w+ )?{_DE_KNOWLEDGE})\b",
+        ),
+        (
+            _GERMAN_SOURCE_HEADS,
+            rf"{_DE_SOURCES} (?:steht|stehen|findet sich|finden sich|ist|gibt es|finde ich)\b[^.;!?]{{0,60}}? (?:nichts|{_DE_NO} (?:\w+ )?{_DE_KNOWLEDGE})\b",
+        ),
+        ("fin gib", rf"(?:gibt es|finden sich) (?:\w+ ){{0,2}}in (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ )?{_DE_NO}\b"),
+        (
+            "bie ent geb gib lie mac nen",
+            rf"(?:enthält|enthalten|nennt|nennen|gibt|geben|liefert|liefern|bietet|bieten|machen|macht) (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ ){{0,2}}{_DE_NO}\b",
+        ),
+        (
+            "geh las läs",
+            rf"(?:geht|gehen|lässt sich|lassen sich) aus (?:\w+ ){{0,3}}{_DE_SOURCES} (?:\w+ )?nicht (?:hervor|entnehmen|ableiten)\b",
+        ),
+        (
+            "fäl geh ist lie",
+            rf"(?:(?:liegt|fällt|ist) ausserhalb|geht über den (?:umfang|rahmen|inhalt)) (?:\w+ ){{0,3}}{_DE_SOURCES}\b",
+        ),
+        (_GERMAN_SOURCE_HEADS, rf"(?:{_DE_SOURCES})[^.;!?]{{0,30}} (?:geht|gehen) [^.,;!?]{{0,30}}\bnicht hervor\b"),
+        (
+            _GERMAN_SOURCE_HEADS,
+            rf"(?:{_DE_SOURCES})[^.;!?]{{0,60}} (?:wird|werden|ist|sind) [^.,;!?]{{0,60}}\bnicht (?:\w+ )?(?:erwähnt|genannt|angegeben|ersichtlich|enthalten|beschrieben|behandelt)\b",
+        ),
+        (
+            "ist sin wer wir",
+            rf"(?:wird|werden|ist|sind) [^.,;!?]{{0,40}}{_DE_SOURCES} (?:\w+ )?nicht (?:\w+ )?(?:erwähnt|genannt|angegeben|ersichtlich|enthalten|beschrieben|behandelt)\b",
+        ),
+        (
+            "wur",
+            r"wurden? (?:\w+ ){0,2}keine (?:\w+ )?(?:dokumente|informationen|ergebnisse|angaben|treffer) gefunden\b",
+        ),
+        (
+            "es",
+            rf"es gibt (?:\w+ )?(?:keine|keinerlei) (?:\w+ )?{_DE_KNOWLEDGE} (?:dazu|darüber|hierzu|zu|über|im|in)\b",
+        ),
+        ("ste", rf"steht (?:\w+ )?nicht (?:im|in) (?:\w+ ){{0,2}}{_DE_SOURCES}\b"),
+        ("rei", r"(?:reichen|reicht) (?:\w+ ){0,3}nicht aus, um\b"),
+        ("kei", rf"keine ausreichenden {_DE_KNOWLEDGE}\b"),
+        ("kön", r"(?:können|könnten) sie (?:\w+ ){0,3}(?:genauer |näher |präziser )?(?:formulieren|präzisieren)\b"),
     ),
     r"(?:leider|(?:es )?tut mir (?:sehr )?leid|entschuldigung|vielen dank|danke|guten tag|hallo|ich habe|bedauere|nach durchsicht|als ki)",
     (
@@ -242,6 +360,7 @@ _NL_KEEPS: Final = (
     rf"(?:(?:de|het|er|ze|die|deze) (?:\w+ )?(?:{_NL_SOURCES} )?)?(?:vermeld|noem|noemt|beschrijf|bevat|staat)\w*"
     r"|(?:ik|wij|u) (?:kan|kon|heb|weet|kunt|vind)|(?:kan|kon|heb) ik|u kunt|als u|neem|gerust|geen|niets|niet|helaas"
 )
+_DUTCH_SOURCE_HEADS: Final = "art bro con doc fra han inf ken mat pas tek voo zoe"
 DUTCH: Final = Language(
     "nl",
     (
@@ -249,37 +368,73 @@ DUTCH: Final = Language(
         "verduidelijken specificeren preciseren"
     ),
     (
-        r"(?:dat|ik) weet (?:ik |het |dat )?(?:helaas )?niet\b(?! (?:of|waarom))",
-        r"^(?:sorry,? )?geen idee\b",
-        rf"(?:ik|wij|we) (?:heb|hebben|kan|kon|konden|vind|vinden|beschik)\b[^.;!?]{{0,60}}? (?:geen|niet over|onvoldoende) (?:\w+ )?{_NL_KNOWLEDGE}\b",
-        rf"ik geen (?:\w+ )?{_NL_KNOWLEDGE}\b",
-        rf"(?:heb|kan|kon|vind) ik\b[^.;!?]{{0,60}} (?:geen (?:\w+ )?{_NL_KNOWLEDGE}|niets)\b",
-        r"(?:kan|kunnen|kon) (?:ik|wij|we)\b[^.;!?]{0,60} niet (?:\w+ )?(?:beantwoorden|helpen|zeggen|vinden|bepalen)\b",
-        r"(?:ik|wij|we) (?:kan|kunnen|kon)\b[^.;!?]{0,60} niet (?:\w+ )?(?:beantwoorden|helpen|zeggen|vinden|bepalen)\b",
-        r"(?:ik|wij) (?:kan|kunnen) (?:\w+ )?geen (?:\w+ )?(?:advies|antwoord|informatie) geven\b",
-        r"(?:kan|kunnen) (?:ik|wij) (?:\w+ )?geen (?:\w+ )?(?:advies|antwoord|informatie) geven\b",
-        r"ik (?:begrijp|snap) (?:de|uw|je) vraag niet\b",
-        r"ik ben (?:er )?niet zeker\b",
-        r"(?:ik|wij|we) (?:heb|hebben|kon|konden|kan|kunnen)\b[^.;!?]{0,40} niets (?:\w+ )?(?:gevonden|vinden|kunnen vinden)\b",
-        r"(?:is|zijn) (?:mij|ons) niet bekend\b",
-        rf"{_NL_KNOWLEDGE} (?:ontbreekt|ontbreken)\b",
+        ("dat ik", r"(?:dat|ik) weet (?:ik |het |dat )?(?:helaas )?niet\b(?! (?:of|waarom))"),
+        ("^", r"^(?:sorry,? )?geen idee\b"),
+        (
+            "ik we wij",
+            rf"(?:ik|wij|we) (?:heb|hebben|kan|kon|konden|vind|vinden|beschik)\b[^.;!?]{{0,60}}? (?:geen|niet over|onvoldoende) (?:\w+ )?{_NL_KNOWLEDGE}\b",
+        ),
+        ("ik", rf"ik geen (?:\w+ )?{_NL_KNOWLEDGE}\b"),
+        ("heb kan kon vin", rf"(?:heb|kan|kon|vind) ik\b[^.;!?]{{0,60}} (?:geen (?:\w+ )?{_NL_KNOWLEDGE}|niets)\b"),
+        (
+            "kan kon kun",
+            r"(?:kan|kunnen|kon) (?:ik|wij|we)\b[^.;!?]{0,60} niet (?:\w+ )?(?:beantwoorden|helpen|zeggen|vinden|bepalen)\b",
+        ),
+        (
+            "ik we wij",
+            r"(?:ik|wij|we) (?:kan|kunnen|kon)\b[^.;!?]{0,60} niet (?:\w+ )?(?:beantwoorden|helpen|zeggen|vinden|bepalen)\b",
+        ),
+        ("ik wij", r"(?:ik|wij) (?:kan|kunnen) (?:\w+ )?geen (?:\w+ )?(?:advies|antwoord|informatie) geven\b"),
+        ("kan kun", r"(?:kan|kunnen) (?:ik|wij) (?:\w+ )?geen (?:\w+ )?(?:advies|antwoord|informatie) geven\b"),
+        ("ik", r"ik (?:begrijp|snap) (?:de|uw|je) vraag niet\b"),
+        ("ik", r"ik ben (?:er )?niet zeker\b"),
+        (
+            "ik we wij",
+            r"(?:ik|wij|we) (?:heb|hebben|kon|konden|kan|kunnen)\b[^.;!?]{0,40} niets (?:\w+ )?(?:gevonden|vinden|kunnen vinden)\b",
+        ),
+        ("is zij", r"(?:is|zijn) (?:mij|ons) niet bekend\b"),
+        ("aan ant det geg inf toe ver", rf"{_NL_KNOWLEDGE} (?:ontbreekt|ontbreken)\b"),
         # The sources.
-        rf"{_NL_SOURCES} (?:\w+ ){{0,2}}(?:bevat|bevatten|noemt|noemen|geeft|geven|vermeldt|vermelden)\b[^.,;!?]{{0,30}} (?:geen|niet|niets)\b",
-        rf"{_NL_SOURCES} (?:bevat|bevatten|noemt|noemen|geeft|geven|vermeldt|vermelden) (?:geen|niet|niets|onvoldoende)\b",
-        rf"(?:bevat|bevatten|geeft|geven|noemt|noemen|vermeldt|vermelden) (?:\w+ ){{0,3}}{_NL_SOURCES} (?:\w+ ){{0,2}}(?:geen|niet|niets)\b",
-        rf"(?:valt|vallen) buiten [^.;!?]{{0,20}}{_NL_SOURCES}\b",
-        rf"{_NL_SOURCES} (?:zegt|zeggen|vermelden|vermeldt) [^.,;!?]{{0,20}}\b(?:niets|niet)\b",
-        rf"in (?:de|het|deze) (?:\w+ )?{_NL_SOURCES} (?:staat|staan|is|wordt|worden)\b[^.,;!?]{{0,40}}? (?:niet|niets|geen)\b",
-        rf"nergens in (?:de|het) (?:\w+ )?{_NL_SOURCES}\b",
-        rf"(?:staat|is|wordt|worden|zijn) (?:niet|niets) (?:\w+ )?(?:in|over)[^.,;!?]{{0,20}}?(?: {_NL_SOURCES}|\w*)\b",
-        r"informatie is (?:\w+ )?niet (?:beschikbaar|opgenomen|gevonden|aanwezig|vermeld)\b",
-        r"geen (?:\w+ )?(?:informatie|documenten|resultaten|gegevens|antwoord) gevonden\b",
-        rf"geen van de (?:\w+ )?{_NL_SOURCES}\b",
-        rf"(?:er is|er zijn|is er|zijn er) (?:\w+ )?(?:geen|onvoldoende) (?:\w+ )?{_NL_KNOWLEDGE}\b",
-        rf"{_NL_SOURCES} (?:valt|is) [^.,;!?]{{0,20}}\bniet (?:op te maken|af te leiden|duidelijk)\b",
-        r"^(?:dit|dat) wordt niet (?:genoemd|vermeld|besproken|beschreven)\b",
-        r"^(?:niet (?:vermeld|genoemd|gevonden|bekend|in de context)|geen (?:informatie|antwoord))\b[^.;!?]{0,40}(?:[.!]|$)",
-        r"(?:kunt|kun|kan) (?:u|je) (?:\w+ ){0,3}?(?:aangeven|verduidelijken|specificeren|preciseren)\b[^.!]{0,50}\?",
+        (
+            _DUTCH_SOURCE_HEADS,
+            rf"{_NL_SOURCES} (?:\w+ ){{0,2}}(?:bevat|bevatten|noemt|noemen|geeft|geven|vermeldt|vermelden)\b[^.,;!?]{{0,30}} (?:geen|niet|niets)\b",
+        ),
+        (
+            _DUTCH_SOURCE_HEADS,
+            rf"{_NL_SOURCES} (?:bevat|bevatten|noemt|noemen|geeft|geven|vermeldt|vermelden) (?:geen|niet|niets|onvoldoende)\b",
+        ),
+        (
+            "bev gee gev noe ver",
+            rf"(?:bevat|bevatten|geeft|geven|noemt|noemen|vermeldt|vermelden) (?:\w+ ){{0,3}}{_NL_SOURCES} (?:\w+ ){{0,2}}(?:geen|niet|niets)\b",
+        ),
+        ("val", rf"(?:valt|vallen) buiten [^.;!?]{{0,20}}{_NL_SOURCES}\b"),
+        (_DUTCH_SOURCE_HEADS, rf"{_NL_SOURCES} (?:zegt|zeggen|vermelden|vermeldt) [^.,;!?]{{0,20}}\b(?:niets|niet)\b"),
+        (
+            "in",
+            rf"in (?:de|het|deze) (?:\w+ )?{_NL_SOURCES} (?:staat|staan|is|wordt|worden)\b[^.,;!?]{{0,40}}? (?:niet|niets|geen)\b",
+        ),
+        ("ner", rf"nergens in (?:de|het) (?:\w+ )?{_NL_SOURCES}\b"),
+        (
+            "is sta wor zij",
+            rf"(?:staat|is|wordt|worden|zijn) (?:niet|niets) (?:\w+ )?(?:in|over)[^.,;!?]{{0,20}}?(?: {_NL_SOURCES}|\w*)\b",
+        ),
+        ("inf", r"informatie is (?:\w+ )?niet (?:beschikbaar|opgenomen|gevonden|aanwezig|vermeld)\b"),
+        ("gee", r"geen (?:\w+ )?(?:informatie|documenten|resultaten|gegevens|antwoord) gevonden\b"),
+        ("gee", rf"geen van de (?:\w+ )?{_NL_SOURCES}\b"),
+        ("er is zij", rf"(?:er is|er zijn|is er|zijn er) (?:\w+ )?(?:geen|onvoldoende) (?:\w+ )?{_NL_KNOWLEDGE}\b"),
+        (
+            _DUTCH_SOURCE_HEADS,
+            rf"{_NL_SOURCES} (?:valt|is) [^.,;!?]{{0,20}}\bniet (?:op te maken|af te leiden|duidelijk)\b",
+        ),
+        ("^", r"^(?:dit|dat) wordt niet (?:genoemd|vermeld|besproken|beschreven)\b"),
+        (
+            "^",
+            r"^(?:niet (?:vermeld|genoemd|gevonden|bekend|in de context)|geen (?:informatie|antwoord))\b[^.;!?]{0,40}(?:[.!]|$)",
+        ),
+        (
+            "kan kun",
+            r"(?:kunt|kun|kan) (?:u|je) (?:\w+ ){0,3}?(?:aangeven|verduidelijken|specificeren|preciseren)\b[^.!]{0,50}\?",
+        ),
     ),
     r"(?:sorry|helaas|het spijt (?:me|ons)|bedankt|dank|excuses|hallo|goedendag|ik heb (?:\w+ )?(?:gezocht|bekeken|gekeken|de)|ik ben bang|als taalmodel|als ai)",
     (
@@ -300,20 +455,35 @@ JAPANESE: Final = Language(
     "ja",
     "ませ ない 不明 該当なし 困難 かね なし 範囲外 対象外 不足 不可 控え",
     (
-        r"^(?:すみません|ごめんなさい|申し訳(?:ありません|ございません)(?:が)?)?[,、。]?(?:それは|その件は|答えが|答えは)?(?:私には)?(?:よく)?(?:分か|わか)(?:りません|らない(?:です)?)[。!]?",
-        r"存じ(?:上げ)?ません|(?:分か|わか)りかねます|把握して(?:い|おり)ません|回答(?:を|は)(?:差し)?控え",
-        r"^(?:不明(?:です)?|該当なし|情報なし|記載なし|回答不可)[。.!]*$",
-        r"(?:回答|お答え|返答|答え(?:る)?(?:こと(?:が|は))?|判断|特定|お手伝い|応じること|ご案内)(?:する(?:こと(?:が|は))?)?(?:は|が|に|を提供する(?:こと(?:が|は)))?(?:でき(?:ません|ない)|(?:いたし|致し|し)かね(?:ます|る))",
-        r"(?:お答え|回答)できる情報(?:は|が)(?:ありません|ございません)",
-        r"(?:回答|答え)[^。]{0,12}困難です",
-        rf"{_JA_SOURCES}[^。]{{0,50}}(?:見つかり|見つけられ|見当たり|確認でき|含まれ(?:て(?:い)?)?|記載され(?:て(?:い)?)?|書かれ(?:て(?:い)?)?|言及され(?:て(?:い)?)?|触れられ(?:て(?:い)?)?|登録され(?:て(?:い)?)?|示され(?:て(?:い)?)?|説明され(?:て(?:い)?)?|掲載され(?:て(?:い)?)?|述べられ(?:て(?:い)?)?)(?:ません|ない)",
-        r"(?:記載|記述|情報|言及|説明|回答|答え)(?:は|が)?[^。]{0,12}(?:見つかりません|見当たりません|(?<!ことは)ありません|ございません|ない(?:です|ため|よう)|含まれて(?:い)?ません|存在しません)",
-        rf"{_JA_SOURCES}(?:から|だけで|のみで|で)は?[^。]{{0,40}}(?:分かり|わかり|判断でき|特定でき|答えられ|回答でき)(?:ません|ない)",
-        r"(?:情報|データ|知識)(?:は|を)?(?:持ってい?|持っており|有してい?|持ち合わせてい?)(?:ません|ない)",
-        r"^(?:その|該当する|関連する)情報(?:は|が)[^。]{0,8}(?:提供|公開|収録)されていません",
-        rf"{_JA_SOURCES}の(?:対象|範囲)外",
-        r"情報が(?:不足|足り(?:ません|ない))",
-        r"(?:注文|個人|アカウント|データ|情報)[^。]{0,20}アクセス(?:することは|することが)?できません",
+        (
+            "",
+            r"^(?:すみません|ごめんなさい|申し訳(?:ありません|ございません)(?:が)?)?[,、。]?(?:それは|その件は|答えが|答えは)?(?:私には)?(?:よく)?(?:分か|わか)(?:りません|らない(?:です)?)[。!]?",
+        ),
+        ("", r"存じ(?:上げ)?ません|(?:分か|わか)りかねます|把握して(?:い|おり)ません|回答(?:を|は)(?:差し)?控え"),
+        ("", r"^(?:不明(?:です)?|該当なし|情報なし|記載なし|回答不可)[。.!]*$"),
+        (
+            "",
+            r"(?:回答|お答え|返答|答え(?:る)?(?:こと(?:が|は))?|判断|特定|お手伝い|応じること|ご案内)(?:する(?:こと(?:が|は))?)?(?:は|が|に|を提供する(?:こと(?:が|は)))?(?:でき(?:ません|ない)|(?:いたし|致し|し)かね(?:ます|る))",
+        ),
+        ("", r"(?:お答え|回答)できる情報(?:は|が)(?:ありません|ございません)"),
+        ("", r"(?:回答|答え)[^。]{0,12}困難です"),
+        (
+            "",
+            rf"{_JA_SOURCES}[^。]{{0,50}}(?:見つかり|見つけられ|見当たり|確認でき|含まれ(?:て(?:い)?)?|記載され(?:て(?:い)?)?|書かれ(?:て(?:い)?)?|言及され(?:て(?:い)?)?|触れられ(?:て(?:い)?)?|登録され(?:て(?:い)?)?|示され(?:て(?:い)?)?|説明され(?:て(?:い)?)?|掲載され(?:て(?:い)?)?|述べられ(?:て(?:い)?)?)(?:ません|ない)",
+        ),
+        (
+            "",
+            r"(?:記載|記述|情報|言及|説明|回答|答え)(?:は|が)?[^。]{0,12}(?:見つかりません|見当たりません|(?<!ことは)ありません|ございません|ない(?:です|ため|よう)|含まれて(?:い)?ません|存在しません)",
+        ),
+        (
+            "",
+            rf"{_JA_SOURCES}(?:から|だけで|のみで|で)は?[^。]{{0,40}}(?:分かり|わかり|判断でき|特定でき|答えられ|回答でき)(?:ません|ない)",
+        ),
+        ("", r"(?:情報|データ|知識)(?:は|を)?(?:持ってい?|持っており|有してい?|持ち合わせてい?)(?:ません|ない)"),
+        ("", r"^(?:その|該当する|関連する)情報(?:は|が)[^。]{0,8}(?:提供|公開|収録)されていません"),
+        ("", rf"{_JA_SOURCES}の(?:対象|範囲)外"),
+        ("", r"情報が(?:不足|足り(?:ません|ない))"),
+        ("", r"(?:注文|個人|アカウント|データ|情報)[^。]{0,20}アクセス(?:することは|することが)?できません"),
     ),
     r"(?:申し訳|すみません|恐れ入り|残念|ありがとう|お問い合わせ|ご質問|確認|検索|お調べ|調べ|ai|人工知能|どの|どちら|何の)",
     (
@@ -331,24 +501,39 @@ CHINESE: Final = Language(
     "zh",
     "没 沒 无 無 不 未 超出 缺",
     (
-        r"^(?:抱歉|对不起|不好意思|很抱歉|對不起)?[,。]?我(?:也|真的|并)?不(?:知道|清楚|了解|确定)(?!有|比)[。!,]?",
-        r"^(?:不清楚|不知道|不详|不詳|未知|无法回答|無法回答|没有答案|无相关信息|资料不详|暂无相关信息)[。!]*$",
-        r"(?:我|暂时|目前)?(?:无法|無法|不能|没办法|没法)(?:根据[^。]{0,20})?(?:回答|作答|确定|確定|判断|判斷|得知|提供[^。,]{0,8}(?:信息|答案|意见|建议|資訊)|帮助|访问您|給出|给出)",
-        r"(?:从|根据|根據|在)[^。]{0,20}(?:无法|無法|不能|没有|沒有|未能|找不到|没)[^。,]{0,6}(?:确定|確定|找到|判断|得知|得出|得到|发现|获取)",
-        r"(?:我)?(?:没有|沒有|没|未|并未)(?:能)?(?:找到|发现|發現|检索到|查到|搜索到)[^。,]{0,20}(?:信息|资料|資料|答案|内容|说明|相关|記載|资讯)",
-        r"我(?:也|目前|暂时)?(?:没有|沒有)[^。,]{0,16}(?:信息|资料|資料|数据|資訊|答案)",
-        r"(?:暂无|没有|沒有|无|無)相?[关關]?(?:于[^。,]{0,12})?的?(?:信息|资料|資料|資訊|内容|记录|说明)",
-        rf"{_ZH_SOURCES}[^。]{{0,16}}(?:没有|沒有|没|未|并未|並未|均未|都没有|不)[^。,]{{0,8}}(?:提到|提及|说明|說明|包含|包括|涉及|回答|给出|給出|记载|記載|提供|注明|指出|讨论|关于|列出|相关)",
-        r"(?:没有|沒有|缺乏|缺少)足够的?(?:信息|资料|資料|資訊|依据)",
-        r"(?:信息|资料|資訊|資料)(?:不足|不够|不充分)",
-        r"(?:信息|资料|資料|答案|内容)(?:并)?(?:未|没有|沒有)(?:在[^。,]{0,10})(?:出现|提到|提及|找到|列出)",
-        rf"{_ZH_SOURCES}里?[^。]{{0,10}}(?:没有|沒有|没|未)(?:写|讲|说|介绍|作出|作说明|明确)",
-        r"(?:不得而知|无从得知|查不到|没有头绪)",
-        r"答案(?:并)?(?:不在|没有在|未在)",
-        r"找不到(?:相关|答案|有关|任何)[^。,]{0,10}",
-        r"我(?:回答|答)不了|(?:这|這)个?(?:问题|問題)我?(?:回答|答)不了|帮(?:助)?不了(?:您|你)",
-        rf"超出了?[^。,]{{0,10}}{_ZH_SOURCES}",
-        r"恐怕(?:我)?(?:没有|无法|不能|不知道)",
+        (
+            "",
+            r"^(?:抱歉|对不起|不好意思|很抱歉|對不起)?[,。]?我(?:也|真的|并)?不(?:知道|清楚|了解|确定)(?!有|比)[。!,]?",
+        ),
+        ("", r"^(?:不清楚|不知道|不详|不詳|未知|无法回答|無法回答|没有答案|无相关信息|资料不详|暂无相关信息)[。!]*$"),
+        (
+            "",
+            r"(?:我|暂时|目前)?(?:无法|無法|不能|没办法|没法)(?:根据[^。]{0,20})?(?:回答|作答|确定|確定|判断|判斷|得知|提供[^。,]{0,8}(?:信息|答案|意见|建议|資訊)|帮助|访问您|給出|给出)",
+        ),
+        (
+            "",
+            r"(?:从|根据|根據|在)[^。]{0,20}(?:无法|無法|不能|没有|沒有|未能|找不到|没)[^。,]{0,6}(?:确定|確定|找到|判断|得知|得出|得到|发现|获取)",
+        ),
+        (
+            "",
+            r"(?:我)?(?:没有|沒有|没|未|并未)(?:能)?(?:找到|发现|發現|检索到|查到|搜索到)[^。,]{0,20}(?:信息|资料|資料|答案|内容|说明|相关|記載|资讯)",
+        ),
+        ("", r"我(?:也|目前|暂时)?(?:没有|沒有)[^。,]{0,16}(?:信息|资料|資料|数据|資訊|答案)"),
+        ("", r"(?:暂无|没有|沒有|无|無)相?[关關]?(?:于[^。,]{0,12})?的?(?:信息|资料|資料|資訊|内容|记录|说明)"),
+        (
+            "",
+            rf"{_ZH_SOURCES}[^。]{{0,16}}(?:没有|沒有|没|未|并未|並未|均未|都没有|不)[^。,]{{0,8}}(?:提到|提及|说明|說明|包含|包括|涉及|回答|给出|給出|记载|記載|提供|注明|指出|讨论|关于|列出|相关)",
+        ),
+        ("", r"(?:没有|沒有|缺乏|缺少)足够的?(?:信息|资料|資料|資訊|依据)"),
+        ("", r"(?:信息|资料|資訊|資料)(?:不足|不够|不充分)"),
+        ("", r"(?:信息|资料|資料|答案|内容)(?:并)?(?:未|没有|沒有)(?:在[^。,]{0,10})(?:出现|提到|提及|找到|列出)"),
+        ("", rf"{_ZH_SOURCES}里?[^。]{{0,10}}(?:没有|沒有|没|未)(?:写|讲|说|介绍|作出|作说明|明确)"),
+        ("", r"(?:不得而知|无从得知|查不到|没有头绪)"),
+        ("", r"答案(?:并)?(?:不在|没有在|未在)"),
+        ("", r"找不到(?:相关|答案|有关|任何)[^。,]{0,10}"),
+        ("", r"我(?:回答|答)不了|(?:这|這)个?(?:问题|問題)我?(?:回答|答)不了|帮(?:助)?不了(?:您|你)"),
+        ("", rf"超出了?[^。,]{{0,10}}{_ZH_SOURCES}"),
+        ("", r"恐怕(?:我)?(?:没有|无法|不能|不知道)"),
     ),
     r"(?:抱歉|很抱歉|对不起|對不起|不好意思|感谢|谢谢|很遗憾|遗憾|您好|你好|我(?:已)?(?:查看|查阅|检索|搜索)|请问|作为|根据|目前)",
     rf"(?:不过|不過|然而|但)(?!是?,?{_ZH_KEEPS})|(?:一般来说|通常|据我所知|截至)",
@@ -365,26 +550,35 @@ KOREAN: Final = Language(
     "ko",
     "없 않 못 모르 모릅 모름 불명 어렵 부족 범위 주시 주세",
     (
-        r"^(?:죄송(?:합니다만|합니다|하지만|해요)|미안(?:합니다|하지만))?[.,!]? ?(?:저는 |저도 |답을 |답은 )?(?:잘 )?(?:모르(?:겠습니다|겠어요|겠네요)|모릅니다)[.!]?$",
-        r"^(?:정?답(?:을|은) )?(?:알 수 없(?:음|습니다)|해당 ?없음|정보 ?없음|모름|불명)[.!]*$",
-        r"(?:답변|대답|답|도와|도움)[^.]{0,12}(?:드릴|할|줄|을 드릴) 수(?:가|는)? ?없(?:습니다|어요)",
-        r"(?:답변|대답|답)(?:하기|드리기)(?:가|는)? ?어렵(?:습니다|네요)",
-        rf"{_KO_SOURCES}[^.]{{0,50}} (?:찾을|확인할|알|판단할|답할) 수(?:가|는)? ?없(?:습니다|어요|었습니다)",
-        rf"{_KO_SOURCES}[^.]{{0,50}}(?:찾지|발견하지|확인하지) 못(?:했습니다|했어요|하였습니다)",
-        rf"(?:언급|정보|기록|설명|내용|기재|답변|답|자료)(?:이|가|은|는|도)? ?(?:전혀 )?{_KO_NONE}",
-        rf"{_KO_SOURCES}[^.]{{0,50}}(?:언급되|명시되|나와|포함되|기재되|나타나|적혀|표시되|소개되|언급하고|다루고)(?:어|지)? ?(?:있지)? ?않(?:습니다|아요|았습니다|네요)",
-        r"(?:정보|자료|데이터)(?:를|을|는|은)? ?(?:가지고|갖고|보유하고) 있지 않(?:습니다|아요)",
-        r"^(?:이를 |현재 )?(?:확인|답변|판단|제공)할 수 없(?:습니다|어요)[.!]*$",
-        r"(?:아무것도|아무 정보도|내용을|정보를|답을) (?:찾지|확인하지) 못(?:했|하였)습니다",
-        r"(?:답변|답|정보|설명)(?:은|는|이|가) (?:문서|자료|본문|문맥|출처)에(?:는)? 없습니다",
-        r"(?:문서|자료|본문|문맥|출처|설명서)[^.]{0,40}(?:나오지|담겨 있지|확인되지|다루지|언급하지) 않(?:습니다|아요)",
-        r"(?:제가|저는|저도|부분은) [^.]{0,12}알지 못(?:합니다|해요)",
-        r"아는 바가? 없(?:습니다|어요)",
-        r"(?:문서|자료|지식 ?베이스|정보)의? ?(?:범위를 벗어|범위 밖)",
-        r"(?:정보|자료|문맥)(?:이|가)? ?(?:부족|충분하지 않)",
-        r"(?:어떤|무슨|어느) [^.?]{0,15}(?:알려|말씀해) 주(?:시겠어요|시겠습니까|세요)",
-        r"(?:내역|계정|데이터|개인 ?정보)[^.]{0,12} 접근할 수 없(?:습니다|어요)",
-        r"(?:자문|조언|의견|정보|답)(?:을|를)? 제공할 수 없(?:습니다|어요)",
+        (
+            "",
+            r"^(?:죄송(?:합니다만|합니다|하지만|해요)|미안(?:합니다|하지만))?[.,!]? ?(?:저는 |저도 |답을 |답은 )?(?:잘 )?(?:모르(?:겠습니다|겠어요|겠네요)|모릅니다)[.!]?$",
+        ),
+        ("", r"^(?:정?답(?:을|은) )?(?:알 수 없(?:음|습니다)|해당 ?없음|정보 ?없음|모름|불명)[.!]*$"),
+        ("", r"(?:답변|대답|답|도와|도움)[^.]{0,12}(?:드릴|할|줄|을 드릴) 수(?:가|는)? ?없(?:습니다|어요)"),
+        ("", r"(?:답변|대답|답)(?:하기|드리기)(?:가|는)? ?어렵(?:습니다|네요)"),
+        ("", rf"{_KO_SOURCES}[^.]{{0,50}} (?:찾을|확인할|알|판단할|답할) 수(?:가|는)? ?없(?:습니다|어요|었습니다)"),
+        ("", rf"{_KO_SOURCES}[^.]{{0,50}}(?:찾지|발견하지|확인하지) 못(?:했습니다|했어요|하였습니다)"),
+        ("", rf"(?:언급|정보|기록|설명|내용|기재|답변|답|자료)(?:이|가|은|는|도)? ?(?:전혀 )?{_KO_NONE}"),
+        (
+            "",
+            rf"{_KO_SOURCES}[^.]{{0,50}}(?:언급되|명시되|나와|포함되|기재되|나타나|적혀|표시되|소개되|언급하고|다루고)(?:어|지)? ?(?:있지)? ?않(?:습니다|아요|았습니다|네요)",
+        ),
+        ("", r"(?:정보|자료|데이터)(?:를|을|는|은)? ?(?:가지고|갖고|보유하고) 있지 않(?:습니다|아요)"),
+        ("", r"^(?:이를 |현재 )?(?:확인|답변|판단|제공)할 수 없(?:습니다|어요)[.!]*$"),
+        ("", r"(?:아무것도|아무 정보도|내용을|정보를|답을) (?:찾지|확인하지) 못(?:했|하였)습니다"),
+        ("", r"(?:답변|답|정보|설명)(?:은|는|이|가) (?:문서|자료|본문|문맥|출처)에(?:는)? 없습니다"),
+        (
+            "",
+            r"(?:문서|자료|본문|문맥|출처|설명서)[^.]{0,40}(?:나오지|담겨 있지|확인되지|다루지|언급하지) 않(?:습니다|아요)",
+        ),
+        ("", r"(?:제가|저는|저도|부분은) [^.]{0,12}알지 못(?:합니다|해요)"),
+        ("", r"아는 바가? 없(?:습니다|어요)"),
+        ("", r"(?:문서|자료|지식 ?베이스|정보)의? ?(?:범위를 벗어|범위 밖)"),
+        ("", r"(?:정보|자료|문맥)(?:이|가)? ?(?:부족|충분하지 않)"),
+        ("", r"(?:어떤|무슨|어느) [^.?]{0,15}(?:알려|말씀해) 주(?:시겠어요|시겠습니까|세요)"),
+        ("", r"(?:내역|계정|데이터|개인 ?정보)[^.]{0,12} 접근할 수 없(?:습니다|어요)"),
+        ("", r"(?:자문|조언|의견|정보|답)(?:을|를)? 제공할 수 없(?:습니다|어요)"),
     ),
     r"(?:죄송|미안|아쉽게도|유감|문의|감사|안타깝|설명서를 확인|확인했지만|어떤|인공지능|질문)",
     r"(?:하지만|그러나|다만|그렇지만|그래도),? ?(?![^.]{0,60}(?:나와 있|언급|적혀|명시|문의|확인해|바랍니다|주세요))|(?:일반적으로|보통|기준)",

@@ -17,6 +17,7 @@ _FR_KEEPS: Final = (
     r"|je (?:ne|n'|peux vous (?:aider|proposer)|vous (?:invite|conseille|recommande)|suis)|j'ai rien|vous pouvez (?:consulter|contacter|vérifier|vous)"
     r"|si vous|n'hésitez|veuillez|aucun|rien|malheureusement"
 )
+_FRENCH_SOURCE_HEADS: Final = "art bas con doc ext fic inf man pas rés sou tex élé"
 FRENCH: Final = Language(
     "fr",
     (
@@ -24,33 +25,66 @@ FRENCH: Final = Language(
         "absentes introuvable introuvables cadre champ malheureusement"
     ),
     (
-        r"je ne (?:le )?sais pas\b(?! (?:pourquoi|si))",
-        r"je l'ignore\b",
-        rf"je (?:n'ai|ne dispose|ne possède|ne trouve|ne vois) (?:malheureusement )?(?:pas|rien|(?:d')?aucune?)\b[^.;!?]{{0,30}}?(?:{_FR_KNOWLEDGE}|accès|\btrouvé|connaissance|\bidée)",
-        r"il (?:ne )?m'est (?:malheureusement )?impossible de\b",
-        rf"(?:est|sont) (?:absente?s?|introuvables?) d(?:es?|u|ans)\b[^.;!?]{{0,20}}{_FR_SOURCES}\b",
-        r"je n'ai (?:malheureusement )?(?:rien|pas pu) (?:trouv|répond|déterminer)\w*",
-        r"je ne (?:peux|puis|saurais) (?:malheureusement )?(?:pas )?(?:vous )?(?:\w+ )?(?:répondre|aider|dire|donner|fournir|confirmer|déterminer)\b",
-        r"je ne suis (?:malheureusement )?pas (?:en mesure|certaine?|sûre?|capable)\b",
-        r"je crains de ne pas\b",
-        r"je ne comprends pas\b",
+        ("je", r"je ne (?:le )?sais pas\b(?! (?:pourquoi|si))"),
+        ("je", r"je l'ignore\b"),
+        (
+            "je",
+            rf"je (?:n'ai|ne dispose|ne possède|ne trouve|ne vois) (?:malheureusement )?(?:pas|rien|(?:d')?aucune?)\b[^.;!?]{{0,30}}?(?:{_FR_KNOWLEDGE}|accès|\btrouvé|connaissance|\bidée)",
+        ),
+        ("il", r"il (?:ne )?m'est (?:malheureusement )?impossible de\b"),
+        ("est son", rf"(?:est|sont) (?:absente?s?|introuvables?) d(?:es?|u|ans)\b[^.;!?]{{0,20}}{_FR_SOURCES}\b"),
+        ("je", r"je n'ai (?:malheureusement )?(?:rien|pas pu) (?:trouv|répond|déterminer)\w*"),
+        (
+            "je",
+            r"je ne (?:peux|puis|saurais) (?:malheureusement )?(?:pas )?(?:vous )?(?:\w+ )?(?:répondre|aider|dire|donner|fournir|confirmer|déterminer)\b",
+        ),
+        ("je", r"je ne suis (?:malheureusement )?pas (?:en mesure|certaine?|sûre?|capable)\b"),
+        ("je", r"je crains de ne pas\b"),
+        ("je", r"je ne comprends pas\b"),
         # The sources.
-        rf"{_FR_SOURCES}\b[^.;!?]{{0,40}} (?:ne |n')(?:\w+ )?{_FR_MENTION} (?:\w+ )?(?:pas|aucune?|rien)\b",
-        rf"{_FR_SOURCES} n'en (?:parle|dit|disent|parlent) (?:\w+ )?(?:pas|rien)\b",
-        rf"(?:dépasse le cadre|est hors du (?:cadre|champ)|ne relève pas) (?:de |des |du )[^.;!?]{{0,10}}{_FR_SOURCES}\b",
-        rf"rien dans (?:les|le|la|ces) (?:\w+ )?{_FR_SOURCES}\b",
-        rf"aucune? (?:des |de ces |du )(?:\w+ )?{_FR_SOURCES} (?:\w+ )?(?:ne |n')",
-        rf"aucune (?:information|indication|donnée|réponse|mention|précision)\b[^.;!?]{{0,60}}(?:{_FR_SOURCES}|disponible|trouvée|fournie)",
-        r"aucune? (?:document|résultat|source|passage)s? (?:\w+ )?n'(?:a été trouvé|a été récupéré|est disponible)\w*",
-        r"il n'(?:y a|existe|est fait) (?:pas|aucune?) (?:d'|de )?(?:informations?|indications?|mentions?|données|précisions?|réponses?|références?)\b",
-        rf"(?:n'est|ne sont|n'apparaît|ne figure|ne se trouve|n'a) pas [^.,;!?]{{0,30}}(?:dans|par|à partir d)[^.,;!?]{{0,20}}{_FR_SOURCES}\b",
-        r"(?:information|réponse|question|point|date|nom)s? (?:n'est|ne sont) pas (?:mentionn|précis|indiqu|disponible|spécifi|fourni|abord)\w*",
-        r"^(?:cela|ce|ceci) n'est pas (?:mentionn|précis|indiqu|spécifi)\w*",
-        r"impossible de (?:répondre|le dire|déterminer|le déterminer|trouver)\b",
-        r"il n'est pas possible de (?:répondre|le dire|déterminer)\b",
-        r"^(?:non (?:précisé|mentionné|indiqué|spécifié|disponible)|pas (?:d'information|de réponse|mentionné|précisé))e?s?\b[^.;!?]{0,50}(?:[.!]|$)",
-        r"^(?:aucune (?:information|réponse)(?: (?:sur|concernant|disponible|trouvée|à ce)\b[^.;!?]{0,50})?)(?:[.!]|$)",
-        r"(?:pourriez|pouvez)[- ]vous (?:\w+ )?(?:préciser|reformuler|clarifier)\b",
+        (
+            _FRENCH_SOURCE_HEADS,
+            rf"{_FR_SOURCES}\b[^.;!?]{{0,40}} (?:ne |n')(?:\w+ )?{_FR_MENTION} (?:\w+ )?(?:pas|aucune?|rien)\b",
+        ),
+        (_FRENCH_SOURCE_HEADS, rf"{_FR_SOURCES} n'en (?:parle|dit|disent|parlent) (?:\w+ )?(?:pas|rien)\b"),
+        (
+            "dép est ne",
+            rf"(?:dépasse le cadre|est hors du (?:cadre|champ)|ne relève pas) (?:de |des |du )[^.;!?]{{0,10}}{_FR_SOURCES}\b",
+        ),
+        ("rie", rf"rien dans (?:les|le|la|ces) (?:\w+ )?{_FR_SOURCES}\b"),
+        ("auc", rf"aucune? (?:des |de ces |du )(?:\w+ )?{_FR_SOURCES} (?:\w+ )?(?:ne |n')"),
+        (
+            "auc",
+            rf"aucune (?:information|indication|donnée|réponse|mention|précision)\b[^.;!?]{{0,60}}(?:{_FR_SOURCES}|disponible|trouvée|fournie)",
+        ),
+        (
+            "auc",
+            r"aucune? (?:document|résultat|source|passage)s? (?:\w+ )?n'(?:a été trouvé|a été récupéré|est disponible)\w*",
+        ),
+        (
+            "il",
+            r"il n'(?:y a|existe|est fait) (?:pas|aucune?) (?:d'|de )?(?:informations?|indications?|mentions?|données|précisions?|réponses?|références?)\b",
+        ),
+        (
+            "n ne",
+            rf"(?:n'est|ne sont|n'apparaît|ne figure|ne se trouve|n'a) pas [^.,;!?]{{0,30}}(?:dans|par|à partir d)[^.,;!?]{{0,20}}{_FR_SOURCES}\b",
+        ),
+        (
+            "dat inf nom poi que rép",
+            r"(?:information|réponse|question|point|date|nom)s? (?:n'est|ne sont) pas (?:mentionn|précis|indiqu|disponible|spécifi|fourni|abord)\w*",
+        ),
+        ("^", r"^(?:cela|ce|ceci) n'est pas (?:mentionn|précis|indiqu|spécifi)\w*"),
+        ("imp", r"impossible de (?:répondre|le dire|déterminer|le déterminer|trouver)\b"),
+        ("il", r"il n'est pas possible de (?:répondre|le dire|déterminer)\b"),
+        (
+            "^",
+            r"^(?:non (?:précisé|mentionné|indiqué|spécifié|disponible)|pas (?:d'information|de réponse|mentionné|précisé))e?s?\b[^.;!?]{0,50}(?:[.!]|$)",
+        ),
+        (
+            "^",
+            r"^(?:aucune (?:information|réponse)(?: (?:sur|concernant|disponible|trouvée|à ce)\b[^.;!?]{0,50})?)(?:[.!]|$)",
+        ),
+        ("pou", r"(?:pourriez|pouvez)[- ]vous (?:\w+ )?(?:préciser|reformuler|clarifier)\b"),
     ),
     r"(?:désolée?|je suis (?:\w+ )?désolée?|malheureusement|bonjour|merci|excusez|après|j'ai (?:consulté|cherché|vérifié)|en tant qu'ia)",
     (
@@ -78,32 +112,66 @@ _ES_KEEPS: Final = (
     r"|no (?:puedo|he|encontr|tengo|dispongo|pude|s[eé])|puedo (?:ayudar|ofrecer)|puede (?:consultar|contactar|comprobar|revisar|ponerse)"
     r"|si (?:me|puede|quiere|desea)|por favor|le (?:recomiendo|sugiero)|ning|nada|lamentablemente"
 )
+_SPANISH_SOURCE_HEADS: Final = "art bas con doc fra fue inf man mat pas res tex"
 SPANISH: Final = Language(
     "es",
     ("no ninguno ninguna ningún nada fuera desconozco falta faltan carezco sin podría podrías puede puedes imposible"),
     (
-        r"(?:yo )?no (?:lo )?(?:sé|se lo puedo decir|sabría)\b",
-        r"desconozco\b",
-        rf"no (?:he (?:encontrado|podido encontrar)|encontré|encuentro|pude encontrar|pude hallar|hallé|veo)\b[^.;!?]{{0,40}}?(?:{_ES_KNOWLEDGE}|\bnada|\beso|\besto|{_ES_SOURCES})",
-        rf"no (?:tengo|dispongo de|cuento con|poseo) (?:\w+ ){{0,2}}(?:{_ES_KNOWLEDGE}|acceso|conocimiento|constancia|idea)\b",
-        r"no me (?:es posible|consta)\b",
-        r"(?:no (?:logro|logré|he logrado|consigo|conseguí) (?:encontrar|hallar|localizar)|no (?:localicé|localizo))\b",
-        rf"{_ES_KNOWLEDGE} no (?:aparece|figura|consta|se encuentra|está|se incluye)n?\b[^.,;!?]{{0,40}}(?:{_ES_SOURCES}|disponible)",
-        rf"(?:falta|faltan|carezco de) (?:\w+ )?{_ES_KNOWLEDGE}\b",
-        r"no (?:puedo|podemos|podría) (?:\w+ )?(?:responder|contestar|ayudar|confirmar|determinar|decir|dar|proporcionar|ofrecer)\w*",
-        r"no (?:estoy segur|entiendo la pregunta|comprendo)\w*",
+        ("no yo", r"(?:yo )?no (?:lo )?(?:sé|se lo puedo decir|sabría)\b"),
+        ("des", r"desconozco\b"),
+        (
+            "no",
+            rf"no (?:he (?:encontrado|podido encontrar)|encontré|encuentro|pude encontrar|pude hallar|hallé|veo)\b[^.;!?]{{0,40}}?(?:{_ES_KNOWLEDGE}|\bnada|\beso|\besto|{_ES_SOURCES})",
+        ),
+        (
+            "no",
+            rf"no (?:tengo|dispongo de|cuento con|poseo) (?:\w+ ){{0,2}}(?:{_ES_KNOWLEDGE}|acceso|conocimiento|constancia|idea)\b",
+        ),
+        ("no", r"no me (?:es posible|consta)\b"),
+        (
+            "no",
+            r"(?:no (?:logro|logré|he logrado|consigo|conseguí) (?:encontrar|hallar|localizar)|no (?:localicé|localizo))\b",
+        ),
+        (
+            "dat det ind inf men ref reg res",
+            rf"{_ES_KNOWLEDGE} no (?:aparece|figura|consta|se encuentra|está|se incluye)n?\b[^.,;!?]{{0,40}}(?:{_ES_SOURCES}|disponible)",
+        ),
+        ("car fal", rf"(?:falta|faltan|carezco de) (?:\w+ )?{_ES_KNOWLEDGE}\b"),
+        (
+            "no",
+            r"no (?:puedo|podemos|podría) (?:\w+ )?(?:responder|contestar|ayudar|confirmar|determinar|decir|dar|proporcionar|ofrecer)\w*",
+        ),
+        ("no", r"no (?:estoy segur|entiendo la pregunta|comprendo)\w*"),
         # The sources.
-        rf"{_ES_SOURCES}\b[^.;!?]{{0,40}} no (?:\w+ )?{_ES_MENTION}",
-        rf"ningun[oa] de (?:los|las|estos|estas) (?:\w+ )?{_ES_SOURCES}\b",
-        rf"no (?:hay|existe|existen|aparece|aparecen|figura|consta|se encontró|se encuentra) (?:(?:\w+ ){{0,2}}?{_ES_KNOWLEDGE}(?! móvil| de (?:pago|contacto))|nada (?:sobre|en|acerca|al respecto|relacionado))\b",
-        rf"no (?:consta|aparece|figura|se encuentra|está|se menciona|se indica|se especifica)\b[^.,;!?]{{0,30}} en (?:el|la|los|las|este|estos) (?:\w+ )?{_ES_SOURCES}\b",
-        rf"no se (?:menciona|especifica|indica|trata|habla|proporciona)n?\b[^.;!?]{{0,30}}(?:{_ES_SOURCES}|[.!]|$)",
-        rf"fuera del (?:alcance|ámbito)[^.;!?]{{0,15}} {_ES_SOURCES}\b",
-        rf"{_ES_SOURCES}\b[^.;!?]{{0,60}}\bno es posible (?:determinar|saber|responder|establecer)\b",
-        r"no es posible (?:determinar|saber|responder)(?:lo)?\b[^.;!?]{0,40}(?:con|a partir|según|en base)",
-        r"no es suficiente para (?:responder|contestar)\w*",
-        r"^(?:no (?:mencionado|especificado|disponible|encontrado)|sin (?:información|datos|respuesta)|ninguna (?:información|respuesta))\b[^.;!?]{0,30}(?:[.!]|$)",
-        r"(?:podría|podrías|puede|puedes) (?:\w+ )?(?:indicar|aclarar|especificar|precisar|reformular|concretar)\w*\b[^.!]{0,50}\?",
+        (_SPANISH_SOURCE_HEADS, rf"{_ES_SOURCES}\b[^.;!?]{{0,40}} no (?:\w+ )?{_ES_MENTION}"),
+        ("nin", rf"ningun[oa] de (?:los|las|estos|estas) (?:\w+ )?{_ES_SOURCES}\b"),
+        (
+            "no",
+            rf"no (?:hay|existe|existen|aparece|aparecen|figura|consta|se encontró|se encuentra) (?:(?:\w+ ){{0,2}}?{_ES_KNOWLEDGE}(?! móvil| de (?:pago|contacto))|nada (?:sobre|en|acerca|al respecto|relacionado))\b",
+        ),
+        (
+            "no",
+            rf"no (?:consta|aparece|figura|se encuentra|está|se menciona|se indica|se especifica)\b[^.,;!?]{{0,30}} en (?:el|la|los|las|este|estos) (?:\w+ )?{_ES_SOURCES}\b",
+        ),
+        (
+            "no",
+            rf"no se (?:menciona|especifica|indica|trata|habla|proporciona)n?\b[^.;!?]{{0,30}}(?:{_ES_SOURCES}|[.!]|$)",
+        ),
+        ("fue", rf"fuera del (?:alcance|ámbito)[^.;!?]{{0,15}} {_ES_SOURCES}\b"),
+        (
+            _SPANISH_SOURCE_HEADS,
+            rf"{_ES_SOURCES}\b[^.;!?]{{0,60}}\bno es posible (?:determinar|saber|responder|establecer)\b",
+        ),
+        ("no", r"no es posible (?:determinar|saber|responder)(?:lo)?\b[^.;!?]{0,40}(?:con|a partir|según|en base)"),
+        ("no", r"no es suficiente para (?:responder|contestar)\w*"),
+        (
+            "^",
+            r"^(?:no (?:mencionado|especificado|disponible|encontrado)|sin (?:información|datos|respuesta)|ninguna (?:información|respuesta))\b[^.;!?]{0,30}(?:[.!]|$)",
+        ),
+        (
+            "pod pue",
+            r"(?:podría|podrías|puede|puedes) (?:\w+ )?(?:indicar|aclarar|especificar|precisar|reformular|concretar)\w*\b[^.!]{0,50}\?",
+        ),
     ),
     r"(?:lo siento|lamento|siento|lamentablemente|desafortunadamente|perdón|disculp|gracias|hola|he (?:revisado|consultado|buscado)|me temo|aunque (?:he )?(?:revis|consult|busq)|como modelo|como ia|¿podría)",
     (
@@ -129,34 +197,68 @@ _PT_KEEPS: Final = (
     r"|não (?:posso|encontr|tenho|consig|foi possível|sei|h[áa])|posso ajudar|(?:você )?pode (?:consultar|contactar|contatar|verificar)"
     r"|se (?:me|puder|quiser|você)|por favor|recomendo|sugiro|nenhum|nada|infelizmente"
 )
+_PORTUGUESE_SOURCE_HEADS: Final = "art bas con doc exc fon inf man mat pas res ter tex tre"
 PORTUGUESE: Final = Language(
     "pt",
     "não nao nenhum nenhuma nada falta faltam fora desconheço impossível poderia pode receio sem",
     (
-        r"(?:eu )?não (?:o )?sei\b(?! se)",
-        r"desconheço\b",
-        rf"não (?:encontrei|achei|localizei|consegui (?:encontrar|localizar)|consigo (?:encontrar|localizar)|vejo)\b[^.;!?]{{0,40}}?(?:{_PT_KNOWLEDGE}|\bnada|\bisso|\bisto|{_PT_SOURCES})",
-        rf"não (?:tenho|disponho de|possuo|ter) (?:\w+ ){{0,2}}(?:{_PT_KNOWLEDGE}|acesso|conhecimento|ideia)\b",
-        r"não me é possível\b",
-        rf"{_PT_KNOWLEDGE} não (?:aparece|figura|consta|se encontra|está|foi|é)m?\b[^.,;!?]{{0,40}}(?:{_PT_SOURCES}|disponível|encontrada)",
-        rf"(?:falta|faltam) (?:\w+ )?{_PT_KNOWLEDGE}\b",
-        r"não (?:posso|podemos|consigo|conseguimos|poderia) (?:\w+ )?(?:responder|ajudar|confirmar|determinar|dizer|dar|fornecer|oferecer)\w*",
-        r"não (?:tenho certeza|entendi|compreendi|compreendo)\b",
-        rf"não foi possível (?:encontrar|localizar|determinar|responder)\w*[^.;!?]{{0,30}}(?:{_PT_KNOWLEDGE}|{_PT_SOURCES}|pergunta|[.!]|$)",
+        ("eu não", r"(?:eu )?não (?:o )?sei\b(?! se)"),
+        ("des", r"desconheço\b"),
+        (
+            "não",
+            rf"não (?:encontrei|achei|localizei|consegui (?:encontrar|localizar)|consigo (?:encontrar|localizar)|vejo)\b[^.;!?]{{0,40}}?(?:{_PT_KNOWLEDGE}|\bnada|\bisso|\bisto|{_PT_SOURCES})",
+        ),
+        (
+            "não",
+            rf"não (?:tenho|disponho de|possuo|ter) (?:\w+ ){{0,2}}(?:{_PT_KNOWLEDGE}|acesso|conhecimento|ideia)\b",
+        ),
+        ("não", r"não me é possível\b"),
+        (
+            "dad det ind inf men ref reg res",
+            rf"{_PT_KNOWLEDGE} não (?:aparece|figura|consta|se encontra|está|foi|é)m?\b[^.,;!?]{{0,40}}(?:{_PT_SOURCES}|disponível|encontrada)",
+        ),
+        ("fal", rf"(?:falta|faltam) (?:\w+ )?{_PT_KNOWLEDGE}\b"),
+        (
+            "não",
+            r"não (?:posso|podemos|consigo|conseguimos|poderia) (?:\w+ )?(?:responder|ajudar|confirmar|determinar|dizer|dar|fornecer|oferecer)\w*",
+        ),
+        ("não", r"não (?:tenho certeza|entendi|compreendi|compreendo)\b"),
+        (
+            "não",
+            rf"não foi possível (?:encontrar|localizar|determinar|responder)\w*[^.;!?]{{0,30}}(?:{_PT_KNOWLEDGE}|{_PT_SOURCES}|pergunta|[.!]|$)",
+        ),
         # The sources.
-        rf"{_PT_SOURCES}\b[^.;!?]{{0,40}} não (?:\w+ )?{_PT_MENTION}",
-        rf"{_PT_SOURCES}\b[^.;!?]{{0,40}} não (?:é|são) suficientes?\b",
-        rf"nenhum(?:a)? d(?:os|as|estes|estas) (?:\w+ )?{_PT_SOURCES}\b",
-        r"nada (?:\w+ )?(?:consta|encontrei|foi encontrado|há)\b",
-        rf"não (?:há|existem?|consta|constam|foram encontrad[ao]s|foi encontrad[ao]) (?:(?:\w+ ){{0,2}}?{_PT_KNOWLEDGE}|nada (?:sobre|n[oa]s?|acerca|a respeito|relacionado))\b",
-        rf"não (?:consta|aparece|está|se encontra|é mencionad[ao]|foi mencionad[ao])\b[^.,;!?]{{0,30}}\b(?:n[oa]s?|em|neste|nestes) (?:\w+ )?{_PT_SOURCES}\b",
-        r"^(?:isso|isto|essa informação|a informação) não (?:é|foi|está) (?:mencionad|especificad|indicad|disponível)\w*",
-        rf"fora do (?:âmbito|escopo|alcance)[^.;!?]{{0,15}} {_PT_SOURCES}\b",
-        rf"não (?:é|são|foi|foram|está|estão) (?:\w+ )?(?:indicad|mencionad|especificad|informad|citad|descrit|abordad)[oa]s?\b[^.,;!?]{{0,20}} (?:n[oa]s?|em) (?:\w+ )?{_PT_SOURCES}\b",
-        rf"{_PT_SOURCES}\b[^.;!?]{{0,60}}\bnão é possível (?:determinar|saber|responder|estabelecer)\b",
-        r"não é possível (?:determinar|saber|responder)\b[^.;!?]{0,40}(?:com|a partir|base)",
-        r"^(?:não (?:mencionado|especificado|disponível|encontrado|informado)|sem (?:informação|informações|resposta)|nenhuma (?:informação|resposta))\b[^.;!?]{0,30}(?:[.!]|$)",
-        r"(?:poderia|pode) (?:\w+ )?(?:esclarecer|indicar|especificar|precisar|reformular)\b[^.!]{0,50}\?",
+        (_PORTUGUESE_SOURCE_HEADS, rf"{_PT_SOURCES}\b[^.;!?]{{0,40}} não (?:\w+ )?{_PT_MENTION}"),
+        (_PORTUGUESE_SOURCE_HEADS, rf"{_PT_SOURCES}\b[^.;!?]{{0,40}} não (?:é|são) suficientes?\b"),
+        ("nen", rf"nenhum(?:a)? d(?:os|as|estes|estas) (?:\w+ )?{_PT_SOURCES}\b"),
+        ("nad", r"nada (?:\w+ )?(?:consta|encontrei|foi encontrado|há)\b"),
+        (
+            "não",
+            rf"não (?:há|existem?|consta|constam|foram encontrad[ao]s|foi encontrad[ao]) (?:(?:\w+ ){{0,2}}?{_PT_KNOWLEDGE}|nada (?:sobre|n[oa]s?|acerca|a respeito|relacionado))\b",
+        ),
+        (
+            "não",
+            rf"não (?:consta|aparece|está|se encontra|é mencionad[ao]|foi mencionad[ao])\b[^.,;!?]{{0,30}}\b(?:n[oa]s?|em|neste|nestes) (?:\w+ )?{_PT_SOURCES}\b",
+        ),
+        (
+            "^",
+            r"^(?:isso|isto|essa informação|a informação) não (?:é|foi|está) (?:mencionad|especificad|indicad|disponível)\w*",
+        ),
+        ("for", rf"fora do (?:âmbito|escopo|alcance)[^.;!?]{{0,15}} {_PT_SOURCES}\b"),
+        (
+            "não",
+            rf"não (?:é|são|foi|foram|está|estão) (?:\w+ )?(?:indicad|mencionad|especificad|informad|citad|descrit|abordad)[oa]s?\b[^.,;!?]{{0,20}} (?:n[oa]s?|em) (?:\w+ )?{_PT_SOURCES}\b",
+        ),
+        (
+            _PORTUGUESE_SOURCE_HEADS,
+            rf"{_PT_SOURCES}\b[^.;!?]{{0,60}}\bnão é possível (?:determinar|saber|responder|estabelecer)\b",
+        ),
+        ("não", r"não é possível (?:determinar|saber|responder)\b[^.;!?]{0,40}(?:com|a partir|base)"),
+        (
+            "^",
+            r"^(?:não (?:mencionado|especificado|disponível|encontrado|informado)|sem (?:informação|informações|resposta)|nenhuma (?:informação|resposta))\b[^.;!?]{0,30}(?:[.!]|$)",
+        ),
+        ("pod", r"(?:poderia|pode) (?:\w+ )?(?:esclarecer|indicar|especificar|precisar|reformular)\b[^.!]{0,50}\?"),
     ),
     r"(?:desculp|lament|sinto|infelizmente|obrigad|olá|consultei|procurei|verifiquei|receio|como modelo|como ia|peço desculpa)",
     (
@@ -184,31 +286,59 @@ _IT_KEEPS: Final = (
     r"|non (?:posso|ho|sono|trov|riesco|so|c'è|dispon)|posso (?:aiutar|offrir)|può (?:consultare|contattare|verificare|controllare)|se (?:può|vuole|mi)"
     r"|per favore|le (?:consiglio|suggerisco)|nessun|nulla|niente|purtroppo"
 )
+_ITALIAN_SOURCE_HEADS: Final = "art bas bra con doc est fon inf man mat pas ris tes"
 ITALIAN: Final = Language(
     "it",
     ("non nessun nessuno nessuna nulla esula oltre fuori manca mancano può potrebbe impossibile informazione"),
     (
-        r"non (?:lo so|saprei|ne so nulla)\b",
-        rf"non (?:ho (?:trovato|potuto trovare)|trovo|vedo|sono riuscit[oa] a trovare|riesco a trovare)\b[^.;!?]{{0,30}}?(?:{_IT_KNOWLEDGE}|{_IT_SOURCES})",
-        rf"non (?:ho|dispongo di|possiedo|avere) (?:\w+ ){{0,2}}(?:{_IT_KNOWLEDGE}|accesso)\b",
-        r"non (?:posso|possiamo|potrei|riesco a|sono in grado di) (?:\w+ )?(?:rispond|aiutar|conferm|determin|dir|fornir|dar|offr|stabil)\w*",
-        r"non (?:sono sicur|sono a conoscenza|capisco|ho capito)\w*",
-        r"non (?:mi|ci) è possibile\b",
-        rf"{_IT_KNOWLEDGE} non (?:compare|appare|figura|risulta|si trova|è riportat[oa])\w*\b[^.,;!?]{{0,40}}{_IT_SOURCES}",
-        rf"(?:manca|mancano) (?:\w+ )?{_IT_KNOWLEDGE}\b",
+        ("non", r"non (?:lo so|saprei|ne so nulla)\b"),
+        (
+            "non",
+            rf"non (?:ho (?:trovato|potuto trovare)|trovo|vedo|sono riuscit[oa] a trovare|riesco a trovare)\b[^.;!?]{{0,30}}?(?:{_IT_KNOWLEDGE}|{_IT_SOURCES})",
+        ),
+        ("non", rf"non (?:ho|dispongo di|possiedo|avere) (?:\w+ ){{0,2}}(?:{_IT_KNOWLEDGE}|accesso)\b"),
+        (
+            "non",
+            r"non (?:posso|possiamo|potrei|riesco a|sono in grado di) (?:\w+ )?(?:rispond|aiutar|conferm|determin|dir|fornir|dar|offr|stabil)\w*",
+        ),
+        ("non", r"non (?:sono sicur|sono a conoscenza|capisco|ho capito)\w*"),
+        ("non", r"non (?:mi|ci) è possibile\b"),
+        (
+            "dat det ind inf men nie nul rif ris",
+            rf"{_IT_KNOWLEDGE} non (?:compare|appare|figura|risulta|si trova|è riportat[oa])\w*\b[^.,;!?]{{0,40}}{_IT_SOURCES}",
+        ),
+        ("man", rf"(?:manca|mancano) (?:\w+ )?{_IT_KNOWLEDGE}\b"),
         # The sources.
-        rf"{_IT_SOURCES}\b[^.;!?]{{0,40}} non (?:\w+ )?{_IT_MENTION}",
-        rf"{_IT_SOURCES}\b[^.;!?]{{0,40}} non sono sufficienti\b",
-        rf"{_IT_SOURCES} non (?:se )?ne (?:parla|fa menzione|parlano)\b",
-        rf"nessun[oa]? (?:dei|delle|degli|di questi) (?:\w+ )?{_IT_SOURCES}\b",
-        rf"non (?:ci sono|c'è|vi è|vi sono|esist[eo]\w*|risultano?|è stata trovata) (?:\w+ ){{0,2}}?{_IT_KNOWLEDGE}\b",
-        rf"non (?:si trova|è presente|compare|è menzionat[oa]|è specificat[oa]|è indicat[oa]|è contenut[oa])\b[^.,;!?]{{0,20}} ne(?:l|i|lla|lle|gli) (?:\w+ )?{_IT_SOURCES}\b",
-        r"informazion[ei] (?:richiest[ae] )?non (?:è|sono) (?:disponibil|present|contenut|inclus|menzionat|riportat|fornit)\w*",
-        rf"(?:esula da[il]?|va oltre|è al di fuori de[il]?)[^.;!?]{{0,15}} {_IT_SOURCES}\b",
-        rf"{_IT_SOURCES}\b[^.;!?]{{0,60}}\bnon è possibile (?:determinare|stabilire|sapere|rispondere)\b",
-        r"non è possibile (?:determinare|stabilire|rispondere)\b[^.;!?]{0,40}(?:con|in base|sulla base)",
-        r"^(?:informazion[ei] non (?:presente|disponibil|trovat)\w*|non (?:menzionato|specificato|disponibile|presente|trovato)|nessuna (?:informazione|risposta))\b[^.;!?]{0,40}(?:[.!]|$)",
-        r"(?:può|potrebbe) (?:\w+ )?(?:precisare|chiarire|specificare|indicare|riformulare)\b[^.!]{0,50}\?",
+        (_ITALIAN_SOURCE_HEADS, rf"{_IT_SOURCES}\b[^.;!?]{{0,40}} non (?:\w+ )?{_IT_MENTION}"),
+        (_ITALIAN_SOURCE_HEADS, rf"{_IT_SOURCES}\b[^.;!?]{{0,40}} non sono sufficienti\b"),
+        (_ITALIAN_SOURCE_HEADS, rf"{_IT_SOURCES} non (?:se )?ne (?:parla|fa menzione|parlano)\b"),
+        ("nes", rf"nessun[oa]? (?:dei|delle|degli|di questi) (?:\w+ )?{_IT_SOURCES}\b"),
+        (
+            "non",
+            rf"non (?:ci sono|c'è|vi è|vi sono|esist[eo]\w*|risultano?|è stata trovata) (?:\w+ ){{0,2}}?{_IT_KNOWLEDGE}\b",
+        ),
+        (
+            "non",
+            rf"non (?:si trova|è presente|compare|è menzionat[oa]|è specificat[oa]|è indicat[oa]|è contenut[oa])\b[^.,;!?]{{0,20}} ne(?:l|i|lla|lle|gli) (?:\w+ )?{_IT_SOURCES}\b",
+        ),
+        (
+            "inf",
+            r"informazion[ei] (?:richiest[ae] )?non (?:è|sono) (?:disponibil|present|contenut|inclus|menzionat|riportat|fornit)\w*",
+        ),
+        ("esu va è", rf"(?:esula da[il]?|va oltre|è al di fuori de[il]?)[^.;!?]{{0,15}} {_IT_SOURCES}\b"),
+        (
+            _ITALIAN_SOURCE_HEADS,
+            rf"{_IT_SOURCES}\b[^.;!?]{{0,60}}\bnon è possibile (?:determinare|stabilire|sapere|rispondere)\b",
+        ),
+        ("non", r"non è possibile (?:determinare|stabilire|rispondere)\b[^.;!?]{0,40}(?:con|in base|sulla base)"),
+        (
+            "^",
+            r"^(?:informazion[ei] non (?:presente|disponibil|trovat)\w*|non (?:menzionato|specificato|disponibile|presente|trovato)|nessuna (?:informazione|risposta))\b[^.;!?]{0,40}(?:[.!]|$)",
+        ),
+        (
+            "pot può",
+            r"(?:può|potrebbe) (?:\w+ )?(?:precisare|chiarire|specificare|indicare|riformulare)\b[^.!]{0,50}\?",
+        ),
     ),
     r"(?:mi dispiace|spiacente|purtroppo|mi scusi|scusi|grazie|buongiorno|salve|ho (?:controllato|cercato|consultato)|temo|in quanto|come modello)",
     (

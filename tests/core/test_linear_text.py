@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, pii, result
 from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
-from ragmon.core import citations, escaping
+from ragmon.core import citations, escaping, refusal
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -84,11 +84,15 @@ def found_patterns():
             for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
-    for place, source in enumerate(opening for language in LANGUAGES for opening in language.openings):
+    for place, source in enumerate(opening for language in LANGUAGES for _, opening in language.openings):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
-        wordings = matchers(language)
-        for name, way in (("openings", "search"), ("turns", "search"), ("preambles", "match"), ("unless", "match")):
+        for head in refusal._heads(language.code):
+            found[refusal._pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
+        if not language.is_spaced:
+            found[refusal._unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
+        wordings = matchers(language.code)
+        for name, way in (("turns", "search"), ("preambles", "match"), ("unless", "match")):
             found[getattr(wordings, name), frozenset({way})] = f"refusal.{language.code}.{name}"
     found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
     return [pytest.param(pattern, way, id=f"{name}-{way}") for (pattern, ways), name in found.items() for way in ways]
