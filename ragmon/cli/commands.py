@@ -68,7 +68,10 @@ plain_form_option = click.option(
 )
 output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
+    "--jobs",
+    "-j",
+    type=click.IntRange(1),
+    help="Processes that score. Default: the free cores for files beyond 64 MiB in all, else 1.",
 )
 no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
 labels_option = click.option(

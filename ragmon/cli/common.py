@@ -46,14 +46,15 @@ def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
     from rich import console, progress  # noqa: PLC0415 - most runs are over before there is progress to show
 
     rates = (progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn())
-    columns = ("{task.description}", progress.BarColumn(), *rates)
-    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+    columns, terminal = ("{task.description}", progress.BarColumn(), *rates), console.Console(stderr=True)
+    # A thread that refreshes the bar would keep processes from being forked (`run_files`).
+    with progress.Progress(*columns, console=terminal, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("scoring", total=size)
-        yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        yield lambda bytes_read: bar.update(task, completed=bytes_read, refresh=True)
 
 
-PROGRESS_MIN_BYTES: Final = 64 << 20
-"""Bytes of input from which on progress is shown."""
+LARGE: Final = 64 << 20
+"""Bytes of input from which on progress is shown, and all free cores score."""
 
 
 def check_max_drop(context: click.Context) -> None:
@@ -104,12 +105,20 @@ def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
         )
 
 
+def usual_jobs(size: int) -> int:
+    """The number of processes that score files of so many bytes where the user names none: the free cores, or 1."""
+    if size <= LARGE:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, size // (LARGE // 2))
+
+
 def score(
     traces: Sequence[str],
     settings: Settings,
     gold: tuple[GoldSet, ...],
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     duplicates: Duplicates = "all",
     scorer: Scorer | None = None,
     follower: Follower | None = None,
@@ -122,9 +131,9 @@ def score(
         traces: The files.
         settings: The configuration.
         gold: The gold sets.
-        jobs: Number of processes.
+        jobs: Number of processes; None is the usual one.
         duplicates: Which record of a gold question counts.
-        scorer: Scores the records, with one job; default: a new scorer for each job.
+        scorer: Scores the records in one process; default: a new scorer for each job.
         follower: Follows the run, and brings the scorers.
         labels: Label files, in addition to the labels among the traces.
         tables: How tables are read, and which members of JSON hold which field.
@@ -136,17 +145,18 @@ def score(
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
     follow = embedding(settings, gold)
-    if follow is not None and jobs > 1:
+    size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
+    if follow is not None and jobs is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
+    if follow is not None or scorer is not None:
         jobs = 1
     spans = file_span_options(settings)
-    size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
-    is_quiet = jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty()
+    is_quiet = size < LARGE or not sys.stderr.isatty()
     with nullcontext() if is_quiet else progress_bar(size) as progress:
         run = run_files(
             traces,
             plan,
-            jobs=jobs,
+            jobs=usual_jobs(size) if jobs is None else jobs,
             duplicates=duplicates,
             progress=progress,
             follow=follow,

@@ -47,7 +47,7 @@ def gate(
     on_insufficient: str | None,
     form: str,
     output: str | None,
-    jobs: int,
+    jobs: int | None,
     duplicates: Duplicates,
     labels: tuple[str, ...],
     tables: TableOptions,

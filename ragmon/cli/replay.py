@@ -64,7 +64,7 @@ def replay(
     form: str | None,
     output: str | None,
     windows: bool,
-    jobs: int,
+    jobs: int | None,
     duplicates: Duplicates,
     labels: tuple[str, ...],
     questions: int | None,
