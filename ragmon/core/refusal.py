@@ -68,23 +68,33 @@ def matchers(code: str) -> _Matchers:
 
 
 @cache
-def _pattern(code: str, head: str) -> re.Pattern[str]:
-    """The compiled openings of a language that start with a head; compiled when a text first has such a word."""
-    language = _BY_CODE[code]
-    any_of_them = "|".join(f"(?:{opening})" for heads, opening in language.openings if head in heads.split())
-    return re.compile(rf"\b(?=\w)(?:{any_of_them})")
+def openings(code: str) -> list[tuple[frozenset[str], str]]:
+    """The openings of a language that parts words by spaces: the heads of their first words, and an expression."""
+    parts = (opening.partition(": ") for opening in _BY_CODE[code].openings)
+    return [(frozenset(heads.split()), expression) for heads, _, expression in parts]
 
 
 @cache
 def _heads(code: str) -> frozenset[str]:
     """The heads of the words that an opening of a language may start with."""
-    return frozenset(head for heads, _ in _BY_CODE[code].openings for head in heads.split())
+    return frozenset[str]().union(*(heads for heads, _ in openings(code)))
+
+
+@cache
+def _pattern(code: str, head: str) -> re.Pattern[str]:
+    """The compiled openings of a language that start with a head; compiled when a text first has such a word."""
+    return re.compile(rf"\b(?=\w)(?:{_any_of([opening for heads, opening in openings(code) if head in heads])})")
 
 
 @cache
 def _unspaced(code: str) -> re.Pattern[str]:
     """The compiled openings of a language whose words are not parted by spaces."""
-    return re.compile("|".join(f"(?:{opening})" for _, opening in _BY_CODE[code].openings))
+    return re.compile(_any_of(_BY_CODE[code].openings))
+
+
+def _any_of(patterns: Sequence[str]) -> str:
+    """An expression that finds what any of the patterns finds."""
+    return "|".join(f"(?:{pattern})" for pattern in patterns)
 
 
 def _spaced(text: str) -> str:

@@ -35,6 +35,7 @@ from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.monitor.probes import targets
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
+from tests.support.refusal_report import expressions
 
 SECONDS = 2
 """Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
@@ -84,7 +85,7 @@ def found_patterns():
             for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
-    for place, source in enumerate(opening for language in LANGUAGES for _, opening in language.openings):
+    for place, source in enumerate(opening for language in LANGUAGES for opening in expressions(language)):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
         for head in refusal._heads(language.code):

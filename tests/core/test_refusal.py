@@ -13,7 +13,7 @@ from ragmon.core import refusal
 from ragmon.core.refusal import LANGUAGES, RefusalRule
 from ragmon.core.text import fold
 from tests.support.examples import cases
-from tests.support.refusal_report import read_list
+from tests.support.refusal_report import expressions, read_list
 
 REFUSALS = (
     "I don't have enough information to answer that question.",
@@ -249,11 +249,13 @@ ALL_LANGUAGES = st.sampled_from(
 @cache
 def plain(language):
     """All openings of a language in one expression, to be searched everywhere."""
-    at_start = "|".join(f"(?:{opening[1:]})" for _, opening in language.openings if opening.startswith("^"))
-    anywhere = "|".join(f"(?:{opening})" for _, opening in language.openings if not opening.startswith("^"))
-    return re.compile(
-        rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})" if language.is_spaced else f"^(?:{at_start})|{anywhere}"
+    if not language.is_spaced:
+        return refusal._unspaced(language.code)
+    found = refusal.openings(language.code)
+    at_start, anywhere = (
+        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
     )
+    return re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})")
 
 
 @pytest.mark.slow
@@ -274,7 +276,7 @@ def test_looking_only_where_a_trigger_word_stands_never_changes_the_verdict(clai
 
 
 def openings():
-    return st.sampled_from([(language, opening) for language in LANGUAGES for _, opening in language.openings])
+    return st.sampled_from([(language, opening) for language in LANGUAGES for opening in expressions(language)])
 
 
 @pytest.mark.slow
