@@ -31,7 +31,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
-from ragmon.ingest.trace_buffer import SpanOptions
+from ragmon.ingest.otlp import SpanOptions
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer

@@ -42,8 +42,8 @@ from ragmon.ingest.files import (
     splittable,
     unreadable,
 )
+from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
 from ragmon.ingest.summary import ReadSummary
-from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.history import take_history

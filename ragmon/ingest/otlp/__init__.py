@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ragmon.core.paths import Path
+
+if TYPE_CHECKING:
+    from ragmon.ingest.spans import Merge
 
 _EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
 
@@ -16,3 +22,24 @@ def is_export(line: bytes, of: str | None = None) -> bool:
     """
     start = _EXPORT_START.match(line)
     return start is not None and of in (None, start[1].decode())
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    """How the spans of files become records: as those that a server gets (`to_record`).
+
+    Args:
+        id_from: The location of a document's id.
+        merge: How several independent retrievals become one list.
+        retrievers: The names of tools, tasks, functions and spans that retrieve.
+        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+    """
+
+    id_from: Path | None = None
+    merge: Merge = "concat"
+    retrievers: tuple[str, ...] = ()
+    pipeline: str | None = None
+
+
+NO_OPTIONS: Final = SpanOptions()
+"""Nothing is configured."""
