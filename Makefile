@@ -123,6 +123,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.ingest
 	$(PY) -m bench.serve
 	$(PY) -m bench.imports
+	$(PY) -m bench.refusals
 	$(PY) -m bench.detector
 	$(PY) -m bench.scenario
 	$(PY) -m bench.stream

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
-from ragmon.capture.exporters import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512

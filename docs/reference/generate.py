@@ -26,7 +26,8 @@ from pydantic.fields import FieldInfo
 from tables import filled
 
 from ragmon.cli import main
-from ragmon.cli.replay import compat_help, replay
+from ragmon.cli.commands import replay
+from ragmon.cli.replay import compat_help
 from ragmon.cli.schema import SCHEMAS, schema_text
 from ragmon.config import types
 from ragmon.config.tables import ConfigDocument, GatesTable, GateTable

@@ -18,36 +18,35 @@ import click
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
-from ragmon.core.net import current_version
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
 """The exit code shells expect of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
-    "ack": ("ragmon.cli.why", "Acknowledge an alarm: it is silent until it fires anew."),
-    "baseline": ("ragmon.cli.baseline", "Freeze what is normal, so that alarms can compare with it."),
-    "compare": ("ragmon.cli.compare", "Say whether one release is worse than another."),
-    "config": ("ragmon.cli.config", "Check ragmon.toml, and show which values are in force."),
-    "demo": ("ragmon.demo", "Run a small RAG pipeline, monitored live, with an incident."),
-    "doctor": ("ragmon.cli.doctor", "Check the chain from a call to /metrics, link by link."),
-    "forget": ("ragmon.cli.forget", "Erase a trace, a tag or a user from a server's journal."),
-    "gate": ("ragmon.cli.gate", "Judge trace files by the gates; the exit code is the verdict."),
-    "generate": ("ragmon.cli.generate", "Write Prometheus rules, their tests, or Grafana dashboards."),
-    "gold": ("ragmon.cli.gold", "Check, count, compare and freeze gold files."),
-    "label": ("ragmon.cli.label", "Import labels that people gave, or list answers to label."),
-    "probe": ("ragmon.cli.probe", "Send gold questions through the live pipeline."),
-    "replay": ("ragmon.cli.replay", "Score trace files and write a report."),
-    "schema": ("ragmon.cli.schema", "Print the JSON Schema of traces, gold or reports."),
-    "show": ("ragmon.cli.show", "Show one request, and why it fails."),
-    "serve": ("ragmon.cli.serve", "Run a server that takes OTLP, scores it and shows it."),
-    "top": ("ragmon.cli.top", "Show the gates of a running monitor on this terminal."),
-    "verify": ("ragmon.cli.verify", "Check that every record is accounted for."),
-    "view": ("ragmon.cli.view", "Open the pages on a journal, on trace files or on a report."),
-    "work": ("ragmon.cli.work", "Count partitions of a Kafka topic, for a server that adds up."),
-    "why": ("ragmon.cli.why", "Say what broke a gate, since when, and what changed."),
+    "ack": "Acknowledge an alarm: it is silent until it fires anew.",
+    "baseline": "Freeze what is normal, so that alarms can compare with it.",
+    "compare": "Say whether one release is worse than another.",
+    "config": "Check ragmon.toml, and show which values are in force.",
+    "demo": "Run a small RAG pipeline, monitored live, with an incident.",
+    "doctor": "Check the chain from a call to /metrics, link by link.",
+    "forget": "Erase a trace, a tag or a user from a server's journal.",
+    "gate": "Judge trace files by the gates; the exit code is the verdict.",
+    "generate": "Write Prometheus rules, their tests, or Grafana dashboards.",
+    "gold": "Check, count, compare and freeze gold files.",
+    "label": "Import labels that people gave, or list answers to label.",
+    "probe": "Send gold questions through the live pipeline.",
+    "replay": "Score trace files and write a report.",
+    "schema": "Print the JSON Schema of traces, gold or reports.",
+    "show": "Show one request, and why it fails.",
+    "serve": "Run a server that takes OTLP, scores it and shows it.",
+    "top": "Show the gates of a running monitor on this terminal.",
+    "verify": "Check that every record is accounted for.",
+    "view": "Open the pages on a journal, on trace files or on a report.",
+    "work": "Count partitions of a Kafka topic, for a server that adds up.",
+    "why": "Say what broke a gate, since when, and what changed.",
 }
-"""The module and the help line of each command, so that `--help` imports none of the modules."""
+"""The help line of each command, so that the overview needs none of their declarations."""
 
 
 class Commands(click.Group):
@@ -84,14 +83,15 @@ class _MainGroup(Commands):
         """The command with this name, imported; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        module = "ragmon.demo" if cmd_name == "demo" else "ragmon.cli.commands"
+        command = getattr(import_module(module), cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101 - true of every row of COMMANDS
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help line of each command, from COMMANDS."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+            formatter.write_dl(sorted(COMMANDS.items()))
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -169,6 +169,8 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """Print the version of ragmon."""
     if asked:
+        from ragmon.core.net import current_version  # noqa: PLC0415 - no command needs it at once
+
         click.echo(f"ragmon, version {current_version()}")
         context.exit()
 

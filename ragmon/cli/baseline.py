@@ -6,15 +6,10 @@ import json
 
 import click
 
-from ragmon.cli import Commands
 from ragmon.cli.common import (
     check_inputs,
-    config_option,
-    gold_option,
-    output_option,
     score,
     settings_and_gold,
-    traces_argument,
     write,
 )
 from ragmon.core.escaping import printable, printable_json
@@ -22,23 +17,8 @@ from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRecorder
 
 
-@click.group(cls=Commands)
-def baseline() -> None:
-    """Freeze what is normal, so that alarms can compare with it."""
-
-
-@baseline.command("freeze")
-@traces_argument
-@gold_option
-@config_option
-@output_option
 def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:
-    """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`.
-
-    Every metric alarms compare with its own past, the latency's p95, and how each gold item was answered.
-
-    Exit codes: 0, 3 bad input or configuration.
-    """
+    """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`."""
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
     recorder = BaselineRecorder(ScorerFactory(settings, gold_sets))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
@@ -13,10 +12,9 @@ from typing import Final
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.cli import discard_stdout
+from ragmon.cli.commands import STDIN
 from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
@@ -45,77 +43,18 @@ def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
     Yields:
         A function to call with the number of bytes read so far.
     """
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("scoring", total=size)
-        yield lambda bytes_read: progress.update(task, completed=bytes_read)
+    from rich import console, progress  # noqa: PLC0415 - most runs are over before there is progress to show
+
+    rates = (progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn())
+    columns, terminal = ("{task.description}", progress.BarColumn(), *rates), console.Console(stderr=True)
+    # A thread that refreshes the bar would keep processes from being forked (`run_files`).
+    with progress.Progress(*columns, console=terminal, transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("scoring", total=size)
+        yield lambda bytes_read: bar.update(task, completed=bytes_read, refresh=True)
 
 
-PROGRESS_MIN_BYTES: Final = 64 << 20
-"""Bytes of input from which on progress is shown."""
-STDIN: Final = "-"
-
-
-def writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    """Reject an output file that cannot be written, before hours of work rather than after them."""
-    if output is not None and output != STDIN:
-        path = Path(output)
-        if path.is_dir():
-            raise click.BadParameter(f"{output} is a folder, not a file")
-        if not path.parent.is_dir():
-            raise click.BadParameter(f"there is no folder {path.parent}")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise click.BadParameter(f"{output} cannot be written: permission denied")
-    return output
-
-
-traces_argument = click.argument("traces", nargs=-1, required=True)
-config_option = click.option(
-    "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
-)
-gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
-output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
-jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
-)
-labels_option = click.option(
-    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
-)
-duplicates_option = click.option(
-    "--duplicates",
-    type=click.Choice(["all", "last", "first"]),
-    default="all",
-    show_default=True,
-    help="Which record of a gold question counts; other than `all`, one process scores.",
-)
-
-
-def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Reject NaN: it is neither inside nor outside of a range."""
-    if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
-    return value
-
-
-baseline_option = click.option(
-    "--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with."
-)
-max_drop_option = click.option(
-    "--max-drop",
-    type=click.FloatRange(0, 1),
-    callback=reject_nan,
-    default=0.02,
-    show_default=True,
-    help="How much worse than the baseline a gated metric may be.",
-)
+LARGE: Final = 64 << 20
+"""Bytes of input from which on progress is shown, and all free cores score."""
 
 
 def check_max_drop(context: click.Context) -> None:
@@ -166,12 +105,20 @@ def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
         )
 
 
+def usual_jobs(size: int) -> int:
+    """The number of processes that score files of so many bytes where the user names none: the free cores, or 1."""
+    if size <= LARGE:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, size // (LARGE // 2))
+
+
 def score(
     traces: Sequence[str],
     settings: Settings,
     gold: tuple[GoldSet, ...],
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     duplicates: Duplicates = "all",
     scorer: Scorer | None = None,
     follower: Follower | None = None,
@@ -184,9 +131,9 @@ def score(
         traces: The files.
         settings: The configuration.
         gold: The gold sets.
-        jobs: Number of processes.
+        jobs: Number of processes; None is the usual one.
         duplicates: Which record of a gold question counts.
-        scorer: Scores the records, with one job; default: a new scorer for each job.
+        scorer: Scores the records in one process; default: a new scorer for each job.
         follower: Follows the run, and brings the scorers.
         labels: Label files, in addition to the labels among the traces.
         tables: How tables are read, and which members of JSON hold which field.
@@ -198,17 +145,18 @@ def score(
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
     follow = embedding(settings, gold)
-    if follow is not None and jobs > 1:
+    size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
+    if follow is not None and jobs is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
+    if follow is not None or scorer is not None:
         jobs = 1
     spans = file_span_options(settings)
-    size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
-    is_quiet = jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty()
+    is_quiet = size < LARGE or not sys.stderr.isatty()
     with nullcontext() if is_quiet else progress_bar(size) as progress:
         run = run_files(
             traces,
             plan,
-            jobs=jobs,
+            jobs=usual_jobs(size) if jobs is None else jobs,
             duplicates=duplicates,
             progress=progress,
             follow=follow,
@@ -276,8 +224,6 @@ def write(text: str, output: str | None) -> None:
 
 
 _COLOURS: Final = {"pass": "green", "fail": "red", "insufficient": "yellow"}
-
-no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
 
 
 def on_terminal(output: str | None) -> bool:

@@ -11,10 +11,6 @@ from click.core import ParameterSource
 from ragmon.cli.client import get_json
 from ragmon.cli.common import (
     check_inputs,
-    config_option,
-    gold_option,
-    output_option,
-    reject_nan,
     score,
     settings_and_gold,
     write,
@@ -52,35 +48,6 @@ class _Comparison(NamedTuple):
     intervals: bool
 
 
-@click.command()
-@click.argument("traces", nargs=-1)
-@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: it takes its last day.")
-@click.option(
-    "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
-)
-@click.option("--baseline", metavar="NAME", required=True, help="The release that is known.")
-@click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
-@gold_option
-@config_option
-@click.option("--pipeline", metavar="NAME", help="Compare on the gates of this pipeline alone.")
-@click.option(
-    "--max-drop",
-    type=click.FloatRange(0, 1, max_open=True),
-    callback=reject_nan,
-    default=0.02,
-    show_default=True,
-    help="How much worse a gated metric may be.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="What to write. `html` is a page in one file, with intervals and the gold items that flipped.",
-)
-@output_option
-@click.pass_context
 def compare(
     context: click.Context,
     traces: tuple[str, ...],
@@ -95,16 +62,7 @@ def compare(
     form: str,
     output: str | None,
 ) -> int:
-    """Compare the CANDIDATE's records with the baseline's, on the metrics that have gates: in TRACES or in a monitor.
-
-    Gold questions are paired item by item; runs through a gold set are compared when at most 2 % of its items have no
-    trace in either. Other requests are two samples: those of a session, else of a question, are one observation
-    ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
-
-    A monitor compares one pipeline with its own gates and gold: that of the config unless --pipeline names another.
-
-    Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration, or no monitor.
-    """
+    """Compare the candidate's records with the baseline's, on the metrics that have gates."""
     if baseline == candidate:
         raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
     _check_source(context)

@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from ragmon.cli import Commands
 from ragmon.config.load import check, find, load
 from ragmon.config.masking import masked_values, toml_text
 from ragmon.config.problems import Problem
@@ -37,24 +36,10 @@ def rows(settings: Settings) -> list[tuple[str, object, str]]:
 PROBLEMS: Final = 1
 WIDE: Final = 40
 """Width of the value column; a longer value shifts only its own origin to the right."""
-_option = click.option(
-    "--config", "-c", "path", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
-)
 
 
-@click.group(cls=Commands)
-def config() -> None:
-    """Check ragmon.toml, and show which values are in force."""
-
-
-@config.command("check")
-@_option
-@click.pass_context
 def check_command(context: click.Context, path: str | None) -> None:
-    """Name every problem with its line and what would be right.
-
-    Exit codes: 0 clean, 1 problems, 3 the file cannot be read.
-    """
+    """Name every problem with its line and what would be right."""
     problems = check(path)
     for problem in problems:
         click.echo(_problem_text(problem))
@@ -64,17 +49,8 @@ def check_command(context: click.Context, path: str | None) -> None:
     context.exit(PROBLEMS if problems else 0)
 
 
-@config.command("show")
-@_option
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
-)
-@click.pass_context
 def show_command(context: click.Context, path: str | None, form: str) -> None:
-    """Print every value with its origin: default, file and line, or the environment. Secrets are masked.
-
-    Exit codes: 0, 1 the file has problems, 3 it cannot be read.
-    """
+    """Print every value with its origin: default, file and line, or the environment. Secrets are masked."""
     problems = check(path)
     for problem in problems:
         click.echo(f"error: {_problem_text(problem)}", err=True)

@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_line
@@ -18,23 +17,8 @@ from ragmon.server.journal import erase as take_out
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 
 
-@click.command()
-@click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
-@click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
-@click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
-@click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
-@config_option
 def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str | None, config: str | None) -> int:
-    """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk.
-
-    Records, labels, what saved states tell of them, waiting spans and failures go. What was counted stays: counts hold
-    no text. Keys and ids of traces stay until they expire, so that a producer that sends twice brings nothing back.
-
-    The server may run. It must be this machine's: the folder is read and written. Other copies of the data (trace
-    logs, backups, other backends) are not touched.
-
-    Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
-    """
+    """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk."""
     parsed_tag = _parse_target(trace, tag, user)
     folder = Path(state_dir or load(config).serve.state_dir)
     erasure = take_out(folder, trace=trace, tag=parsed_tag, user=user)

@@ -11,25 +11,13 @@ import click
 from click.core import ParameterSource
 
 from ragmon.cli.common import (
-    baseline_option,
     check_inputs,
     check_max_drop,
-    config_option,
-    duplicates_option,
-    form_option,
     gate_table,
-    gold_option,
-    jobs_option,
-    labels_option,
-    max_drop_option,
-    no_color_option,
-    output_option,
     score,
     settings_and_gold,
-    traces_argument,
     write,
 )
-from ragmon.cli.tables import table_options
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
@@ -41,35 +29,11 @@ from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, report_of
 from ragmon.monitor.replay import Duplicates, Run
-from ragmon.tabular.columns import TRACE, TableOptions
+from ragmon.tabular.columns import TableOptions
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 
 
-@click.command()
-@traces_argument
-@gold_option
-@config_option
-@click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
-@click.option(
-    "--estimand",
-    type=click.Choice(["gold_set", "questions_like_these"]),
-    help="What a gold number stands for. Default: gold_set, the exact value over this set.",
-)
-@baseline_option
-@max_drop_option
-@click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
-@click.option(
-    "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
-)
-@form_option
-@output_option
-@jobs_option
-@duplicates_option
-@labels_option
-@table_options(TRACE, of="traces")
-@no_color_option
-@click.pass_context
 def gate(
     context: click.Context,
     traces: tuple[str, ...],
@@ -83,21 +47,13 @@ def gate(
     on_insufficient: str | None,
     form: str,
     output: str | None,
-    jobs: int,
+    jobs: int | None,
     duplicates: Duplicates,
     labels: tuple[str, ...],
     tables: TableOptions,
     no_color: bool,
 ) -> int:
-    """Judge the gates on TRACES.
-
-    With --since-build a verdict is valid however often it is asked for while traces come in; it takes about three
-    times as many of them as one that is asked for once. The requests of a session, else of a question, are one
-    observation ([metrics] cluster), so one process reads the traces. A run through a gold set is judged when at most
-    2 % of its items have no trace. Gates on latency are left out: a build alone has no baseline.
-
-    Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
-    """
+    """Judge the gates on TRACES."""
     check_max_drop(context)
     if since_build is not None:
         _check_since_build(context)

@@ -12,8 +12,7 @@ from typing import Final
 
 import click
 
-from ragmon.cli import Commands
-from ragmon.cli.common import config_option, output_option, write
+from ragmon.cli.common import write
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
@@ -45,19 +44,8 @@ SDK: Final = "grafana_foundation_sdk"
 FIRST: Final = "overview"
 
 
-@click.command("dashboard")
-@config_option
-@click.option("--output", "-o", metavar="DIR", help="Write all five as UID.json into this folder.")
-@click.option("--name", metavar="NAME", help="Write this one to stdout. Default: overview.")
-@click.option("--check", is_flag=True, help="Write nothing: say which files of --output are not what would be written.")
 def dashboard(config: str | None, output: str | None, name: str | None, check: bool) -> int:
-    """Write Grafana dashboards of the gates, metrics and judges of ragmon.toml.
-
-    Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
-    anew when gates or judges change: thresholds are read from series, and need nothing.
-
-    Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
-    """
+    """Write Grafana dashboards of the gates, metrics and judges of ragmon.toml."""
     if check and output is None:
         raise click.UsageError("--check compares with files: name their folder with --output DIR")
     if output is not None and name is not None:
@@ -97,49 +85,15 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
     return 0
 
 
-_check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
-
-
-_configured_only = click.option(
-    "--configured-only",
-    is_flag=True,
-    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
-)
-
-
-@click.command("rules")
-@config_option
-@output_option
-@_check
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["prometheus", "kubernetes"]),
-    default="prometheus",
-    show_default=True,
-    help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
-)
-@_configured_only
 def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool) -> int:
-    """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.
-
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
-    """
+    """Write recording rules and alerts."""
     return _write_or_check(
         render(rule_groups(load(config), configured_only=configured_only), form), output, check=check
     )
 
 
-@click.command("tests")
-@config_option
-@output_option
-@_check
-@_configured_only
 def tests(config: str | None, output: str | None, check: bool, configured_only: bool) -> int:
-    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
-
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
-    """
+    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml."""
     settings = load(config)
     cases = every_case(settings, configured_only=configured_only)
     groups = rule_groups(settings, configured_only=configured_only)
@@ -163,13 +117,3 @@ def _write_or_check(text: str, output: str | None, *, check: bool) -> int:
     if output is None:
         raise click.UsageError("--check needs --output: the file to compare with")
     return compare({Path(output): text})
-
-
-@click.group(cls=Commands)
-def generate() -> None:
-    """Write Prometheus rules, their tests, or Grafana dashboards from ragmon.toml."""
-
-
-generate.add_command(rules)
-generate.add_command(tests)
-generate.add_command(dashboard)

@@ -12,9 +12,7 @@ from typing import Final
 
 import click
 
-from ragmon.cli import Commands
-from ragmon.cli.common import output_option, write
-from ragmon.cli.tables import table_options
+from ragmon.cli.common import write
 from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
@@ -28,39 +26,16 @@ from ragmon.gold.lint import SEVERITIES, LintFinding, lint
 from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
 from ragmon.gold.tables import RowReader, as_line
 from ragmon.monitor.replay import replay
-from ragmon.tabular.columns import GOLD, TableOptions
-from ragmon.tabular.gold import EMPTY_REFERENCE
+from ragmon.tabular.columns import TableOptions
 
 _EXIT_NEGATIVE: Final = 1
 """Exit code for a set with errors, and for two sets that differ."""
 _LISTED: Final = 10
 """How many findings of one kind are listed, unless they are errors."""
 
-_paths = click.argument("paths", nargs=-1, required=True)
-_key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
-_format = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
-)
 
-
-@click.group(cls=Commands)
-def gold() -> None:
-    """Check, count, compare and freeze gold files.
-
-    A gold file is JSON Lines, a JSON array, a table (.csv, .tsv, .parquet, .xlsx), TREC qrels, or a directory with
-    queries.json, qrels.json and answers.json; plain or gzip; - is standard input. Several files make one set.
-    """
-
-
-@gold.command("lint")
-@_paths
-@_format
-@click.pass_context
 def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
-    """Report what is wrong or unwise in a gold set.
-
-    Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
-    """
+    """Report what is wrong or unwise in a gold set."""
     gold_set = GoldSet.load(paths)
     findings = lint(gold_set)
     counts = Counter(finding.severity for finding in findings)
@@ -84,14 +59,8 @@ def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
         ctx.exit(_EXIT_NEGATIVE)
 
 
-@gold.command("stats")
-@_paths
-@_format
 def stats_command(paths: tuple[str, ...], form: str) -> None:
-    """Count what a gold set holds.
-
-    Exit code: 0, or 3 if a file is broken.
-    """
+    """Count what a gold set holds."""
     counts = stats(GoldSet.load(paths))
     if form == "json":
         _print_json(counts)
@@ -99,22 +68,10 @@ def stats_command(paths: tuple[str, ...], form: str) -> None:
     click.echo("\n".join(text_table(_stat_rows(counts))))
 
 
-@gold.command("freeze")
-@_paths
-@_key
-@output_option
-@click.option("--check", "frozen", metavar="FILE", help="Write nothing: compare with what was frozen in FILE.")
-@click.pass_context
 def freeze_command(
     ctx: click.Context, paths: tuple[str, ...], key_file: str | None, output: str | None, frozen: str | None
 ) -> None:
-    """Write the fingerprints of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on.
-
-    With --key-file they are signed (HMAC-SHA256), and whoever lacks the key cannot freeze anything else. Without, a
-    plain digest tells accidents alone. The file holds no text of the set.
-
-    Exit code: 0; with --check 1 if the set differs; 3 if a file is broken or was changed after it was frozen.
-    """
+    """Write the fingerprints of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on."""
     key = _read_key(key_file)
     if frozen is not None:
         if output is not None:
@@ -129,38 +86,15 @@ def freeze_command(
     click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {signature}", err=True)
 
 
-@gold.command("diff")
-@click.argument("old")
-@click.argument("new")
-@_key
-@_format
-@click.pass_context
 def diff_command(ctx: click.Context, old: str, new: str, key_file: str | None, form: str) -> None:
-    """List what changed between two versions of a gold set; either may be what was frozen of one.
-
-    Exit code: 0 the same, 1 different, 3 if a file is broken.
-    """
+    """List what changed between two versions of a gold set; either may be what was frozen of one."""
     key = _read_key(key_file)
     old_set, new_set = (read_frozen(path, key) if is_frozen(path) else GoldSet.load(path) for path in (old, new))
     _print_diff(ctx, diff(old_set, new_set), form)
 
 
-@gold.command("from-table")
-@click.argument("path", metavar="FILE")
-@table_options(GOLD, of="FILE")
-@click.option(
-    "--empty-reference",
-    type=click.Choice(EMPTY_REFERENCE),
-    help="What a row without a reference means: a question that has no answer, or none at all. Default: an error.",
-)
-@output_option
 def from_table_command(path: str, tables: TableOptions, empty_reference: str | None, output: str | None) -> int:
-    """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right.
-
-    Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
-
-    Exit code: 0, or 3 if the table is broken or says nothing of what is right.
-    """
+    """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right."""
     reader = RowReader(options=tables, empty_reference=empty_reference)
     gold_set = GoldSet("gold", read_items([path], reader))
     write("".join(printable_json(json.dumps(as_line(item), ensure_ascii=False)) + "\n" for item in gold_set), output)

@@ -10,9 +10,8 @@ from typing import Final
 
 import click
 
-from ragmon.cli import Commands
 from ragmon.cli.client import post_json
-from ragmon.cli.common import config_option, label_spelling, on_terminal, output_option, write
+from ragmon.cli.common import label_spelling, on_terminal, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
@@ -32,28 +31,10 @@ _BATCH_SIZE: Final = 1000
 """How many labels one request sends."""
 
 
-@click.group(cls=Commands)
-def label() -> None:
-    """Import labels that people gave to answers, or list answers that are worth a label."""
-
-
-@label.command("import")
-@click.argument("files", nargs=-1, required=True)
-@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
-@click.option("--dry-run", is_flag=True, help="Say what would be told, and tell nobody.")
-@click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
-@output_option
-@config_option
 def import_command(
     files: tuple[str, ...], rater: str | None, dry_run: bool, url: str | None, output: str | None, config: str | None
 ) -> int:
-    """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole.
-
-    [labels] says which column is which, and which words stand for true and false. Importing a file again changes
-    nothing. With --output the labels are written as lines for `replay` and `gate`, in place of telling a server.
-
-    Exit codes: 0, 3 a file is broken, or nobody takes the labels.
-    """
+    """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole."""
     settings = load(config)
     labels = [item for path in files for item in read_labels(path, label_spelling(settings.labels, rater))]
     for line in _summary(labels):
@@ -94,16 +75,6 @@ def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
     return int(post_json(str(address), LABELS_PATH, body, settings).get("accepted", 0))
 
 
-@label.command("queue")
-@click.argument("traces", nargs=-1)
-@click.option("--state-dir", metavar="DIR", help="Where a server's journal lies. Default: [serve] state_dir.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many answers.")
-@click.option("--text", is_flag=True, help="Show question and answer, as far as they were captured.")
-@click.option(
-    "--format", "form", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True, help="What to write."
-)
-@output_option
-@config_option
 def queue_command(
     traces: tuple[str, ...],
     state_dir: str | None,
@@ -113,13 +84,7 @@ def queue_command(
     output: str | None,
     config: str | None,
 ) -> int:
-    """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal.
-
-    First those that won the uniform draw, in an order of chance: whoever labels from the top has a sample, wherever
-    they stop. Then those of which scores say least.
-
-    Exit codes: 0, 3 there is nothing to label.
-    """
+    """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal."""
     settings = load(config)
     if traces:
         options, spans = file_options(settings), file_span_options(settings)

@@ -12,7 +12,8 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.cli.common import STDIN, config_option, form_option, gold_option, settings_and_gold, writable, write
+from ragmon.cli.commands import STDIN
+from ragmon.cli.common import settings_and_gold, write
 from ragmon.cli.gate import EXIT, check_gold, policy_of
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError
@@ -34,18 +35,6 @@ _PROGRESS_INTERVAL: Final = 5.0
 """Seconds between two progress lines."""
 
 
-@click.command()
-@gold_option
-@click.option("--target", "-t", metavar="TARGET", help="module:function, or an http(s) address. Default: [probe.*].")
-@config_option
-@click.option("--name", metavar="NAME", help="The probe that is meant, where the configuration has several.")
-@click.option("--once", "one_round", is_flag=True, help="Send each question once, in order, and end.")
-@click.option(
-    "--output", "-o", metavar="FILE", callback=writable, help="Write traces here (`-`: stdout) in place of [export]."
-)
-@click.option("--gate", "judged", is_flag=True, help="Judge the gates on the round; the exit code is the verdict.")
-@form_option
-@click.pass_context
 def probe(
     context: click.Context,
     gold: tuple[str, ...],
@@ -57,13 +46,7 @@ def probe(
     judged: bool,
     form: str,
 ) -> int:
-    """Send gold questions through the live pipeline: a function of the application, or an address it answers at.
-
-    Without --once it goes on for ever at the rate the configuration says, and sends what comes back to
-    `[export] endpoint`, or writes it to --output.
-
-    Exit codes: 0, 3 bad input or configuration, nobody there to answer; with --gate those of `ragmon gate`.
-    """
+    """Send gold questions through the live pipeline: a function of the application, or an address it answers at."""
     _check_options(context, one_round=one_round, judged=judged, output=output)
     settings, gold_sets = settings_and_gold(config, gold)
     specs = chosen_probes(settings, gold_sets, name=name, target=target)

@@ -20,26 +20,16 @@ from ragmon.capture.judges.endpoint import ModelEndpoint, read_key
 from ragmon.capture.judges.prompts import RequestTexts, contextual_precision
 from ragmon.capture.judges.results import JudgeError, Opinion
 from ragmon.cli import fail
+from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.common import (
-    STDIN,
-    baseline_option,
     check_inputs,
     check_max_drop,
-    config_option,
-    duplicates_option,
     gate_table,
-    jobs_option,
-    labels_option,
-    max_drop_option,
-    no_color_option,
     on_terminal,
-    output_option,
     score,
     settings_and_gold,
-    writable,
     write,
 )
-from ragmon.cli.tables import table_options
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import url as parse_url
@@ -57,86 +47,14 @@ from ragmon.monitor.offline import AlarmReplay, BaselineRun, report_of
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import open_readonly
-from ragmon.tabular.columns import TRACE, TableOptions
+from ragmon.tabular.columns import TableOptions
 
-COMPAT: Final[dict[str, tuple[str, ...]]] = {
-    "seed-000": ("k", "gates"),
-    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
-    "seed-002": (),
-    "seed-003": (),
-    "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
-}
-"""The options of each published scorer."""
-COMPAT_HELP: Final = "help"
-"""In place of a published scorer: print the options of all of them."""
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
 """Options that are allowed with and without --compat."""
 _JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
 """Options that are allowed with --journal."""
 
 
-def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
-    if value == "all":
-        return None
-    if value.isdecimal():
-        return int(value)
-    raise click.BadParameter(f"{value!r} is neither a number nor `all`")
-
-
-_published = partial(click.option, hidden=True)
-"""An option of a published scorer: `--compat help` shows it, `--help` does not."""
-
-
-@click.command()
-@click.argument("traces", nargs=-1)
-@click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
-@click.option(
-    "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
-)
-@config_option
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "md", "html"]),
-    help="What to write. Default: text (the gates) on a terminal, else json.",
-)
-@output_option
-@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
-@jobs_option
-@duplicates_option
-@labels_option
-@click.option(
-    "--questions",
-    metavar="N|all",
-    callback=_parse_questions,
-    default="200",
-    show_default=True,
-    help="Rows of the per-question table (Markdown, HTML).",
-)
-@baseline_option
-@max_drop_option
-@click.option(
-    "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
-)
-@table_options(TRACE, of="traces")
-@no_color_option
-@click.option(
-    "--compat",
-    type=click.Choice([*COMPAT, COMPAT_HELP]),
-    help="Print what this published scorer prints; `help` lists the options of each.",
-)
-@_published("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
-@_published("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
-@_published("--max-queries", "-n", type=click.IntRange(0), default=0, help="seed-004: so many queries; 0 for all.")
-@_published("--skip-generation", is_flag=True, help="seed-004: retrieval metrics only.")
-@_published("--include-details", is_flag=True, help="seed-004: results per query.")
-@_published("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
-@_published("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
-@_published("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
-@_published("--model", metavar="NAME", help="seed-001: the judge's model there.")
-@_published("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
-@_published("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
-@click.pass_context
 def replay(
     context: click.Context,
     /,
@@ -146,7 +64,7 @@ def replay(
     form: str | None,
     output: str | None,
     windows: bool,
-    jobs: int,
+    jobs: int | None,
     duplicates: Duplicates,
     labels: tuple[str, ...],
     questions: int | None,
@@ -159,15 +77,7 @@ def replay(
     no_color: bool,
     **published: object,
 ) -> int:
-    """Score TRACES (.jsonl, .json, .csv, .tsv, .parquet, .xlsx, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
-
-    The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
-
-    With --baseline, a gated metric that dropped too far fails its gate, and gold items that flipped are listed: the
-    baseline's traces tell which; its report tells values alone.
-
-    Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
-    """
+    """Score traces and report."""
     if compat == COMPAT_HELP:
         write(compat_help(context), output)
         return 0

@@ -24,13 +24,6 @@ def schema_text(name: str) -> str:
     return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"
 
 
-@click.command()
-@click.argument("name", metavar="NAME", type=click.Choice(list(SCHEMAS)))
 def schema(name: str) -> None:
-    """Print a JSON Schema (draft 2020-12): trace, gold or report.
-
-    trace: one line of a trace log. gold: one row of a gold file. report: what `ragmon replay --format json` writes.
-
-    Exit codes: 0 done, 3 there is no such schema.
-    """
+    """Print a JSON Schema (draft 2020-12): trace, gold or report."""
     click.echo(schema_text(name), nl=False)

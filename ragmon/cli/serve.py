@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ragmon.cli import fail
-from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import UnavailableError
 from ragmon.core.escaping import printable_line
@@ -30,17 +29,8 @@ TEMPORARY: Final = 75
 """The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
 
 
-@click.command()
-@config_option
-@click.option("--insecure", is_flag=True, help="Listen where strangers could write, and only warn.")
 def serve(config: str | None, insecure: bool) -> int:
-    """Take OTLP from any number of producers, journal and score it, and show what came of it.
-
-    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
-    disk, no file can be opened, a port or the state folder is taken, or a request takes too long: to start it again
-    later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
-    is set aside.
-    """
+    """Take OTLP from any number of producers, journal and score it, and show what came of it."""
     from ragmon.server.process import limit_arenas  # noqa: PLC0415 - as below
 
     limit_arenas()  # before there are threads, each with its own malloc arena

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from ragmon.cli.client import get_json, parse_server_url
-from ragmon.cli.common import config_option, gold_option, settings_and_gold, write
+from ragmon.cli.common import settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
@@ -32,17 +32,6 @@ _TIMEOUT: Final = 60.0
 """Seconds for an answer: a journal may be searched for the beginning of an id."""
 
 
-@click.command()
-@click.argument("trace")
-@click.argument("files", nargs=-1)
-@click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
-@click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
-@click.option("--full", is_flag=True, help="Show long texts as a whole.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
-)
-@gold_option
-@config_option
 def show(
     trace: str,
     files: tuple[str, ...],
@@ -53,14 +42,7 @@ def show(
     gold: tuple[str, ...],
     config: str | None,
 ) -> int:
-    """One request: question, answer, what was retrieved, and every score with its reason, as content was captured.
-
-    TRACE is a trace id, or the first 8 or more of its digits. It is looked up in FILES; else in the journal of
-    `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
-    the token of `[serve] token_file`. Times are UTC.
-
-    Exit codes: 0, 3 there is no record of TRACE, or no monitor.
-    """
+    """One request: question, answer, what was retrieved, and every score with its reason, as content was captured."""
     if sum((bool(files), url is not None, state_dir is not None)) > 1:
         raise click.UsageError("FILES, --url and --state-dir are three places: name one of them")
     if not trace.strip():

@@ -16,7 +16,6 @@ import click
 import msgspec
 
 from ragmon.cli.client import NoResponseError, parse_server_url, status
-from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
@@ -89,22 +88,8 @@ def of_server(url: str) -> AuditResult:
 COLUMNS: Final = ("stage", "received", "scored", "ignored", "dropped", "duplicate", "pending", "residual")
 
 
-@click.command()
-@click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
-@click.option("--state-dir", metavar="DIR", help="Read the journal in this folder, with or without its server.")
-@click.option("--deep/--no-deep", default=None, help="Replay all rows of a journal. Default: up to 200,000 lines.")
-@config_option
 def verify(url: str | None, state_dir: str | None, deep: bool | None, config: str | None) -> int:
-    """Say whether every record is accounted for.
-
-    received = scored + ignored + dropped + duplicate + pending, stage by stage. Without --url and --state-dir the
-    server on `[serve] admin` is asked; where nobody answers there, the journal in `[serve] state_dir` is read.
-
-    A journal is looked at more closely: every row can be read, none is missing, and what the newest checkpoint and
-    the rows after it say is what a replay of all rows says, under the same configuration.
-
-    Exit codes: 0 it is, 1 it is not, 3 no server, no journal or bad configuration.
-    """
+    """Say whether every record is accounted for."""
     if url and state_dir:
         raise click.UsageError("--url asks a server and --state-dir reads a journal: give one of them")
     if url and deep is not None:

@@ -12,7 +12,6 @@ from typing import Final
 import click
 from starlette.types import ASGIApp
 
-from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
@@ -44,20 +43,8 @@ HEAD: Final = 1000
 """Characters in which a page says what wrote it."""
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...|REPORT")
-@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is any free one.")
-@config_option
 def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
-    """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went.
-
-    JOURNAL is the state folder of a server, shown as it was at its last row; a server may be running on it. TRACES are
-    trace files, shown as they were at the time of the newest record. REPORT is what `ragmon replay`, `gate` or
-    `compare` wrote, as JSON or HTML; JSON has no results of single questions and no charts over time. Nothing is
-    written. Ctrl-C ends it.
-
-    Exit codes: 0, 3 there is nothing to show, or it cannot be read.
-    """
+    """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went."""
     settings, address = load(config), parse_listen_address(listen)
     folder, single = Path(paths[0]), len(paths) == 1
     if single and folder.is_dir():

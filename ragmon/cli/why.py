@@ -10,7 +10,7 @@ import click
 from pydantic_core import PydanticCustomError
 
 from ragmon.cli.client import ErrorResponseError, get_json, post_json
-from ragmon.cli.common import config_option, write
+from ragmon.cli.common import write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
@@ -22,19 +22,8 @@ from ragmon.monitor.embedded import split
 from ragmon.monitor.http.requests import ACKS_PATH
 
 
-@click.command()
-@click.argument("alarm", metavar="[PIPELINE/]ALARM")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found; it stands beside the acknowledgement.")
-@click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
-@click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
-@config_option
 def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | None) -> int:
-    """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts.
-
-    The page and /api/status show who acknowledged it, when and why, for a week.
-
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
-    """
+    """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts."""
     settings = load(config)
     alert, pipeline = split(alarm, settings.pipeline)
     body = {"gate": alert, "pipeline": pipeline, "reason": reason, "by": _login() if by is None else by}
@@ -75,35 +64,24 @@ def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> d
 WHY_PATH: Final = "/api/why"
 
 
-def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Parse a duration such as `2h` into seconds."""
-    if value is None:
-        return None
+def seconds(value: str) -> float:
+    """Parse a duration such as `2h` into seconds.
+
+    Raises:
+        click.BadParameter: It is none.
+    """
     try:
         return float(duration(value))
     except PydanticCustomError as error:
         hint = "a number and a unit: 500s, 30m, 2h, 1d"
-        raise click.BadParameter(f"{value!r} is no stretch of time, which is {hint}") from error
+        raise click.BadParameter(f"{value!r} is no stretch of time, which is {hint}", param_hint="'--since'") from error
 
 
-@click.command()
-@click.argument("gate", metavar="[PIPELINE/]ALARM")
-@click.option("--since", callback=seconds, metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
-@click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
-)
-@config_option
-def why(gate: str, since: float | None, url: str | None, form: str, config: str | None) -> int:
-    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
-
-    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`.
-
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
-    """
+def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
+    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC."""
     settings = load(config)
     name, pipeline = split(gate, settings.pipeline)
-    params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{since:.15g}"})}
+    params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{seconds(since):.15g}"})}
     response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
     diagnosis, traces = load_why(response), _trace_objects(response.get("traces"))
     link = settings.of(pipeline).links.trace

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ragmon.cli import fail
-from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import UnavailableError
 
@@ -21,17 +20,8 @@ TEMPORARY: Final = 75
 """The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
 
 
-@click.command()
-@config_option
 def work(config: str | None) -> int:
-    """Count the partitions of `[stream] spans` that the consumer group gives this process, and write chunks of counts.
-
-    A worker has no disk: start as many as there is work for, at most one a partition, and end them as you like. A
-    `ragmon serve` with `[serve] from = "stream"` adds up what they count, and judges gates and alarms.
-
-    Exit codes: 0 stopped by a signal; 3 bad configuration, or a topic is missing; 75 no broker answers, or chunks
-    cannot be written: to start it again later may help.
-    """
+    """Count the partitions that the consumer group gives this process, and write chunks of counts."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
 
+import msgspec
+
 from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=list)
+_CANONICAL: Final = msgspec.json.Encoder(order="sorted", enc_hook=list)
 
 # What a gold item provides, as bits; `ragmon.metrics.facts` combines them with the facts of a record.
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
@@ -125,7 +126,7 @@ class GoldItem:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of the canonical content of the item: items with the same fingerprint are the same question."""
-        return hashlib.sha256(_CANONICAL.encode(self.content()).encode()).hexdigest()
+        return hashlib.sha256(_CANONICAL.encode(self.content())).hexdigest()
 
     def in_set(self, name: str, version: str, tags: Mapping[str, str]) -> GoldItem:
         """The item as one of a gold set. What was computed from its content is not computed again.

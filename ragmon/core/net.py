@@ -6,7 +6,6 @@ import re
 import socket
 from collections.abc import Collection, Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -17,6 +16,8 @@ from ragmon.core.errors import RagmonError, shorten
 @cache
 def current_version() -> str:
     """The installed version; `0+unknown` where the package was never installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - takes longer than click
+
     try:
         return version("ragmon")
     except PackageNotFoundError:

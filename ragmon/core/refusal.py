@@ -7,7 +7,7 @@ no answer stands before it, and none follows it after a turn ("However, as of 20
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice, pairwise
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.log import warn_once
-from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN, Language
+from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN
 from ragmon.core.refusal_patterns_romance import FRENCH, ITALIAN, PORTUGUESE, SPANISH
 from ragmon.core.text import fold
 
@@ -32,18 +32,23 @@ _QUOTES: Final = frozenset("\"'\u201c\u201e\u2018\u201a\u00ab\u300c\u300e")
 _SENTENCE_ENDS: Final = (". ", "! ", "? ", "] ", ": ", "\n", "\u3002", "!", "?")
 _TO_WORDS: Final = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(128)
 """A translation of ASCII: small letters, and a space for what stands between words."""
-_WORD: Final = re.compile(r"[^\W_]+")
-_SPACED: Final = {
-    language: frozenset(language.triggers.encode().split()) for language in LANGUAGES if language.is_spaced
+_NO_WORD: Final = re.compile(r"[\W_]")
+_HEAD: Final = 3
+"""First letters of a word by which openings are chosen."""
+_AT_START: Final = "^"
+_BY_CODE: Final = {language.code: language for language in LANGUAGES}
+_TRIGGERS: Final = {
+    trigger: [language.code for language in LANGUAGES if language.is_spaced and trigger in language.triggers.split()]
+    for trigger in " ".join(language.triggers for language in LANGUAGES if language.is_spaced).split()
 }
-_UNSPACED: Final = {language: language.triggers.split() for language in LANGUAGES if not language.is_spaced}
-_TRIGGERS: Final = frozenset[bytes]().union(*_SPACED.values())
+"""The languages of each trigger."""
+_UNSPACED: Final = {language.code: language.triggers.split() for language in LANGUAGES if not language.is_spaced}
+_NO_TRIGGER: Final = frozenset(_TRIGGERS).isdisjoint
 
 
 class _Matchers(NamedTuple):
-    """The compiled wordings of a language; the attributes are those of `Language`."""
+    """The compiled wordings of a language that take an opening back; the attributes are those of `Language`."""
 
-    openings: re.Pattern[str]
     preambles: re.Pattern[str]
     turns: re.Pattern[str]
     unless: re.Pattern[str]
@@ -51,13 +56,10 @@ class _Matchers(NamedTuple):
 
 
 @cache
-def matchers(language: Language) -> _Matchers:
-    """The compiled wordings of a language; compiled when a text may hold one, because that takes a while."""
-    at_start = _any_of([opening[1:] for opening in language.openings if opening.startswith("^")])
-    anywhere = _any_of([opening for opening in language.openings if not opening.startswith("^")])
-    # Those for the start of a text are one alternative, and all others begin a word: the search is twice as fast.
+def matchers(code: str) -> _Matchers:
+    """The compiled wordings of a language; compiled when an opening was found, because that takes a while."""
+    language = _BY_CODE[code]
     return _Matchers(
-        re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})" if language.is_spaced else f"^(?:{at_start})|{anywhere}"),
         re.compile(rf"\W*(?:{language.preambles})"),
         re.compile(language.turns),
         re.compile(language.unless),
@@ -65,36 +67,72 @@ def matchers(language: Language) -> _Matchers:
     )
 
 
+@cache
+def openings(code: str) -> list[tuple[frozenset[str], str]]:
+    """The openings of a language that parts words by spaces: the heads of their first words, and an expression."""
+    parts = (opening.partition(": ") for opening in _BY_CODE[code].openings)
+    return [(frozenset(heads.split()), expression) for heads, _, expression in parts]
+
+
+@cache
+def _heads(code: str) -> frozenset[str]:
+    """The heads of the words that an opening of a language may start with."""
+    return frozenset[str]().union(*(heads for heads, _ in openings(code)))
+
+
+@cache
+def _pattern(code: str, head: str) -> re.Pattern[str]:
+    """The compiled openings of a language that start with a head; compiled when a text first has such a word."""
+    return re.compile(rf"\b(?=\w)(?:{_any_of([opening for heads, opening in openings(code) if head in heads])})")
+
+
+@cache
+def _unspaced(code: str) -> re.Pattern[str]:
+    """The compiled openings of a language whose words are not parted by spaces."""
+    return re.compile(_any_of(_BY_CODE[code].openings))
+
+
 def _any_of(patterns: Sequence[str]) -> str:
     """An expression that finds what any of the patterns finds."""
     return "|".join(f"(?:{pattern})" for pattern in patterns)
 
 
-def _words(start: str) -> list[bytes]:
-    """The words of a text in UTF-8; splitting bytes takes a third of the time that an expression takes."""
-    if start.isascii():
-        return start.encode().translate(_TO_WORDS).split()
-    return [word.encode("utf-8", "replace") for word in _WORD.findall(start)]
+def _spaced(text: str) -> str:
+    """A text with a space in place of each character that is in no word."""
+    if text.isascii():  # bytes are translated in a third of the time that an expression takes
+        return text.encode().translate(_TO_WORDS).decode()
+    return _NO_WORD.sub(" ", text)
 
 
-def _languages(start: str) -> Iterator[Language]:
-    """The languages of which the start of an answer holds a trigger; usually there are none."""
-    words = _words(start)
-    if not _TRIGGERS.isdisjoint(words):
-        for language, triggers in _SPACED.items():
-            if not triggers.isdisjoint(words):
-                yield language
-    if not start.isascii():
-        for language, parts in _UNSPACED.items():
-            if any(part in start for part in parts):
-                yield language
+def _openings(code: str, start: str, window: int, spaced: str, words: Sequence[str]) -> Iterator[re.Match[str]]:
+    """The openings in the window of a text that do not overlap, from left to right.
+
+    Args:
+        code: A language.
+        start: The text.
+        window: Where in the text an opening may stand.
+        spaced: The text with spaces between its words.
+        words: Its words up to the last trigger.
+    """
+    heads, end = _heads(code), 0
+    places = [(0, _AT_START)]
+    for word in words:
+        end = spaced.index(word, end)
+        if (head := word[:_HEAD]) in heads:
+            places.append((end, head))
+        end += len(word)
+    end = 0
+    for place, head in places:
+        if place >= end and (opening := _pattern(code, head).match(start, place, window)) is not None:
+            end = opening.end()
+            yield opening
 
 
-def _opens(language: Language, start: str, window: int) -> bool:
-    """Whether an opening stands in the window of a text, and no answer before or behind it."""
-    wordings = matchers(language)
-    for opening in islice(wordings.openings.finditer(start, 0, window), _MAX_OPENINGS):
+def _opens(code: str, openings: Iterable[re.Match[str]], start: str) -> bool:
+    """Whether one of the openings of a text stands without an answer before or behind it."""
+    for opening in islice(openings, _MAX_OPENINGS):
         begin, end = opening.span()
+        wordings = matchers(code)
         if begin and _is_taken_back(wordings, start[:begin]):
             continue
         behind = end + REACH
@@ -134,7 +172,7 @@ def explodes(pattern: str) -> bool:
     """Whether a pattern of a user takes too long on one of some hard texts: a repeated part, and what breaks it off."""
     compiled = user_pattern(pattern)
     plain = pattern.replace("\\", "")
-    words = _WORD.findall(plain)
+    words = _NO_WORD.sub(" ", plain).split()
     phrases = (f"{first} {second} " for first, second in pairwise(words))
     for part in islice(dict.fromkeys(("a", "0", "a ", "a0", *words, *phrases, *plain)), _MAX_TRIED):
         run = (part * _TRIAL)[:_TRIAL]
@@ -194,7 +232,7 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        if not self._own and start.isascii() and _TRIGGERS.isdisjoint(_words(start)):
+        if not self._own and start.isascii() and _NO_TRIGGER(_spaced(start).split()):
             return False
         head = text[: 2 * (self.window + REACH)].strip()
         return self.is_like(head.lower() if head.isascii() else fold(head))
@@ -205,11 +243,22 @@ class RefusalRule:
 
     def is_like(self, folded: str) -> bool:
         """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
-        if any(_is_found(pattern, folded, self.window) for pattern in self._own):
+        if self._own and any(_is_found(pattern, folded, self.window) for pattern in self._own):
             return True
         if self.replace:
             return False
-        start = folded[: self.window + REACH]
-        if not start.isascii():
-            start = start.replace("\u2019", "'")
-        return any(_opens(language, start, self.window) for language in _languages(start[: self.window]))
+        window = folded[: self.window]
+        spaced = _spaced(window)
+        words = spaced.split()
+        if window.isascii() and _NO_TRIGGER(words):
+            return False
+        start = folded[: self.window + REACH].replace("\u2019", "'")
+        last = {code: place for place, word in enumerate(words) for code in _TRIGGERS.get(word, ())}
+        for code, place in last.items():  # an opening holds a trigger, so it starts no later than the last one
+            if _opens(code, _openings(code, start, self.window, spaced, words[: place + 1]), start):
+                return True
+        return not window.isascii() and any(
+            _opens(code, _unspaced(code).finditer(start, 0, self.window), start)
+            for code, parts in _UNSPACED.items()
+            if any(part in window for part in parts)
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 
 from ragmon.cli import INTERRUPTED
 
@@ -22,6 +21,8 @@ def demo(seconds: float, incident: str, port: int) -> int:
 
     Exit codes: 0, 3 if it cannot start, 130 after Ctrl-C.
     """
-    from ragmon.demo.show import run  # noqa: PLC0415 - `--help` must not load it
+    from rich.console import Console  # noqa: PLC0415 - `--help` must not load it
+
+    from ragmon.demo.show import run  # noqa: PLC0415 - as above
 
     return 0 if run(seconds, incident, address=f"127.0.0.1:{port}", console=Console()) else INTERRUPTED

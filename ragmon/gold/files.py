@@ -21,15 +21,13 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from pydantic import Field
+from typing import Any, Final, NamedTuple
 
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.schema import AnyRow, FileRow, Id, read_row
+from ragmon.gold.schema import RowField, RowFields, id_string, read_row, string
 from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, as_text, file_location, read_bytes, read_text
 from ragmon.gold.tables import RowReader, refuse_row
 from ragmon.tabular.files import binary_table, csv_table, is_header, table_format
@@ -39,19 +37,17 @@ NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 _log = logging.getLogger("ragmon")
 
 
-class QueryRow(FileRow):
-    """An entry of `queries.json`."""
-
-    query: str = Field(description="write the question as a string")
-    type: str | None = Field(default=None, description="write the kind of query as a string")
-    source: str | None = Field(default=None, description="write where the answer stands as a string")
-
-
-class QrelRow(FileRow):
-    """An entry of `qrels.json`."""
-
-    doc_id: Id | None = Field(default=None, description="write the document's id, a string or an integer")
-    section_id: Id | None = Field(default=None, description="write the section's id, a string or an integer")
+_QUERY_ROW: Final[RowFields] = {
+    "query": RowField(string, "write the question as a string", is_required=True),
+    "type": RowField(string, "write the kind of query as a string"),
+    "source": RowField(string, "write where the answer stands as a string"),
+}
+"""An entry of `queries.json`."""
+_QREL_ROW: Final[RowFields] = {
+    "doc_id": RowField(id_string, "write the document's id, a string or an integer"),
+    "section_id": RowField(id_string, "write the section's id, a string or an integer"),
+}
+"""An entry of `qrels.json`."""
 
 
 class BenchmarkFiles(NamedTuple):
@@ -111,32 +107,32 @@ def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldIt
     Raises:
         GoldError: A file is broken.
     """
-    qrels = {qid: row for qid, _, row in _rows(files.qrels, QrelRow)}
+    qrels = {qid: row for qid, _, row in _rows(files.qrels, _QREL_ROW)}
     answers = _answers(files.answers)
     unusable = total = 0
-    for qid, place, row in _rows(files.queries, QueryRow):
+    for qid, place, row in _rows(files.queries, _QUERY_ROW):
         total += 1
-        qrel = qrels.get(qid, QrelRow())
-        if qrel.doc_id is None or qrel.section_id is None:
+        qrel = qrels.get(qid, {})
+        if len(qrel) < len(_QREL_ROW):
             unusable += 1
             continue
-        yield place, _item(qid, row, f"{qrel.doc_id}_{qrel.section_id}_", answers.get(qid))
+        yield place, _item(qid, row, f"{qrel['doc_id']}_{qrel['section_id']}_", answers.get(qid))
     if unusable:
         _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
 
 
-def _item(qid: str, row: QueryRow, prefix: str, answer: str | None) -> GoldItem:
-    tags = {name: value for name, value in (("type", row.type), ("source", row.source)) if value}
+def _item(qid: str, row: Mapping[str, str], prefix: str, answer: str | None) -> GoldItem:
+    tags = {name: row[name] for name in ("type", "source") if row.get(name)}
     return GoldItem(
-        qid=qid, question=row.query, answerable=True, gold_claim=answer or None, sections=(prefix,), tags=tags
+        qid=qid, question=row["query"], answerable=True, gold_claim=answer or None, sections=(prefix,), tags=tags
     )
 
 
-def _rows(path: Path, model: type[AnyRow]) -> Iterator[tuple[str, JsonLocation, AnyRow]]:
+def _rows(path: Path, fields: RowFields) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
     for name, place, raw in JsonText(str(path), read_text(path)).members():
         if not name.strip():
             raise place.error("query id is empty", name, "give every query a permanent id")
-        yield name, place, read_row(model, place, raw)
+        yield name, place, read_row(fields, place, raw)
 
 
 def _answers(path: Path) -> dict[str, str | None]:

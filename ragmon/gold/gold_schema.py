@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from ragmon.core.json_schema import DRAFT, Schema, identifier
-from ragmon.gold.schema import GoldRow, Id, Text
+from ragmon.gold.schema import GOLD_ROW, flag, id_string, ids, string, strings, text, texts
 from ragmon.gold.tables import OWN_MEMBERS
 
-_TYPES: Final[Mapping[Any, Schema]] = {
-    Id: {"type": ["string", "integer"], "pattern": r"\S"},
-    Text: {"type": "string", "pattern": r"\S"},
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    list[Id]: {"type": "array", "items": {"type": ["string", "integer"], "pattern": r"\S"}},
-    list[Text]: {"type": "array", "items": {"type": "string", "pattern": r"\S"}},
-    dict[str, str]: {"type": "object", "additionalProperties": {"type": "string"}},
+_ID: Final = {"type": ["string", "integer"], "pattern": r"\S"}
+_TEXT: Final = {"type": "string", "pattern": r"\S"}
+_TYPES: Final[Mapping[Callable[[Any], Any], Schema]] = {
+    id_string: _ID,
+    text: _TEXT,
+    string: {"type": "string"},
+    flag: {"type": "boolean"},
+    ids: {"type": "array", "items": _ID},
+    texts: {"type": "array", "items": _TEXT},
+    strings: {"type": "object", "additionalProperties": {"type": "string"}},
 }
 _NOTES: Final = {
     "qid": "A permanent id. A whole number is read as its digits.",
@@ -36,14 +38,12 @@ _NOTES: Final = {
     "negatives": "Ids that look relevant and are not.",
     "constraints": "Statements for other checks; kept, not scored.",
 }
-"""What each field holds. The descriptions of `GoldRow` are hints for a value that is wrong."""
+"""What each field holds. The hints of `GOLD_ROW` are for a value that is wrong."""
 
 
 def gold_schema() -> Schema:
     """The JSON Schema of one gold item as an object."""
-    hints = get_type_hints(GoldRow, include_extras=True)
     own = {"anyOf": [{"required": [name]} for name in sorted(OWN_MEMBERS)]}
-    names = list(GoldRow.model_fields)
     return {
         "$schema": DRAFT,
         "$id": identifier("gold", 1),
@@ -56,15 +56,9 @@ def gold_schema() -> Schema:
         "type": "object",
         "if": own,
         "then": {"$ref": "#/$defs/GoldItem"},
-        "else": {"not": {"propertyNames": {"enum": names}}},
-        "$defs": {"GoldItem": _item({name: _TYPES[_plain(hints[name])] for name in names})},
+        "else": {"not": {"propertyNames": {"enum": list(GOLD_ROW)}}},
+        "$defs": {"GoldItem": _item({name: _TYPES[field.read] for name, field in GOLD_ROW.items()})},
     }
-
-
-def _plain(hint: Any) -> Any:
-    """The type of a field that may be null."""
-    parts = [part for part in get_args(hint) if part is not type(None)]
-    return parts[0] if len(parts) == 1 and hint not in _TYPES else hint
 
 
 def _item(types: Mapping[str, Schema]) -> Schema:

@@ -1,6 +1,6 @@
 """The rows of gold files, validated strictly, and the gold item of each row.
 
-One model knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
+One table knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
 and `question`), so names may be mixed within a file. Unknown fields are ignored, unless they look like a misspelt
 known one: a gold file with a misspelt `answerable` must not be read as something else.
 """
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Final, TypeVar
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from typing import Any, Final, NamedTuple
 
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.strict_json import SHAPES, JsonLocation
@@ -23,72 +21,130 @@ _MISSPELT: Final = 0.85
 
 _QUESTION: Final = ("question", "q", "query")
 _CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
-_TYPE_ERRORS: Final = {
-    "missing": "is missing",
-    "bool_type": "is not a boolean",
-    "dict_type": "is not an object",
-    "list_type": "is not a list",
-    "string_type": "is not a string",
-}
 
 
-def _not_blank(value: object) -> object:
-    if isinstance(value, str) and not value.strip():
-        raise PydanticCustomError("blank", "is empty")
+class WrongValueError(ValueError):
+    """A value of the wrong type, or an empty one.
+
+    Attributes:
+        path: Where in the field it stands, such as `[0]`.
+        value: The value.
+    """
+
+    def __init__(self, problem: str, value: object) -> None:
+        super().__init__("is null" if value is None else problem)
+        self.path = ""
+        self.value = value
+
+
+def string(value: Any) -> str:
+    """A string, which may be empty."""
+    if not isinstance(value, str):
+        raise WrongValueError("is not a string", value)
     return value
 
 
-def _as_id(value: object) -> object:
+def text(value: Any) -> str:
+    """A string that is not blank: an empty phrase would occur in every answer."""
+    if not string(value).strip():
+        raise WrongValueError("is empty", value)
+    return str(value)
+
+
+def id_string(value: Any) -> str:
+    """A string that is not blank; an integer becomes one, a boolean or another number is refused."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise PydanticCustomError("id", "is neither a string nor an integer")
-    return _not_blank(value)
+        raise WrongValueError("is neither a string nor an integer", value)
+    return text(value)
 
 
-Id = Annotated[str, BeforeValidator(_as_id)]
-"""A non-empty string; an integer becomes one, a boolean or another number is refused."""
-Text = Annotated[str, BeforeValidator(_not_blank)]
-"""A string that is not blank: an empty phrase would occur in every answer."""
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise WrongValueError("is not a boolean", value)
+    return value
 
 
-class FileRow(BaseModel):
-    """A row of a gold file; the description of each field is the hint when its value is wrong."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-
-class GoldRow(FileRow):
-    """One question in any of the one-row-per-question shapes."""
-
-    qid: Id = Field(description='give every item a permanent id, a non-empty string or an integer: "qid": "A0001"')
-    question: str | None = Field(default=None, description="write the question as a string")
-    q: str | None = Field(default=None, description="write the question as a string")
-    query: str | None = Field(default=None, description="write the question as a string")
-    answerable: bool | None = Field(default=None, description='write true or false, without quotes: "answerable": true')
-    gold_claim_substr: list[Text] | None = Field(
-        default=None, description='write a list of phrases: ["rejects null keys"]'
-    )
-    gold_claim: str | None = Field(default=None, description="write the reference answer as one string")
-    gold_citations: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
-    gold_ids: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
-    relevant: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
-    gold_contexts: list[Text] | None = Field(default=None, description="write a list of passages")
-    anchor_section: Id | None = Field(default=None, description="write the section's id, a string or an integer")
-    tags: dict[str, str] | None = Field(default=None, description='write an object of strings: {"lang": "de"}')
-    paraphrases: list[Text] | None = Field(default=None, description="write a list of questions")
-    negatives: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
-    constraints: list[Text] | None = Field(default=None, description="write a list of statements")
+def ids(value: Any) -> list[str]:
+    """A list of ids."""
+    return _list(id_string, value)
 
 
-AnyRow = TypeVar("AnyRow", bound=FileRow)
+def texts(value: Any) -> list[str]:
+    """A list of strings that are not blank."""
+    return _list(text, value)
 
 
-def read_row(model: type[AnyRow], place: JsonLocation, raw: Any) -> AnyRow:
-    """Validate one JSON object.
+def _list(read: Callable[[Any], str], value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise WrongValueError("is not a list", value)
+    return [_read(read, entry, index) for index, entry in enumerate(value)]
+
+
+def strings(value: Any) -> dict[str, str]:
+    """An object of strings."""
+    if not isinstance(value, dict):
+        raise WrongValueError("is not an object", value)
+    return {string(name): _read(string, entry, name) for name, entry in value.items()}
+
+
+def _read(read: Callable[[Any], str], entry: Any, place: int | str) -> str:
+    """Read an entry of a list or an object; an error names its place."""
+    try:
+        return read(entry)
+    except WrongValueError as wrong:
+        wrong.path = f"[{place!r}]"
+        raise
+
+
+class RowField(NamedTuple):
+    """A field of a row.
+
+    Attributes:
+        read: The value of what the file holds; raises `WrongValueError`.
+        hint: What would be right.
+        is_required: Neither null nor absent is allowed.
+    """
+
+    read: Callable[[Any], Any]
+    hint: str
+    is_required: bool = False
+
+
+RowFields = Mapping[str, RowField]
+
+_QUESTION_HINT: Final = "write the question as a string"
+_IDS_HINT: Final = 'write a list of ids: ["p1#2"]'
+GOLD_ROW: Final[RowFields] = {
+    "qid": RowField(
+        id_string, 'give every item a permanent id, a non-empty string or an integer: "qid": "A0001"', is_required=True
+    ),
+    "question": RowField(string, _QUESTION_HINT),
+    "q": RowField(string, _QUESTION_HINT),
+    "query": RowField(string, _QUESTION_HINT),
+    "answerable": RowField(flag, 'write true or false, without quotes: "answerable": true'),
+    "gold_claim_substr": RowField(texts, 'write a list of phrases: ["rejects null keys"]'),
+    "gold_claim": RowField(string, "write the reference answer as one string"),
+    "gold_citations": RowField(ids, _IDS_HINT),
+    "gold_ids": RowField(ids, _IDS_HINT),
+    "relevant": RowField(ids, _IDS_HINT),
+    "gold_contexts": RowField(texts, "write a list of passages"),
+    "anchor_section": RowField(id_string, "write the section's id, a string or an integer"),
+    "tags": RowField(strings, 'write an object of strings: {"lang": "de"}'),
+    "paraphrases": RowField(texts, "write a list of questions"),
+    "negatives": RowField(ids, _IDS_HINT),
+    "constraints": RowField(texts, "write a list of statements"),
+}
+"""One question in any of the one-row-per-question shapes."""
+
+
+def read_row(fields: RowFields, place: JsonLocation, raw: Any) -> dict[str, Any]:
+    """The values of one JSON object by field, without fields that are absent or null.
 
     Args:
-        model: The model of the row.
+        fields: The fields of the row.
         place: The location of the row.
         raw: The decoded JSON.
 
@@ -97,25 +153,21 @@ def read_row(model: type[AnyRow], place: JsonLocation, raw: Any) -> AnyRow:
     """
     if not isinstance(raw, dict):
         raise place.error("not a JSON object", raw, SHAPES)
-    field_names = tuple(model.model_fields)
     for name in raw:
-        if name not in model.model_fields and (intended := _intended_field(name, field_names)):
+        if name not in fields and (intended := _intended_field(name, tuple(fields))):
             raise place.error("misspelt field", name, f"did you mean {intended}?")
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        value = None if problem["type"] == "missing" else problem["input"]
-        hint = model.model_fields[str(problem["loc"][0])].description or ""
-        raise place.error(_describe(problem), value, hint) from error
-
-
-def _describe(problem: ErrorDetails) -> str:
-    field, *rest = problem["loc"]
-    where = str(field) + "".join(f"[{step!r}]" for step in rest)
-    if problem["input"] is None:
-        return f"{where} is null"
-    return f"{where} {_TYPE_ERRORS.get(problem['type'], problem['msg'])}"
+    row = {}
+    for name, field in fields.items():
+        value = raw.get(name)
+        if value is None and not field.is_required:
+            continue
+        if name not in raw:
+            raise place.error(f"{name} is missing", hint=field.hint)
+        try:
+            row[name] = field.read(value)
+        except WrongValueError as wrong:
+            raise place.error(f"{name}{wrong.path} {wrong}", wrong.value, field.hint) from wrong
+    return row
 
 
 @lru_cache(maxsize=256)
@@ -137,23 +189,22 @@ def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
     Raises:
         GoldError: The row is not a valid gold row.
     """
-    row = read_row(GoldRow, place, raw)
-    names_documents = any(getattr(row, name) is not None for name in (*_CITATIONS, "gold_contexts", "anchor_section"))
-    if raw.get("citations") and not names_documents:
+    row = read_row(GOLD_ROW, place, raw)
+    if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
         hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
         raise place.error("citations is no field of gold", raw["citations"], hint)
     return GoldItem(
-        qid=row.qid,
+        qid=row["qid"],
         question=_first_given(row, _QUESTION, place) or "",
         answerable=_answerable(row, place),
-        claim_substrings=_tuple_or_none(row.gold_claim_substr),
-        gold_claim=row.gold_claim or None,
+        claim_substrings=_tuple_or_none(row.get("gold_claim_substr")),
+        gold_claim=row.get("gold_claim") or None,
         citations=_tuple_or_none(_first_given(row, _CITATIONS, place)),
-        contexts=_tuple_or_none(row.gold_contexts),
-        tags=row.tags or {},
-        paraphrases=tuple(row.paraphrases or ()),
-        negatives=tuple(row.negatives or ()),
-        constraints=tuple(row.constraints or ()),
+        contexts=_tuple_or_none(row.get("gold_contexts")),
+        tags=row.get("tags", {}),
+        paraphrases=tuple(row.get("paraphrases", ())),
+        negatives=tuple(row.get("negatives", ())),
+        constraints=tuple(row.get("constraints", ())),
         match=match,
     )
 
@@ -163,9 +214,9 @@ def _tuple_or_none(values: list[str] | None) -> tuple[str, ...] | None:
     return tuple(values) if values else None
 
 
-def _first_given(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> Any:
+def _first_given(row: Mapping[str, Any], names: tuple[str, ...], place: JsonLocation) -> Any:
     """The value of a field that has several names; if more than one is given, the values must be equal."""
-    given = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
+    given = {name: row[name] for name in names if name in row}
     values = list(given.values())
     for value in values[1:]:
         if value != values[0]:
@@ -173,10 +224,10 @@ def _first_given(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> A
     return values[0] if values else None
 
 
-def _answerable(row: GoldRow, place: JsonLocation) -> bool:
-    if row.answerable is not None:
-        return row.answerable
+def _answerable(row: Mapping[str, Any], place: JsonLocation) -> bool:
+    if "answerable" in row:
+        return bool(row["answerable"])
     # The shapes for retrieval alone have no such field: they name the documents that hold the answer.
-    if row.relevant or row.gold_contexts:
+    if row.get("relevant") or row.get("gold_contexts"):
         return True
-    raise place.error("answerable is missing", hint=GoldRow.model_fields["answerable"].description or "")
+    raise place.error("answerable is missing", hint=GOLD_ROW["answerable"].hint)

@@ -92,8 +92,8 @@ class GoldSet:
         Raises:
             GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
-        from ragmon.gold.files import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
-        from ragmon.gold.tables import RowReader  # noqa: PLC0415
+        from ragmon.gold.files import as_paths, read_items, set_name  # noqa: PLC0415 - few programs need it
+        from ragmon.gold.tables import RowReader  # noqa: PLC0415 - as above
 
         paths = as_paths(path)
         items = read_items(paths, RowReader(match, options, empty_reference))
@@ -124,7 +124,7 @@ class GoldSet:
             'Ada did.'
         """
         from ragmon.gold.strict_json import JsonLocation  # noqa: PLC0415 - few programs need it
-        from ragmon.gold.tables import RowReader  # noqa: PLC0415 - loads pydantic
+        from ragmon.gold.tables import RowReader  # noqa: PLC0415 - as above
 
         reader = RowReader(options=TableOptions(columns=columns or {}), empty_reference=empty_reference)
         table = frame_table(rows)

@@ -14,10 +14,9 @@ from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.schema import read_item
 from ragmon.gold.strict_json import JsonLocation
 from ragmon.tabular.cells import CellError
-from ragmon.tabular.columns import USUAL, TableOptions
+from ragmon.tabular.columns import EMPTY_REFERENCE, USUAL, TableOptions
 from ragmon.tabular.files import RejectRow, TableRows
 from ragmon.tabular.gold import (
-    EMPTY_REFERENCE,
     TRACES_AS_GOLD,
     TRACES_HINT,
     MissingReferenceError,

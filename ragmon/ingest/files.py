@@ -22,19 +22,13 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.errors import InputError
-from ragmon.core.escaping import printable
 from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import logs
-from ragmon.ingest.otlp.json import is_export, spans
-from ragmon.ingest.spans import Mapped
-from ragmon.ingest.spans.log_events import NO_SPAN
-from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
+from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions, is_export
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.tables import records as table_records
-from ragmon.ingest.trace_buffer import NO_OPTIONS, TOO_MANY, FileTraceBuffer, SpanOptions
 from ragmon.ingest.trec import Reject, is_run
 from ragmon.ingest.trec import records as trec_records
 from ragmon.tabular.columns import USUAL, TableOptions
@@ -272,7 +266,9 @@ def _line_records(
         intake.lines = reader.number
         return
     if first and is_export(first[0]):
-        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, span_options)
+        from ragmon.ingest.otlp.lines import records  # noqa: PLC0415 - with protobuf: longer to load than most files
+
+        yield from records(path, ((reader.number, line) for line in lines), intake, span_options)
         intake.lines = reader.number
         return
     if first and (part is None or part[0] == 0):
@@ -346,47 +342,6 @@ def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableO
     for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
         intake.read += 1
         yield line
-
-
-def _otlp_records(
-    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
-) -> Iterator[Record]:
-    """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = FileTraceBuffer(options=options), 0
-
-    def refuse(rejected: Rejected) -> None:
-        if rejected.lost_spans:
-            intake.read += rejected.lost_spans
-            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
-
-    reject: Reject = partial(intake.reject, path)
-    for number, line in lines:
-        try:
-            for span, resource in chain(spans(line, refuse), logs.spans(line, refuse)):
-                yield from _records_of(assembly.add(span, resource), number, intake, reject)
-        except Rejected as rejected:
-            refuse(rejected)
-    yield from _records_of(assembly.end(), number, intake, reject)
-    if assembly.left_out:
-        intake.miss("spans", TOO_MANY, assembly.left_out)
-
-
-def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    for mapped in requests:
-        intake.read += 1
-        if mapped.record is None:
-            reject(number, mapped.reason, f"a trace is no record: {_why_no_record(mapped)}")
-            continue
-        for name, reason in mapped.missing.items():
-            intake.miss(name, reason)
-        yield mapped.record
-
-
-def _why_no_record(mapped: Mapped) -> str:
-    if mapped.reason == UNKNOWN_CONVENTION:
-        return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
-    reasons = {NOT_RAG: "nothing in it retrieves or asks a model", NO_SPAN: "only log records of it are there, no span"}
-    return reasons.get(mapped.reason, "its record cannot be read")
 
 
 def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:

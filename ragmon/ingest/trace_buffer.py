@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
-from ragmon.ingest.spans import Mapped, Merge, Path, Span, incomplete, per_request, to_record
+from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
+from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
 
@@ -168,27 +169,6 @@ def remember(ended: dict[Key, None], key: Key, most: int) -> None:
 _IDLE_NS: Final = 300 * 1_000_000_000 + 1
 FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
 """A trace of a file is complete more than 300 seconds after its last span; the size is the number of spans."""
-
-
-@dataclass(frozen=True)
-class SpanOptions:
-    """How the spans of files become records: as those that a server gets (`to_record`).
-
-    Args:
-        id_from: The location of a document's id.
-        merge: How several independent retrievals become one list.
-        retrievers: The names of tools, tasks, functions and spans that retrieve.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
-    """
-
-    id_from: Path | None = None
-    merge: Merge = "concat"
-    retrievers: tuple[str, ...] = ()
-    pipeline: str | None = None
-
-
-NO_OPTIONS: Final = SpanOptions()
-"""Nothing is configured."""
 
 
 @dataclass(slots=True)

@@ -13,16 +13,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from ragmon.alarms import AlarmEngine, AlarmTerms, budget_divisor, index_terms, plan
 from ragmon.alarms.baselines import LEARN, VERSION, FrozenPipeline, version
-from ragmon.capture.pii import redact
-from ragmon.capture.redaction import Redaction
 from ragmon.capture.runtime import CaptureSettings
-from ragmon.capture.trace_buffer import SpanSettings
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.config.tables import CaptureTable
 from ragmon.core.collector import without_collector
@@ -34,12 +31,16 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
-from ragmon.ingest.trace_buffer import SpanOptions
+from ragmon.ingest.otlp import SpanOptions
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
 from ragmon.scoring.windows import State
 from ragmon.tabular.columns import USUAL, TableOptions
+
+if TYPE_CHECKING:
+    from ragmon.capture.redaction import Redaction
+    from ragmon.capture.trace_buffer import SpanSettings
 
 CACHE_SIZE: Final = 1024
 """Pipelines whose alarm terms are cached."""
@@ -368,6 +369,8 @@ class Redactions:
         content = self._settings.unconfigured.capture.content
         if text is None or content in ("none", "hash"):
             return None
+        from ragmon.capture.pii import redact  # noqa: PLC0415 - compiles the patterns of personal data
+
         return text if content == "full" else redact(text)
 
     @property
@@ -376,6 +379,8 @@ class Redactions:
         return sum(redaction.failed for redaction in list(self._by_pipeline.values()))
 
     def _redaction(self, pipeline: PipelineSettings) -> Redaction:
+        from ragmon.capture.redaction import Redaction  # noqa: PLC0415 - as above
+
         capture, reduction = pipeline.capture, reduction_rules(pipeline)
         return Redaction(
             content=capture.content,
@@ -452,21 +457,24 @@ def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptio
 
 def file_span_options(settings: Settings) -> SpanOptions:
     """How the spans of files become records: as a server with these settings makes them."""
-    common = span_settings(settings)
-    return SpanOptions(common.id_from, common.merge, common.retrievers, common.pipeline)
+    pipeline = None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline
+    common, merge = _capture_settings(settings.of(settings.pipeline)), settings.of(settings.pipeline).capture.merge
+    return SpanOptions(common.id_from, merge, common.retrievers, pipeline)
 
 
 def span_settings(settings: Settings) -> SpanSettings:
     """The settings for requests without a decorator: those of the process's own pipeline."""
-    common = _capture_settings(settings.of(settings.pipeline))
+    from ragmon.capture.trace_buffer import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
+
+    common, options = _capture_settings(settings.of(settings.pipeline)), file_span_options(settings)
     return SpanSettings(
         rate=common.rate,
         keep=common.keep,
         slow_above=float("inf") if common.slow_above is None else common.slow_above,
         refusals=common.refusals,
         refuses=common.refuses,
-        pipeline=None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline,
-        id_from=common.id_from,
-        merge=settings.of(settings.pipeline).capture.merge,
-        retrievers=common.retrievers,
+        pipeline=options.pipeline,
+        id_from=options.id_from,
+        merge=options.merge,
+        retrievers=options.retrievers,
     )

@@ -29,7 +29,8 @@ from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
+    from ragmon.capture.exporters.otlp import OtlpExporter
+    from ragmon.capture.exporters.scores import Scored, ScoreExporter
 
 
 class ScoreExporting(ForwardingExporter):
@@ -68,7 +69,7 @@ class ScoreExporting(ForwardingExporter):
         return lost
 
     def _scores(self, record: Record) -> Scored | None:
-        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - needed only if a backend is configured
+        from ragmon.capture.exporters.scores import Scored  # noqa: PLC0415 - needed only if a backend is configured
 
         gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
         scores = [
@@ -132,9 +133,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     """
     if settings.export.endpoint is None:
         return None
-    from ragmon.capture.exporters import (  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
-        OtlpExporter,
-    )
+    from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - protobuf takes long to load
 
     token = read_token(settings.serve.token_file)
     sink = OtlpExporter(str(settings.export.endpoint), token=token, resource=_resource(settings))
@@ -145,7 +144,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.exporters import ScoreExporter  # noqa: PLC0415 - as above
+    from ragmon.capture.exporters.scores import ScoreExporter  # noqa: PLC0415 - as above
 
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans

@@ -8,10 +8,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import active_count
@@ -44,8 +42,8 @@ from ragmon.ingest.files import (
     splittable,
     unreadable,
 )
+from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
 from ragmon.ingest.summary import ReadSummary
-from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.history import take_history
@@ -212,6 +210,13 @@ class Task:
     part: tuple[int, int] | None = None
     options: TableOptions = USUAL
     span_options: SpanOptions = NO_OPTIONS
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, or of the range."""
+        if self.part is not None:
+            return self.part[1] - self.part[0]
+        return Path(self.path).stat().st_size if Path(self.path).is_file() else 0
 
 
 @dataclass(frozen=True)
@@ -482,7 +487,7 @@ def run_files(
         make_scorer: Called once per process.
         jobs: The number of processes. More than one needs `duplicates = "all"`: only a single one knows the order.
         duplicates: Which record of a gold question counts.
-        progress: Callback for the bytes read, with one job.
+        progress: Callback for the bytes read; several jobs call it when one of their parts is counted.
         follow: Gets every record before the scorer, with one job.
         follower: Follows the run; it brings the scorers.
         options: How tables are read, and which members of JSON hold which field.
@@ -497,15 +502,21 @@ def run_files(
             records = records if follow is None else follow(records)
             run.feed(records if follower is None else follower.follow(records))
         return run
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process needs neither
+    from multiprocessing import active_children, get_context  # noqa: PLC0415 - as above
+
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     make_scorer = make_scorer if follower is None else follower.make_scorer
     # Ctrl-C reaches every process of a terminal: the first one ends the others.
-    ignore_ctrl_c = partial(signal, SIGINT, SIG_IGN)
+    ignore_ctrl_c, done = partial(signal, SIGINT, SIG_IGN), 0
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=ignore_ctrl_c) as pool:
         try:
             counts = pool.map(_score_task, tasks, [make_scorer] * len(tasks))
             for task, counted in zip(tasks, counts, strict=True):
+                done += task.size
+                if progress is not None:
+                    progress(done)
                 starts_file = task.part is None or task.part[0] == 0
                 run.merge(counted, lines_before=0 if starts_file else run.intake.lines)
                 if follower is not None:

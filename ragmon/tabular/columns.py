@@ -52,6 +52,8 @@ class TableOptions:
     id_from: Path | None = None
 
 
+EMPTY_REFERENCE: Final = ("unanswerable", "skip")
+"""What a row without a reference may mean: the question has no answer, or the row is left out."""
 USUAL: Final = TableOptions()
 """UTF-8, with the usual names."""
 

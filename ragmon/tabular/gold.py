@@ -26,8 +26,6 @@ from ragmon.tabular.columns import (
 )
 from ragmon.tabular.fields import assigned_columns, value_of
 
-EMPTY_REFERENCE: Final = ("unanswerable", "skip")
-"""What a row without a reference may mean: the question has no answer, or the row is left out."""
 SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
 """Fields that only a trace has."""
 SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")

@@ -10,8 +10,8 @@ from time import monotonic
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ragmon.capture.exporters import OtlpExporter
 from ragmon.capture.exporters import otlp as sinks
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Record, Totals
 from ragmon.testing import make_record

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.exporters.scores import Scored, ScoreExporter
 from ragmon.core.record import Totals
 from ragmon.stats import bucket
 from ragmon.testing import make_record

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
-from ragmon.capture.exporters import OtlpExporter
-from ragmon.capture.exporters.otlp import SpanWriter
+from ragmon.capture.exporters.otlp import OtlpExporter, SpanWriter
 from ragmon.core import semconv
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, encode
 from ragmon.testing import make_record

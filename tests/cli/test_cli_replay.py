@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from ragmon.cli.common import usual_jobs
 from tests.support.command_line import SMALL, gold, lines, ragmon, traces
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
@@ -251,3 +252,9 @@ class Brevity(ragmon.Metric):
     def test_a_file_there_takes_the_place_of_no_installed_module(self, tmp_path):
         (tmp_path / "msgspec.py").write_text("raise SystemExit('the wrong msgspec')")
         assert ragmon("replay", lines(tmp_path / "t.jsonl", traces()), cwd=tmp_path).json["records"]["scored"] == 60
+
+
+@pytest.mark.parametrize(("mebibytes", "jobs"), [(0, 1), (64, 1), (65, 2), (129, 4), (100_000, 1000)])
+def test_large_files_are_shared_by_the_free_cores(mebibytes, jobs):
+    """One process where the files are small, and no more than one for 32 MiB and for a core."""
+    assert usual_jobs(mebibytes << 20) == min(jobs, len(os.sched_getaffinity(0)))

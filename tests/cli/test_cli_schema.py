@@ -14,7 +14,7 @@ from ragmon import GoldSet
 from ragmon.cli.schema import SCHEMAS
 from ragmon.core.errors import GoldError
 from ragmon.core.record import Label, Record, Totals, encode
-from ragmon.gold.schema import GoldRow
+from ragmon.gold.schema import GOLD_ROW
 from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected
 from tests.support.command_line import SMALL, gold, lines, ragmon, traces
@@ -140,7 +140,7 @@ def test_a_label_or_totals_that_ragmon_reads_are_valid(kind, members):
     assert not is_read(line) or problems("trace", line) == [], line
 
 
-@given(st.dictionaries(st.sampled_from([*GoldRow.model_fields, "reference", "user_input"]), JSON, max_size=6))
+@given(st.dictionaries(st.sampled_from([*GOLD_ROW, "reference", "user_input"]), JSON, max_size=6))
 def test_a_row_of_gold_that_ragmon_reads_is_valid(members):
     row = {"qid": "a", "answerable": True, **members}
     assert not is_gold(row) or problems("gold", row) == [], row

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from ragmon.capture.exporters import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.cli import verify as verifying
 from ragmon.cli.verify import of_journal, of_server
 from ragmon.config.load import load

@@ -21,21 +21,21 @@ import ragmon
 from ragmon.capture import convert, pii, result
 from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
-from ragmon.core import citations, escaping
+from ragmon.core import citations, escaping, refusal
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.core.refusal import LANGUAGES, RefusalRule, matchers
 from ragmon.export import tables
 from ragmon.gold.labels import files
-from ragmon.ingest import decode
-from ragmon.ingest.otlp import json
+from ragmon.ingest import decode, otlp
 from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import fields, messages, values
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.monitor.probes import targets
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
+from tests.support.refusal_report import expressions
 
 SECONDS = 2
 """Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
@@ -86,11 +86,15 @@ def found_patterns():
             for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
-    for place, source in enumerate(opening for language in LANGUAGES for opening in language.openings):
+    for place, source in enumerate(opening for language in LANGUAGES for opening in expressions(language)):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
-        wordings = matchers(language)
-        for name, way in (("openings", "search"), ("turns", "search"), ("preambles", "match"), ("unless", "match")):
+        for head in refusal._heads(language.code):
+            found[refusal._pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
+        if not language.is_spaced:
+            found[refusal._unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
+        wordings = matchers(language.code)
+        for name, way in (("turns", "search"), ("preambles", "match"), ("unless", "match")):
             found[getattr(wordings, name), frozenset({way})] = f"refusal.{language.code}.{name}"
     found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
     return [
@@ -224,7 +228,7 @@ FUNCTIONS = {
     prompts.relevance: lambda text: prompts.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
-    json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
+    otlp.is_export: lambda text: otlp.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
     files._time: files._time,
     tables.escape: tables.escape,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,7 @@ from ragmon.core import refusal
 from ragmon.core.refusal import LANGUAGES, RefusalRule
 from ragmon.core.text import fold
 from tests.support.examples import cases
-from tests.support.refusal_report import read_list
+from tests.support.refusal_report import expressions, read_list
 
 REFUSALS = (
     "I don't have enough information to answer that question.",
@@ -243,6 +246,18 @@ ALL_LANGUAGES = st.sampled_from(
 )
 
 
+@cache
+def plain(language):
+    """All openings of a language in one expression, to be searched everywhere."""
+    if not language.is_spaced:
+        return refusal._unspaced(language.code)
+    found = refusal.openings(language.code)
+    at_start, anywhere = (
+        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
+    )
+    return re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})")
+
+
 @pytest.mark.slow
 @given(
     claim=st.one_of(CLAIMS, ALL_LANGUAGES),
@@ -250,27 +265,36 @@ ALL_LANGUAGES = st.sampled_from(
     change=st.sampled_from([str, str.upper, str.title, lambda text: text.replace("'", "\u2019")]),
     window=st.sampled_from([10, 40, 120]),
 )
-def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, change, window):
-    """The matcher says what all languages say together, whatever the case, the apostrophes and the window."""
+def test_looking_only_where_a_trigger_word_stands_never_changes_the_verdict(claim, before, change, window):
+    """The matcher says what a search for all openings of all languages says, whatever the case and the window."""
     folded = fold(change(before + claim).strip())
     start = folded[: window + refusal.REACH].replace("\u2019", "'")
-    every = any(refusal._opens(language, start, window) for language in LANGUAGES)
+    every = any(
+        refusal._opens(language.code, plain(language).finditer(start, 0, window), start) for language in LANGUAGES
+    )
     assert RefusalRule(window=window).is_like(folded) == every
 
 
 def openings():
-    return st.sampled_from([(language, opening) for language in LANGUAGES for opening in language.openings])
+    return st.sampled_from([(language, opening) for language in LANGUAGES for opening in expressions(language)])
 
 
 @pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=cases(600))
-def test_whatever_an_opening_matches_holds_a_trigger_of_its_language(data):
-    """Texts made from the patterns themselves, every alternative of them: none is lost to the shortcut."""
+def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
+    """Texts made from the patterns themselves, every alternative of them: the same spans as by a plain search."""
     language, opening = data.draw(openings())
     start = data.draw(st.from_regex(opening, alphabet=st.characters(categories=("L", "N", "Zs", "Po"))))[: RULE.window]
-    if refusal.matchers(language).openings.search(start):
-        assert language in list(refusal._languages(start))
+    expected = [match.span() for match in plain(language).finditer(start, 0, RULE.window)]
+    if not language.is_spaced:
+        assert not expected or any(trigger in start for trigger in language.triggers.split())
+        return
+    spaced = refusal._spaced(start)
+    words = spaced.split()
+    last = max((place for place, word in enumerate(words) if word in language.triggers.split()), default=-1)
+    found = refusal._openings(language.code, start, RULE.window, spaced, words[: last + 1])
+    assert [match.span() for match in found] == expected
 
 
 @given(ENGLISH)

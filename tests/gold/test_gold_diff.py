@@ -6,7 +6,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ragmon.cli.gold import gold as gold_commands
+from ragmon.cli.commands import gold as gold_commands
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold.diff import ItemChange, diff

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragmon import stats
-from ragmon.cli.gold import gold as gold_commands
+from ragmon.cli.commands import gold as gold_commands
 from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem

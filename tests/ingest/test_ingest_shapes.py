@@ -12,8 +12,8 @@ from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import read_files
+from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
 from ragmon.ingest.summary import ReadSummary
-from ragmon.ingest.trace_buffer import NO_OPTIONS, SpanOptions
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scoring.scorer import Scorer
 from ragmon.tabular.columns import TableOptions

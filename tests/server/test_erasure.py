@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from click.testing import CliRunner
 
-from ragmon.cli.forget import forget
+from ragmon.cli.commands import forget
 from ragmon.core.record import Label
 from ragmon.server.journal import Journal, erasure
 from ragmon.stream.assembler import AssemblyLimits

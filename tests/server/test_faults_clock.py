@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from ragmon.alarms import as_alert_line
-from ragmon.capture.exporters import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import Totals
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.clock import BELIEVED

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ragmon.capture.exporters import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.config.types import Address
 from tests.server.test_faults_kill import application
 from tests.support.fake_consumer import connect, send, trickling

@@ -32,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from ragmon.capture.exporters import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.config.types import Address
 from ragmon.core import log
 from ragmon.core.errors import RagmonError, UnknownNameError

@@ -33,13 +33,15 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ragmon.core import refusal
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusal_patterns import Language
 from ragmon.core.text import fold
 
 LISTS = Path(__file__).parents[1] / "data" / "refusals"
@@ -91,6 +93,11 @@ class Confusion:
     def recall(self) -> float | None:
         """The share of refusals that are found; None where there are none."""
         return self.found / (self.found + self.missed) if self.found + self.missed else None
+
+
+def expressions(language: Language) -> Sequence[str]:
+    """The openings of a language as expressions."""
+    return [one for _, one in refusal.openings(language.code)] if language.is_spaced else language.openings
 
 
 def read_list(name: str) -> list[LabelledAnswer]:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmon.cli.replay import replay
+from ragmon.cli.commands import replay
 from ragmon.config.load import load
 from ragmon.core.record import Record, encode
 from ragmon.ingest.files import read_files

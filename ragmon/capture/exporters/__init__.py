@@ -4,8 +4,3 @@ The messages are built from OpenTelemetry's own protocol classes and sent by the
 SDK's exporters are not used: they read headers, certificates, proxies and credentials from environment variables of the
 application, have no deadline for a slow response, and do not report which spans a partial success rejected.
 """
-
-from ragmon.capture.exporters.otlp import OtlpExporter
-from ragmon.capture.exporters.scores import Scored, ScoreExporter
-
-__all__ = ["OtlpExporter", "ScoreExporter", "Scored"]

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 from ragmon.alarms.plan import Detectability, duration
-from ragmon.cli.common import config_option
+from ragmon.cli.commands import WAIT
 from ragmon.cli.doctor.captured import running_monitor
-from ragmon.cli.doctor.chain import WAIT, chain_checks, local_quarantine
+from ragmon.cli.doctor.chain import chain_checks, local_quarantine
 from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability, instrumentations, local_checks, probes
 from ragmon.cli.doctor.stream import stream_checks
 from ragmon.config.load import check, load
@@ -48,35 +48,8 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
         yield from running_monitor(admin or f"http://{settings.serve.admin}")
 
 
-@click.command()
-@config_option
-@click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
-)
-@click.option("--admin-url", metavar="URL", help="The server's admin port. Default: `[serve] admin` of the config.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(0, 3600),
-    default=WAIT,
-    show_default=True,
-    help="Seconds in which a trace must arrive at the server.",
-)
-@click.pass_context
 def doctor(context: click.Context, config: str | None, rate: float | None, admin_url: str | None, wait: float) -> None:
-    """Try the chain from a call to /metrics, and say what the alarms can find in what time.
-
-    A call is made and scored in this process. Where `[export] endpoint` is set, one trace is sent there as the
-    application sends its own, and looked for at the server's admin port; the first link that is broken is named.
-    The trace belongs to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of
-    anybody; `ragmon forget --tag ragmon=doctor` takes such traces out of the journal.
-
-    What a running monitor captures of each pipeline is shown, with the worst gap and the setting that mends it; a gap
-    for which a gate cannot be judged is a fault.
-
-    What other instrumentations leave out of their spans in this environment is said too, and is no fault.
-
-    Exit codes: 0 all is well, 1 something is not, 3 the configuration cannot be read.
-    """
+    """Try the chain from a call to /metrics, and say what the alarms can find in what time."""
     problems = check(config)
     for problem in problems:
         click.echo(f"config    bad   {printable_line(str(problem))}")

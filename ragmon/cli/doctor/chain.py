@@ -235,8 +235,6 @@ def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
         yield Check(TOOLS, ok=True, finding=finding, hint=retriever_hint(tools))
 
 
-WAIT: Final = 15.0
-"""Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
 _POLL_INTERVAL: Final = 0.1
 """Seconds between two polls of the server's status."""
 _CLOCK_TOLERANCE: Final = 2.0

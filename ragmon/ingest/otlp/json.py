@@ -342,7 +342,6 @@ def _double(value: float | str) -> float:
 
 _TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}\Z")
 _SPAN_ID: Final = re.compile(r"[0-9a-fA-F]{16}\Z")
-_EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
 _NO_PARENT: Final = "0" * 16
 """The parent id of a root span."""
 SAMPLED: Final = 1
@@ -351,16 +350,6 @@ _FAILED: Final = (2, "2", "STATUS_CODE_ERROR")
 
 ResourceDict = dict[str, Any]
 """The attributes of a resource."""
-
-
-def is_export(line: bytes, of: str | None = None) -> bool:
-    """Whether a line looks like an OTLP export request: of `Spans`, `Metrics` or `Logs`, where that is asked.
-
-    >>> is_export(b'{"resourceSpans":[]}'), is_export(b'{"qid":"a"}')
-    (True, False)
-    """
-    start = _EXPORT_START.match(line)
-    return start is not None and of in (None, start[1].decode())
 
 
 def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, ResourceDict]]:

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import json
+from ragmon.ingest.otlp import is_export, json
 from ragmon.ingest.otlp.attribute_layouts import on_event
 from ragmon.ingest.otlp.json import (
     AttributeValue,
@@ -213,6 +213,6 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
     Raises:
         Rejected: The line is no request with logs.
     """
-    if json.is_export(line, "Logs"):
+    if is_export(line, "Logs"):
         request, _ = _json_request(line)
         yield from json.spans(msgspec.json.encode(request), refuse)

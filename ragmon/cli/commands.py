@@ -1,0 +1,765 @@
+"""Every command as a user types it: its options and its help. What a command does is imported when it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ragmon.cli import Commands
+from ragmon.cli.tables import table_options
+from ragmon.core.collector import without_collector
+from ragmon.tabular.columns import EMPTY_REFERENCE, GOLD, TRACE
+
+STDIN: Final = "-"
+
+
+def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Let a function of `ragmon.cli` run a declared command; its module is imported when the command runs.
+
+    Args:
+        path: The module and the function, such as `gold.lint_command`. It takes what the options of the command give.
+    """
+    module, function = path.split(".")
+
+    def declare(declared: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declared)
+        def run(*args: Any, **given: Any) -> Any:
+            with without_collector():  # whatever is imported stays: to look for garbage in it takes a tenth of the time
+                work = getattr(import_module(f"ragmon.cli.{module}"), function)
+            return work(*args, **given)
+
+        return run
+
+    return declare
+
+
+def writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
+    """Reject an output file that cannot be written, before hours of work rather than after them."""
+    if output is not None and output != STDIN:
+        path = Path(output)
+        if path.is_dir():
+            raise click.BadParameter(f"{output} is a folder, not a file")
+        if not path.parent.is_dir():
+            raise click.BadParameter(f"there is no folder {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise click.BadParameter(f"{output} cannot be written: permission denied")
+    return output
+
+
+traces_argument = click.argument("traces", nargs=-1, required=True)
+config_option = click.option(
+    "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
+)
+gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+form_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="What to write.",
+)
+plain_form_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
+)
+output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1),
+    help="Processes that score. Default: the free cores for files beyond 64 MiB in all, else 1.",
+)
+no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
+labels_option = click.option(
+    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
+)
+duplicates_option = click.option(
+    "--duplicates",
+    type=click.Choice(["all", "last", "first"]),
+    default="all",
+    show_default=True,
+    help="Which record of a gold question counts; other than `all`, one process scores.",
+)
+
+
+def reject_nan(explanation: str, _: click.Context, __: click.Parameter, value: float) -> float:
+    """Reject NaN: it is neither inside nor outside of a range."""
+    if math.isnan(value):
+        raise click.BadParameter(f"{value} is no number{explanation}")
+    return value
+
+
+_drop_number = partial(reject_nan, ". 0.02 is 2 points")
+baseline_option = click.option(
+    "--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with."
+)
+max_drop_option = click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1),
+    callback=_drop_number,
+    default=0.02,
+    show_default=True,
+    help="How much worse than the baseline a gated metric may be.",
+)
+
+
+@click.command()
+@click.argument("alarm", metavar="[PIPELINE/]ALARM")
+@click.option("--reason", required=True, metavar="TEXT", help="What was found; it stands beside the acknowledgement.")
+@click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
+@click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
+@config_option
+@runs("why.ack")
+def ack() -> None:
+    """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts.
+
+    The page and /api/status show who acknowledged it, when and why, for a week.
+
+    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    """
+
+
+@click.command()
+@click.argument("gate", metavar="[PIPELINE/]ALARM")
+@click.option("--since", metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
+@click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
+@plain_form_option
+@config_option
+@runs("why.why")
+def why() -> None:
+    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
+
+    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`.
+
+    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    """
+
+
+@click.group(cls=Commands)
+def baseline() -> None:
+    """Freeze what is normal, so that alarms can compare with it."""
+
+
+@baseline.command("freeze")
+@traces_argument
+@gold_option
+@config_option
+@output_option
+@runs("baseline.freeze_command")
+def baseline_freeze() -> None:
+    """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`.
+
+    Every metric alarms compare with its own past, the latency's p95, and how each gold item was answered.
+
+    Exit codes: 0, 3 bad input or configuration.
+    """
+
+
+@click.command()
+@click.argument("traces", nargs=-1)
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: it takes its last day.")
+@click.option(
+    "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
+)
+@click.option("--baseline", metavar="NAME", required=True, help="The release that is known.")
+@click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
+@gold_option
+@config_option
+@click.option("--pipeline", metavar="NAME", help="Compare on the gates of this pipeline alone.")
+@click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1, max_open=True),
+    callback=_drop_number,
+    default=0.02,
+    show_default=True,
+    help="How much worse a gated metric may be.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="What to write. `html` is a page in one file, with intervals and the gold items that flipped.",
+)
+@output_option
+@click.pass_context
+@runs("compare.compare")
+def compare() -> None:
+    """Compare the CANDIDATE's records with the baseline's, on the metrics that have gates: in TRACES or in a monitor.
+
+    Gold questions are paired item by item; runs through a gold set are compared when at most 2 % of its items have no
+    trace in either. Other requests are two samples: those of a session, else of a question, are one observation
+    ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
+
+    A monitor compares one pipeline with its own gates and gold: that of the config unless --pipeline names another.
+
+    Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration, or no monitor.
+    """
+
+
+_option = click.option(
+    "--config", "-c", "path", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
+)
+
+
+@click.group(cls=Commands)
+def config() -> None:
+    """Check ragmon.toml, and show which values are in force."""
+
+
+@config.command("check")
+@_option
+@click.pass_context
+@runs("config.check_command")
+def config_check() -> None:
+    """Name every problem with its line and what would be right.
+
+    Exit codes: 0 clean, 1 problems, 3 the file cannot be read.
+    """
+
+
+@config.command("show")
+@_option
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+@click.pass_context
+@runs("config.show_command")
+def config_show() -> None:
+    """Print every value with its origin: default, file and line, or the environment. Secrets are masked.
+
+    Exit codes: 0, 1 the file has problems, 3 it cannot be read.
+    """
+
+
+WAIT: Final = 15.0
+"""Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
+
+
+@click.command()
+@config_option
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
+)
+@click.option("--admin-url", metavar="URL", help="The server's admin port. Default: `[serve] admin` of the config.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3600),
+    default=WAIT,
+    show_default=True,
+    help="Seconds in which a trace must arrive at the server.",
+)
+@click.pass_context
+@runs("doctor.doctor")
+def doctor() -> None:
+    """Try the chain from a call to /metrics, and say what the alarms can find in what time.
+
+    A call is made and scored in this process. Where `[export] endpoint` is set, one trace is sent there as the
+    application sends its own, and looked for at the server's admin port; the first link that is broken is named.
+    The trace belongs to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of
+    anybody; `ragmon forget --tag ragmon=doctor` takes such traces out of the journal.
+
+    What a running monitor captures of each pipeline is shown, with the worst gap and the setting that mends it; a gap
+    for which a gate cannot be judged is a fault.
+
+    What other instrumentations leave out of their spans in this environment is said too, and is no fault.
+
+    Exit codes: 0 all is well, 1 something is not, 3 the configuration cannot be read.
+    """
+
+
+@click.command()
+@click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
+@click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
+@click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
+@click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
+@config_option
+@runs("forget.forget")
+def forget() -> None:
+    """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk.
+
+    Records, labels, what saved states tell of them, waiting spans and failures go. What was counted stays: counts hold
+    no text. Keys and ids of traces stay until they expire, so that a producer that sends twice brings nothing back.
+
+    The server may run. It must be this machine's: the folder is read and written. Other copies of the data (trace
+    logs, backups, other backends) are not touched.
+
+    Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
+    """
+
+
+@click.command()
+@traces_argument
+@gold_option
+@config_option
+@click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
+@click.option(
+    "--estimand",
+    type=click.Choice(["gold_set", "questions_like_these"]),
+    help="What a gold number stands for. Default: gold_set, the exact value over this set.",
+)
+@baseline_option
+@max_drop_option
+@click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
+@click.option(
+    "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
+)
+@form_option
+@output_option
+@jobs_option
+@duplicates_option
+@labels_option
+@table_options(TRACE, of="traces")
+@no_color_option
+@click.pass_context
+@runs("gate.gate")
+def gate() -> None:
+    """Judge the gates on TRACES.
+
+    With --since-build a verdict is valid however often it is asked for while traces come in; it takes about three
+    times as many of them as one that is asked for once. The requests of a session, else of a question, are one
+    observation ([metrics] cluster), so one process reads the traces. A run through a gold set is judged when at most
+    2 % of its items have no trace. Gates on latency are left out: a build alone has no baseline.
+
+    Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
+    """
+
+
+_check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
+_configured_only = click.option(
+    "--configured-only",
+    is_flag=True,
+    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
+)
+
+
+@click.group(cls=Commands)
+def generate() -> None:
+    """Write Prometheus rules, their tests, or Grafana dashboards from ragmon.toml."""
+
+
+@generate.command("dashboard")
+@config_option
+@click.option("--output", "-o", metavar="DIR", help="Write all five as UID.json into this folder.")
+@click.option("--name", metavar="NAME", help="Write this one to stdout. Default: overview.")
+@click.option("--check", is_flag=True, help="Write nothing: say which files of --output are not what would be written.")
+@runs("generate.dashboard")
+def generate_dashboard() -> None:
+    """Write Grafana dashboards of the gates, metrics and judges of ragmon.toml.
+
+    Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
+    anew when gates or judges change: thresholds are read from series, and need nothing.
+
+    Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
+    """
+
+
+@generate.command("rules")
+@config_option
+@output_option
+@_check
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["prometheus", "kubernetes"]),
+    default="prometheus",
+    show_default=True,
+    help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
+)
+@_configured_only
+@runs("generate.rules")
+def generate_rules() -> None:
+    """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.
+
+    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    """
+
+
+@generate.command("tests")
+@config_option
+@output_option
+@_check
+@_configured_only
+@runs("generate.tests")
+def generate_tests() -> None:
+    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
+
+    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    """
+
+
+_paths = click.argument("paths", nargs=-1, required=True)
+_key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
+_format = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+
+
+@click.group(cls=Commands)
+def gold() -> None:
+    """Check, count, compare and freeze gold files.
+
+    A gold file is JSON Lines, a JSON array, a table (.csv, .tsv, .parquet, .xlsx), TREC qrels, or a directory with
+    queries.json, qrels.json and answers.json; plain or gzip; - is standard input. Several files make one set.
+    """
+
+
+@gold.command("lint")
+@_paths
+@_format
+@click.pass_context
+@runs("gold.lint_command")
+def gold_lint() -> None:
+    """Report what is wrong or unwise in a gold set.
+
+    Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
+    """
+
+
+@gold.command("stats")
+@_paths
+@_format
+@runs("gold.stats_command")
+def gold_stats() -> None:
+    """Count what a gold set holds.
+
+    Exit code: 0, or 3 if a file is broken.
+    """
+
+
+@gold.command("freeze")
+@_paths
+@_key
+@output_option
+@click.option("--check", "frozen", metavar="FILE", help="Write nothing: compare with what was frozen in FILE.")
+@click.pass_context
+@runs("gold.freeze_command")
+def gold_freeze() -> None:
+    """Write the fingerprints of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on.
+
+    With --key-file they are signed (HMAC-SHA256), and whoever lacks the key cannot freeze anything else. Without, a
+    plain digest tells accidents alone. The file holds no text of the set.
+
+    Exit code: 0; with --check 1 if the set differs; 3 if a file is broken or was changed after it was frozen.
+    """
+
+
+@gold.command("diff")
+@click.argument("old")
+@click.argument("new")
+@_key
+@_format
+@click.pass_context
+@runs("gold.diff_command")
+def gold_diff() -> None:
+    """List what changed between two versions of a gold set; either may be what was frozen of one.
+
+    Exit code: 0 the same, 1 different, 3 if a file is broken.
+    """
+
+
+@gold.command("from-table")
+@click.argument("path", metavar="FILE")
+@table_options(GOLD, of="FILE")
+@click.option(
+    "--empty-reference",
+    type=click.Choice(EMPTY_REFERENCE),
+    help="What a row without a reference means: a question that has no answer, or none at all. Default: an error.",
+)
+@output_option
+@runs("gold.from_table_command")
+def gold_from_table() -> None:
+    """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right.
+
+    Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
+
+    Exit code: 0, or 3 if the table is broken or says nothing of what is right.
+    """
+
+
+@click.group(cls=Commands)
+def label() -> None:
+    """Import labels that people gave to answers, or list answers that are worth a label."""
+
+
+@label.command("import")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
+@click.option("--dry-run", is_flag=True, help="Say what would be told, and tell nobody.")
+@click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
+@output_option
+@config_option
+@runs("label.import_command")
+def label_import() -> None:
+    """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole.
+
+    [labels] says which column is which, and which words stand for true and false. Importing a file again changes
+    nothing. With --output the labels are written as lines for `replay` and `gate`, in place of telling a server.
+
+    Exit codes: 0, 3 a file is broken, or nobody takes the labels.
+    """
+
+
+@label.command("queue")
+@click.argument("traces", nargs=-1)
+@click.option("--state-dir", metavar="DIR", help="Where a server's journal lies. Default: [serve] state_dir.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many answers.")
+@click.option("--text", is_flag=True, help="Show question and answer, as far as they were captured.")
+@click.option(
+    "--format", "form", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True, help="What to write."
+)
+@output_option
+@config_option
+@runs("label.queue_command")
+def label_queue() -> None:
+    """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal.
+
+    First those that won the uniform draw, in an order of chance: whoever labels from the top has a sample, wherever
+    they stop. Then those of which scores say least.
+
+    Exit codes: 0, 3 there is nothing to label.
+    """
+
+
+@click.command()
+@gold_option
+@click.option("--target", "-t", metavar="TARGET", help="module:function, or an http(s) address. Default: [probe.*].")
+@config_option
+@click.option("--name", metavar="NAME", help="The probe that is meant, where the configuration has several.")
+@click.option("--once", "one_round", is_flag=True, help="Send each question once, in order, and end.")
+@click.option(
+    "--output", "-o", metavar="FILE", callback=writable, help="Write traces here (`-`: stdout) in place of [export]."
+)
+@click.option("--gate", "judged", is_flag=True, help="Judge the gates on the round; the exit code is the verdict.")
+@form_option
+@click.pass_context
+@runs("probe.probe")
+def probe() -> None:
+    """Send gold questions through the live pipeline: a function of the application, or an address it answers at.
+
+    Without --once it goes on for ever at the rate the configuration says, and sends what comes back to
+    `[export] endpoint`, or writes it to --output.
+
+    Exit codes: 0, 3 bad input or configuration, nobody there to answer; with --gate those of `ragmon gate`.
+    """
+
+
+COMPAT: Final[dict[str, tuple[str, ...]]] = {
+    "seed-000": ("k", "gates"),
+    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
+    "seed-002": (),
+    "seed-003": (),
+    "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
+}
+"""The options of each published scorer."""
+COMPAT_HELP: Final = "help"
+"""In place of a published scorer: print the options of all of them."""
+
+
+def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
+    if value == "all":
+        return None
+    if value.isdecimal():
+        return int(value)
+    raise click.BadParameter(f"{value!r} is neither a number nor `all`")
+
+
+_published = partial(click.option, hidden=True)
+"""An option of a published scorer: `--compat help` shows it, `--help` does not."""
+
+
+@click.command()
+@click.argument("traces", nargs=-1)
+@click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
+@click.option(
+    "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
+)
+@config_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md", "html"]),
+    help="What to write. Default: text (the gates) on a terminal, else json.",
+)
+@output_option
+@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
+@jobs_option
+@duplicates_option
+@labels_option
+@click.option(
+    "--questions",
+    metavar="N|all",
+    callback=_parse_questions,
+    default="200",
+    show_default=True,
+    help="Rows of the per-question table (Markdown, HTML).",
+)
+@baseline_option
+@max_drop_option
+@click.option(
+    "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
+)
+@table_options(TRACE, of="traces")
+@no_color_option
+@click.option(
+    "--compat",
+    type=click.Choice([*COMPAT, COMPAT_HELP]),
+    help="Print what this published scorer prints; `help` lists the options of each.",
+)
+@_published("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
+@_published("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
+@_published("--max-queries", "-n", type=click.IntRange(0), default=0, help="seed-004: so many queries; 0 for all.")
+@_published("--skip-generation", is_flag=True, help="seed-004: retrieval metrics only.")
+@_published("--include-details", is_flag=True, help="seed-004: results per query.")
+@_published("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
+@_published("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
+@_published("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
+@_published("--model", metavar="NAME", help="seed-001: the judge's model there.")
+@_published("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
+@_published("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
+@click.pass_context
+@runs("replay.replay")
+def replay() -> None:
+    """Score TRACES (.jsonl, .json, .csv, .tsv, .parquet, .xlsx, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
+
+    The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
+
+    With --baseline, a gated metric that dropped too far fails its gate, and gold items that flipped are listed: the
+    baseline's traces tell which; its report tells values alone.
+
+    Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
+    """
+
+
+@click.command()
+@click.argument("name", metavar="NAME", type=click.Choice(["trace", "gold", "report"]))
+@runs("schema.schema")
+def schema() -> None:
+    """Print a JSON Schema (draft 2020-12): trace, gold or report.
+
+    trace: one line of a trace log. gold: one row of a gold file. report: what `ragmon replay --format json` writes.
+
+    Exit codes: 0 done, 3 there is no such schema.
+    """
+
+
+@click.command()
+@config_option
+@click.option("--insecure", is_flag=True, help="Listen where strangers could write, and only warn.")
+@runs("serve.serve")
+def serve() -> None:
+    """Take OTLP from any number of producers, journal and score it, and show what came of it.
+
+    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
+    disk, no file can be opened, a port or the state folder is taken, or a request takes too long: to start it again
+    later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
+    is set aside.
+    """
+
+
+@click.command()
+@click.argument("trace")
+@click.argument("files", nargs=-1)
+@click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
+@click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
+@click.option("--full", is_flag=True, help="Show long texts as a whole.")
+@plain_form_option
+@gold_option
+@config_option
+@runs("show.show")
+def show() -> None:
+    """One request: question, answer, what was retrieved, and every score with its reason, as content was captured.
+
+    TRACE is a trace id, or the first 8 or more of its digits. It is looked up in FILES; else in the journal of
+    `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
+    the token of `[serve] token_file`. Times are UTC.
+
+    Exit codes: 0, 3 there is no record of TRACE, or no monitor.
+    """
+
+
+EVERY: Final = 2.0
+"""Seconds between two readings by default."""
+
+
+@click.command()
+@click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.5, 3600),
+    default=EVERY,
+    show_default=True,
+    metavar="SECONDS",
+    callback=partial(reject_nan, f" of seconds, such as {EVERY:g}"),
+    help="Time between two readings.",
+)
+@click.option("--once", is_flag=True, help="Print the state once, and exit.")
+@no_color_option
+@config_option
+@runs("top.top")
+def top() -> None:
+    """Show what fires and every gate of a monitor, live: that of `ragmon serve`, or one in an application.
+
+    q and Ctrl-C leave; the arrow keys scroll. A monitor that stops answering is shown as stale, with the time since
+    when, until it answers again. Where stdout is no terminal, the state is printed once. Times are UTC.
+
+    Exit codes: 0, 3 there is no monitor.
+    """
+
+
+@click.command()
+@click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
+@click.option("--state-dir", metavar="DIR", help="Read the journal in this folder, with or without its server.")
+@click.option("--deep/--no-deep", default=None, help="Replay all rows of a journal. Default: up to 200,000 lines.")
+@config_option
+@runs("verify.verify")
+def verify() -> None:
+    """Say whether every record is accounted for.
+
+    received = scored + ignored + dropped + duplicate + pending, stage by stage. Without --url and --state-dir the
+    server on `[serve] admin` is asked; where nobody answers there, the journal in `[serve] state_dir` is read.
+
+    A journal is looked at more closely: every row can be read, none is missing, and what the newest checkpoint and
+    the rows after it say is what a replay of all rows says, under the same configuration.
+
+    Exit codes: 0 it is, 1 it is not, 3 no server, no journal or bad configuration.
+    """
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...|REPORT")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is any free one.")
+@config_option
+@runs("view.view")
+def view() -> None:
+    """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went.
+
+    JOURNAL is the state folder of a server, shown as it was at its last row; a server may be running on it. TRACES are
+    trace files, shown as they were at the time of the newest record. REPORT is what `ragmon replay`, `gate` or
+    `compare` wrote, as JSON or HTML; JSON has no results of single questions and no charts over time. Nothing is
+    written. Ctrl-C ends it.
+
+    Exit codes: 0, 3 there is nothing to show, or it cannot be read.
+    """
+
+
+@click.command()
+@config_option
+@runs("work.work")
+def work() -> None:
+    """Count the partitions of `[stream] spans` that the consumer group gives this process, and write chunks of counts.
+
+    A worker has no disk: start as many as there is work for, at most one a partition, and end them as you like. A
+    `ragmon serve` with `[serve] from = "stream"` adds up what they count, and judges gates and alarms.
+
+    Exit codes: 0 stopped by a signal; 3 bad configuration, or a topic is missing; 75 no broker answers, or chunks
+    cannot be written: to start it again later may help.
+    """
