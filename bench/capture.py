@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from time import process_time
 from typing import Any
 
@@ -31,25 +32,25 @@ RESULT = {
     "documents": [{"id": f"doc{place}#1", "text": "x" * 540, "score": 0.5} for place in range(5)],
 }
 KEEP: Mapping[str, float] = {"error": 1.0, "refusal": 0.2, "slow": 1.0}
-BUDGETS = {
-    "sampled out, counted only": (CaptureSettings(rate=0.0, time_all=False), 150),
-    "sampled out, timed": (CaptureSettings(rate=0.0), 350),
-    "sampled out, outcome strata": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0), 450),
-    "sampled out, words of refusals": (
-        CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0, refuses=RefusalRule().refuses),
-        1000,
-    ),
-    "sampled out, strata and detail": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0, detail=True), 650),
-    "sampled in": (CaptureSettings(rate=1.0, keep=KEEP, slow_above=8.0), 2000),
+STRATA = CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0)
+TERMS = {
+    "unsampled, counted only": CaptureSettings(rate=0.0, time_all=False),
+    "unsampled, timed": CaptureSettings(rate=0.0),
+    "unsampled, strata (asked 1/10, async 1/9)": STRATA,
+    "unsampled, strata by words": replace(STRATA, refuses=RefusalRule().refuses),
+    "unsampled, strata and detail": replace(STRATA, detail=True),
+    "sampled, five documents (asked 1/2.5)": replace(STRATA, rate=1.0),
 }
-"""Terms, and the nanoseconds asked for, as measured on a machine whose bare SDK sampler takes 4,750."""
 
 WORKER = Worker(to_record, Collected(), max_bytes=1 << 60)
 
 
 def forget() -> None:
-    """Take away the calls that wait, as a worker would that keeps up."""
-    WORKER._queue.clear()  # noqa: SLF001 - what is measured is how they get there
+    """Take away what waits, as a worker would that keeps up."""
+    WORKER._queue.clear()  # noqa: SLF001 - what is measured is how calls get there
+    for counters in () if runtime.current is None else runtime.current.tallies.values():
+        for source, stratum in counters.latencies:
+            counters.take_latencies(source, stratum)
 
 
 def plain(question: str) -> dict[str, Any]:
@@ -62,25 +63,29 @@ async def plain_async(question: str) -> dict[str, Any]:
     return RESULT
 
 
-def passing(question: str) -> dict[str, Any]:
-    """What no wrapper written in Python can cost less than."""
-    return plain(question)
+def passing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What no wrapper can cost less than."""
+    return plain(*args, **kwargs)
 
 
-async def passing_async(question: str) -> dict[str, Any]:
+async def passing_async(*args: Any, **kwargs: Any) -> dict[str, Any]:
     """The same, async."""
-    return await plain_async(question)
+    return await plain_async(*args, **kwargs)
 
 
-def spanned() -> Callable[[str], dict[str, Any]]:
+TRACER = TracerProvider(sampler=TraceIdRatioBased(0.01)).get_tracer("bench")
+
+
+def spanned(question: str) -> dict[str, Any]:
     """The same in a span of the bare SDK, whose ratio sampler keeps 1 %."""
-    tracer = TracerProvider(sampler=TraceIdRatioBased(0.01)).get_tracer("bench")
+    with TRACER.start_as_current_span("answer"):
+        return RESULT
 
-    def answer(question: str) -> dict[str, Any]:
-        with tracer.start_as_current_span("answer"):
-            return RESULT
 
-    return answer
+async def spanned_async(question: str) -> dict[str, Any]:
+    """The same, async."""
+    with TRACER.start_as_current_span("answer"):
+        return RESULT
 
 
 def sync(function: Callable[[str], Any]) -> Callable[[], float]:
@@ -125,42 +130,43 @@ def installed(terms: CaptureSettings) -> Iterator[None]:
         runtime.install_runtime(before)
 
 
-def measure() -> dict[str, float]:
-    """The best time of every variant, in rounds over all of them."""
-    bare, bare_async = sync(plain), in_loop(plain_async)
-    traced, traced_async = sync(ragmon.trace(plain)), in_loop(ragmon.trace(plain_async))
-    variants: dict[str, tuple[CaptureSettings | None, Callable[[], float]]] = {
-        "undecorated": (None, bare),
-        "undecorated, async": (None, bare_async),
-        "passed through": (None, sync(passing)),
-        "passed through, async": (None, in_loop(passing_async)),
-        "bare SDK, ratio sampler 1 %": (None, sync(spanned())),
-    }
-    for name, (asked, _) in BUDGETS.items():
-        variants[name] = (asked, traced)
-        variants[f"{name}, async"] = (asked, traced_async)
-    best = dict.fromkeys(variants, float("inf"))
+def measure(kinds: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """The best time above the undecorated call of a span, of a wrapper that does nothing, and of ragmon's terms."""
+    variants: list[tuple[str, CaptureSettings | None, Callable[[], float]]]
+    variants = [(name, None, run) for name, run in kinds.items() if name != "traced"]
+    variants += [(name, terms, kinds["traced"]) for name, terms in TERMS.items()]
+    best = {name: float("inf") for name, _, _ in variants}
     for _ in range(ROUNDS):
-        for name, (terms, run) in variants.items():
+        for name, terms, run in variants:
             with nullcontext() if terms is None else installed(terms):
                 best[name] = min(best[name], run())
-    return best
+    return {name: spent - best["undecorated"] for name, spent in best.items()}
 
 
 def main() -> None:
-    """Print the costs and their ratios."""
-    best = measure()
-    sampler = best["bare SDK, ratio sampler 1 %"] - best["undecorated"]
-    print(f"a span the bare SDK's ratio sampler drops: {sampler:.0f} ns above the undecorated call")
-    floor, floor_async = (best[f"passed through{kind}"] - best[f"undecorated{kind}"] for kind in ("", ", async"))
-    print(f"a wrapper that does nothing: {floor:.0f} ns, async {floor_async - floor:+.0f} ns")
-    for name, (_, budget) in BUDGETS.items():
-        cost = best[name] - best["undecorated"]
-        more = best[f"{name}, async"] - best["undecorated, async"] - cost
-        print(
-            f"  {name:32} {cost:6.0f} ns = 1/{sampler / cost:.1f} of it"
-            f" (budget {budget} where it takes 4,750: 1/{4750 / budget:.1f}); async {more:+.0f} ns"
-        )
+    """Print the costs, and their ratios to a span that the ratio sampler drops."""
+    costs = {
+        "sync": measure(
+            {
+                "undecorated": sync(plain),
+                "span": sync(spanned),
+                "passed through": sync(passing),
+                "traced": sync(ragmon.trace(plain)),
+            }
+        ),
+        "async": measure(
+            {
+                "undecorated": in_loop(plain_async),
+                "span": in_loop(spanned_async),
+                "passed through": in_loop(passing_async),
+                "traced": in_loop(ragmon.trace(plain_async)),
+            }
+        ),
+    }
+    for kind, above in costs.items():
+        print(f"{kind}: a span that the ratio sampler drops costs {above['span']:.0f} ns above the undecorated call")
+        for name in ("passed through", *TERMS):
+            print(f"  {name:42} {above[name]:6.0f} ns = 1/{above['span'] / above[name]:.1f} of it")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragmon.capture.api import label, propagate, record, stage, trace_id
-    from ragmon.capture.decorator import trace
     from ragmon.capture.judges.results import Verdict, judge
     from ragmon.capture.span_processor import RagmonSpanProcessor
+    from ragmon.capture.trace import trace
     from ragmon.core.policy import Policy
     from ragmon.gates.evaluate import evaluate
     from ragmon.gold import GoldSet
@@ -44,7 +44,7 @@ _MODULES = {
     "register": "ragmon.metrics.base",
     "replay": "ragmon.monitor.replay",
     "stage": "ragmon.capture.api",
-    "trace": "ragmon.capture.decorator",
+    "trace": "ragmon.capture.trace",
     "trace_id": "ragmon.capture.api",
 }
 

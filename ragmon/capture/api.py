@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, ProbeContext, active, end_call, running_call
+from ragmon.capture.call import Call, Running, active, end_mark, running_call
 from ragmon.capture.outcomes import shallow_copy
 from ragmon.core.log import warn_once
 
@@ -246,13 +246,13 @@ def probe(qid: str) -> Iterator[None]:
     Args:
         qid: The gold question's id.
     """
-    mark = ProbeContext(qid)
-    token = active.set(mark)
+    running: Running = [qid]
+    mark = active.set(running)
     try:
         yield
     finally:
-        mark.ended = True  # tasks that were started inside still run in this context
-        active.reset(token)
+        running[0] = None
+        active.reset(mark)
 
 
 def propagate(function: Callable[P, R]) -> Callable[P, R]:
@@ -281,17 +281,17 @@ def propagate(function: Callable[P, R]) -> Callable[P, R]:
         >>> records[0].retrieved_ids
         ['d1']
     """
-    mark = running_call()
-    if mark is None:
+    if running_call() is None:
         return function
+    running = active.get()
 
     @functools.wraps(function)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
-        token = active.set(mark)
+        mark = active.set(running)
         try:
             return function(*args, **kwargs)
         finally:
-            end_call(token)
+            end_mark(mark)
 
     return carried
 

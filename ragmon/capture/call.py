@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar, Token, copy_context
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
 
 from ragmon.core import constants
 
@@ -92,15 +91,8 @@ def trace_id(bits: int, lowest: int, *, won: bool) -> int:
     return (bits >> 64 << RANDOM_BITS) | draw
 
 
-class Planned:
-    """What has a sampling plan, in a slot: every call reads it, and from a dictionary that takes 30 ns longer."""
-
-    __slots__ = ("plan",)
-    plan: Plan | None
-
-
 @dataclass(eq=False)
-class TracedFunction(Planned):
+class TracedFunction:
     """A decorated function and the arguments of its decorator.
 
     Attributes:
@@ -121,13 +113,14 @@ class TracedFunction(Planned):
     extract: dict[str, Path] | Callable[[Any], Mapping[str, Any]] | None = None
     reduce: Callable[[list[Any]], Any] | None = None
     id_from: Path | None = None
+    plan: Plan | None = field(init=False)  # no default: a class that has the attribute as well makes it slower
 
     def __post_init__(self) -> None:
         self.plan = None
 
-    def __getstate__(self) -> tuple[dict[str, Any], dict[str, None]]:
+    def __getstate__(self) -> dict[str, Any]:
         """What a pickle or a copy takes along: the plan belongs to this process and stays here."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}, {"plan": None}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"plan": None}
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
@@ -143,25 +136,6 @@ class TracedFunction(Planned):
         parameters = () if self.signature is None else self.signature.parameters.values()
         named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         return tuple(parameter.name for parameter in parameters) if parameters and named else None
-
-    @cached_property
-    def defaults(self) -> tuple[Any, ...]:
-        """The defaults of its parameters by position; `inspect.Parameter.empty` where there is none."""
-        parameters = () if self.signature is None else self.signature.parameters.values()
-        return tuple(parameter.default for parameter in parameters)
-
-
-class UnsampledCall:
-    """Marks a running call that was not sampled, so that no traced function inside it starts a call of its own.
-
-    Attributes:
-        ended: Whether it has ended; code it started may still run in its context.
-    """
-
-    __slots__ = ("ended",)
-
-    def __init__(self) -> None:
-        self.ended = False
 
 
 @final
@@ -187,7 +161,6 @@ class Call:
         ts: When it ended, seconds since the epoch.
         weight: Estimated bytes it keeps alive.
         detailed: Whether fields and stages from inside the call were kept.
-        ended: Whether it has ended; code it started may still run in its context.
     """
 
     __slots__ = (
@@ -196,7 +169,6 @@ class Call:
         "context",
         "decision",
         "detailed",
-        "ended",
         "ending",
         "error",
         "fields",
@@ -223,6 +195,8 @@ class Call:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         decision: SamplingDecision,
+        *,
+        detailed: bool = True,
     ) -> None:
         self.traced_function = traced_function
         self.plan = plan
@@ -244,8 +218,7 @@ class Call:
         self.seconds: float | None = None
         self.ts = 0.0
         self.weight = 0
-        self.detailed = True
-        self.ended = False
+        self.detailed = detailed
         self.context: Context | None = copy_context() if plan.requests_in_context else None
 
     def forget(self) -> None:
@@ -265,91 +238,34 @@ class Call:
         return f"{trace_id(self.bits, lowest, won=self.decision.audit):032x}"
 
 
-@final
-class ProbeContext:
-    """Marks a context whose calls ask a gold question.
+UNSAMPLED: Final = False
+"""Stands for a running call that was not sampled: it is counted, and nothing is kept of it."""
+Running = list[Call | str | Literal[False] | None]
+"""The mark of what runs in a context, a list of one: a call, `UNSAMPLED`, or the gold question that a probe asks.
 
-    Attributes:
-        qid: The gold question's id.
-    """
-
-    ended = False
-
-    def __init__(self, qid: str) -> None:
-        self.qid = qid
-
-
-@final
-class ThreadState:
-    """The state of one thread.
-
-    Attributes:
-        busy: An unsampled sync call runs in the thread, by the sampler in plain Python.
-        started: When it began, by `perf_counter`, None where it is not timed.
-        mark: Marks an unsampled sync call; made when code inside first looks for the running call.
-        counter_file: The counter file the thread counts in; None before its first count.
-        column: Its column in that file.
-    """
-
-    __slots__ = ("__weakref__", "busy", "column", "counter_file", "mark", "started")
-
-    def __init__(self) -> None:
-        self.busy = False
-        self.started: float | None = None
-        self.mark: UnsampledCall | None = None
-        self.counter_file: object = None
-        self.column = 0
-
-
-class _ThreadLocal(threading.local):
-    def __init__(self) -> None:
-        self.lane = ThreadState()
-
-
-Mark = Token["Call | UnsampledCall | ProbeContext | None"]
-active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
-"""The call of this context; it may have ended."""
-here: Final = _ThreadLocal()
-"""The state of this thread: to mark an unsampled call there costs a quarter of a context variable."""
+Its end puts None in: tasks and threads that it started and that go on see the same list, and are requests of their own.
+"""
+active: ContextVar[Running | tuple[None]] = ContextVar("ragmon_call", default=(None,))
+Mark = Token[Running | tuple[None]]
 
 
 def reset_after_fork() -> None:
     """In a forked child: the call around the fork is the parent's."""
-    active.set(None)
-    here.lane.busy = False
+    active.set((None,))
 
 
-def is_thread_busy() -> bool:
-    """Whether an unsampled sync call runs in this thread."""
-    return here.lane.busy
-
-
-def end_mark() -> None:
-    """Tell code that has looked for the unsampled sync call of this thread that it has ended."""
-    thread_state = here.lane
-    if thread_state.mark is not None:
-        thread_state.mark.ended, thread_state.mark = True, None
-
-
-def end_call(mark: Mark) -> None:
-    """Remove a call from its context; a generator may be closed in another context, where the call is not set."""
+def end_mark(mark: Mark) -> None:
+    """Take a mark out of its context; a generator may be closed in another context, where it is not set."""
     try:  # noqa: SIM105 - suppress() takes longer than all of this
         active.reset(mark)
     except ValueError:
         pass
 
 
-def running_call() -> Call | UnsampledCall | None:
+def running_call() -> Call | Literal[False] | None:
     """The traced call that runs in this context."""
-    call = active.get()
-    if call is None or isinstance(call, ProbeContext) or call.ended:
-        thread_state = here.lane
-        if not thread_state.busy:
-            return None
-        if thread_state.mark is None:
-            thread_state.mark = UnsampledCall()
-        return thread_state.mark
-    return call
+    running = active.get()[0]
+    return None if isinstance(running, str) else running
 
 
 def count_value(counter: count[int]) -> int:

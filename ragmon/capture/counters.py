@@ -20,9 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from time import time
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from ragmon.capture.call import count_value
@@ -94,6 +94,10 @@ class DeadProcess:
         return self.kept - self.delivered - sum(self.dropped.values())
 
 
+class _Owner:
+    """Lives as long as a thread."""
+
+
 class CounterFile:
     """The counters of this process.
 
@@ -114,6 +118,7 @@ class CounterFile:
         self._map = self._open(folder)
         self.words = memoryview(self._map).cast("Q")
         self._shared_lock = Lock()
+        self._threads = local()
         self._free_columns = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
         high, low = struct.unpack(">QQ", bytes.fromhex(self.instance))
         self.words[0], self.words[_INSTANCE], self.words[_INSTANCE + 1] = MAGIC, high, low
@@ -151,26 +156,26 @@ class CounterFile:
         allocate(self._file, SIZE)
         return self._file
 
-    def column(self, owner: Any) -> int:
-        """A column for one thread, returned to the free list when its owner is deleted; 0 if none is left.
-
-        Args:
-            owner: An object that lives as long as the thread.
-        """
+    def count(self, what: int) -> None:
+        """Count one call of this thread."""
         try:
-            column = self._free_columns.pop()
-        except IndexError:
-            return 0
-        weakref.finalize(owner, self._free_columns.append, column).atexit = False
-        return column
-
-    def count(self, column: int, what: int) -> None:
-        """Count one call of the thread that owns the column."""
+            column = self._threads.column
+        except AttributeError:
+            column = self._new_column()
         if column:
             self.words[column + what] += 1
         else:
             with self._shared_lock:
                 self.words[_COLUMNS + what] += 1
+
+    def _new_column(self) -> int:
+        """A column for this thread, which gives it back when it ends; 0 if none is left."""
+        column, owner = 0, _Owner()
+        with suppress(IndexError):
+            column = self._free_columns.pop()
+            weakref.finalize(owner, self._free_columns.append, column).atexit = False
+        self._threads.column, self._threads.owner = column, owner
+        return column
 
     def total(self, what: int) -> int:
         """The sum of one counter over all threads."""

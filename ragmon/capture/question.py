@@ -165,9 +165,7 @@ def arguments(
     """
     names = None if defaults else site.places
     if names is not None and len(args) <= len(names):
-        triples = zip(names, args, site.defaults, strict=False)
-        # A specialised wrapper passes defaults on as if the caller had passed them.
-        return {**{name: value for name, value, default in triples if value is not default}, **kwargs}
+        return {**dict(zip(names, args, strict=False)), **kwargs}
     try:
         bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
     except TypeError:  # the call itself has already raised for such arguments
@@ -178,10 +176,7 @@ def arguments(
         bound.apply_defaults()
     values = {}
     for name, value in bound.arguments.items():
-        parameter = bound.signature.parameters[name]
-        if not defaults and value is parameter.default:
-            continue
-        kind = parameter.kind
+        kind = bound.signature.parameters[name].kind
         if kind is Parameter.VAR_POSITIONAL:
             values.update({f"{name}[{index}]": entry for index, entry in enumerate(value)})
         elif kind is Parameter.VAR_KEYWORD:

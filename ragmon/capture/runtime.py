@@ -1,13 +1,12 @@
 """The runtime of this process, its sampling plans and call counters, and the start of calls that need a lookup.
 
-`ragmon.install` sets one runtime for the process; every decorated function reads it. The plan's sampler decides about
-usual calls; one with a parent span, a probe or an outer call starts in `start_call`.
+`ragmon.install` sets one runtime for the process; every decorated function reads it. The wrappers themselves begin a
+call that lost the draw; one that won it, or may have a parent span, a probe or an outer call, starts in `start_call`.
 """
 
 from __future__ import annotations
 
 import sys
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,24 +15,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ragmon.capture.call import (
     Call,
-    ProbeContext,
     SamplingDecision,
     TracedFunction,
     active,
     count_value,
-    is_thread_busy,
-    random,
     running_call,
     threshold,
 )
 from ragmon.capture.parent import Parent, active_span, probe_question, watcher
-from ragmon.capture.sampler import WAITING, Sampler, weigh
 from ragmon.core import constants
+from ragmon.core.constants import REST
 from ragmon.core.log import error_location, warn_once
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
 
+WAITING: Final = 65_536
+"""Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
 CODES: Final = 32
 """Error types of a pipeline that are counted by name; all others are counted together."""
 LONGEST_REFUSAL: Final = 400
@@ -81,8 +79,7 @@ class CallCounters:
     """Counters of all calls of one pipeline, kept or not.
 
     Attributes:
-        live: User calls by stratum, but for those that a sampler counts.
-        samplers: Count the usual calls: those that nobody keeps, and whose result nobody has to look at.
+        live: User calls by stratum.
         probes: Calls that asked a gold question, by stratum.
         kept: Kept calls, by source and stratum.
         latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
@@ -96,21 +93,11 @@ class CallCounters:
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
-        self.samplers: list[Sampler] = []
-
-    def user_calls(self, stratum: str) -> int:
-        """User calls of a stratum."""
-        usual = sum(sampler.calls() for sampler in list(self.samplers)) if stratum == constants.REST else 0
-        return count_value(self.live[stratum]) + usual
 
     def take_latencies(self, source: str, stratum: str) -> list[float]:
         """The seconds of calls that are in no histogram yet; they are not given again."""
         waiting = self.latencies[source, stratum]
-        seconds = array("d", [waiting.popleft() for _ in range(len(waiting))])
-        if (source, stratum) == (constants.LIVE, constants.REST):
-            for sampler in list(self.samplers):
-                seconds.frombytes(sampler.take_seconds())
-        return seconds.tolist()
+        return [waiting.popleft() for _ in range(len(waiting))]
 
     def count_error(self, code: str) -> None:
         """Count a user call that raised."""
@@ -128,44 +115,37 @@ class Plan:
         p_unsampled: The probability that the audit draw does not sample a call.
         sampled: The sampling decision of a sampled call without a parent.
         unsampled: The sampling decision of an unsampled one.
-        peeks: Look at results and durations to detect refusals and slow calls.
-        times: Read the clock for every call.
-        refuses: As in the settings; None where no refusals are kept, so that nobody pays for it.
-        is_refusal: Whether an answer is one, by a token or by its words.
-        blind: Results are not looked at: all calls that return count as one stratum.
-        sampler: Decides about sync calls.
-        async_sampler: Decides about async calls, without a mark in the thread.
+        detail: What is said inside unsampled calls is kept, so they need a call object from the beginning.
+        outcome_rates: Rates at which unsampled calls are kept, by stratum.
+        times: All latencies are counted, and not only those of kept calls.
+        slow_above: Seconds above which a call is slow; infinite where no outcome is looked for.
+        longest_refusal: Characters of the longest answer that may be a refusal; -1 where no outcome is looked for.
         stale: Another runtime is installed than the one it is of.
         probe_key: As in the settings.
-        remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
-        watch: Cheap check whether a call may have a parent; None while it cannot.
-        weigh: Estimates the bytes that a result and positional arguments keep alive.
+        parents: Cheap check whether a call may have a parent; None while it cannot.
+        watch: Cheap check whether `start_call` must look at a call before it begins; None while it need not.
     """
 
     __slots__ = (
-        "async_sampler",
-        "blind",
+        "_refuses",
+        "_tokens",
         "count_rest",
         "detail",
         "id_from",
-        "is_refusal",
         "kept",
         "live",
         "longest_refusal",
         "outcome_rates",
         "p_unsampled",
-        "peeks",
+        "parents",
         "pipeline",
         "probe_key",
-        "refuses",
-        "remembers",
         "requests_in_context",
         "respected",
         "retrievers",
         "runtime",
         "sampled",
-        "sampler",
         "slow_above",
         "stale",
         "tally",
@@ -175,7 +155,6 @@ class Plan:
         "timings",
         "unsampled",
         "watch",
-        "weigh",
     )
 
     def __init__(
@@ -195,17 +174,15 @@ class Plan:
             SamplingDecision(audit=False, p_audit=rate),
         )
         self.outcome_rates = {stratum: p for stratum, p in terms.keep.items() if p}
-        self.peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
-        self.times = terms.time_all or self.peeks
-        self.blind = not self.peeks
-        self.refuses = terms.refuses if "refusal" in self.outcome_rates else None
-        self.longest_refusal = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
-        self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
+        peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
+        self.times = terms.time_all or peeks
+        self._tokens = terms.refusals
+        self._refuses = terms.refuses if "refusal" in self.outcome_rates else None
+        longest_token = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
+        longest = longest_token if self._refuses is None else max(longest_token, LONGEST_REFUSAL)
+        self.longest_refusal = longest if peeks else -1
+        self.slow_above = terms.slow_above if peeks and terms.slow_above is not None else float("inf")
         self.detail = terms.detail and bool(self.outcome_rates)
-        self.is_refusal = _refusal_check(terms.refusals, self.longest_refusal, self.refuses)
-        self.weigh = weigh
-        self.sampler, self.async_sampler = self._samplers()
-        tally.samplers += (self.sampler, self.async_sampler)
         self.refresh()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
@@ -214,43 +191,43 @@ class Plan:
         self.tally = tally
         self.live = tally.live
         self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.count_rest = tally.live[constants.REST]
+        self.count_rest = tally.live[REST]
         self.stale = False
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.time_rest = self.timings[constants.REST].append
-
-    def _samplers(self) -> tuple[Sampler, ...]:
-        """The samplers of sync and async calls."""
-        draw = active.get, self.p_unsampled, self.sampled, self.unsampled
-        shortest = self.longest_refusal if self.refuses is None else max(self.longest_refusal, LONGEST_REFUSAL + 1)
-        looks = (float("inf"), 0, None) if self.blind else (self.slow_above, shortest, self.is_refusal)
-        return Sampler(*draw, None, self.times, *looks), Sampler(*draw, active.set, self.times, *looks)
+        self.time_rest = self.timings[REST].append
 
     def refresh(self) -> None:
-        """Detect what the application has begun to use: OpenTelemetry's spans, greenlets, Flask or Quart."""
-        self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
-        self.remembers = self.detail or "greenlet" in sys.modules
+        """Detect what the application has begun to use: OpenTelemetry's spans, Flask or Quart."""
+        self.parents = watcher()
+        self.watch = _always if self.runtime is None or self.detail else self.parents
         self.requests_in_context = "flask" in sys.modules or "quart" in sys.modules
-        watch = _undecided if self.runtime is None else self.watch
-        self.sampler.refresh(watch, self.remembers)
-        self.async_sampler.refresh(watch, self.detail)
+
+    def stratum(self, seconds: float, result: Any) -> str | None:
+        """The stratum of a call that returned, by a look at the outside of its result; None if it may be a stream."""
+        text, kind = result, type(result)
+        try:
+            if kind is dict:
+                text = result.get("claim")
+                if text is None:
+                    text = result.get("answer")
+                    if text is None:
+                        text = result.get("answer_json")
+                if type(text) is dict:
+                    text = text.get("claim")
+            elif kind is not str:
+                return None
+            if type(text) is str and len(text) <= self.longest_refusal and self._is_refusal(text):
+                return "refusal"
+        except Exception as error:  # noqa: BLE001 - keys of the application's classes may raise anything
+            warn_once(f"an answer could not be looked at: {error_location(error)}")
+        return REST if seconds <= self.slow_above else "slow"
+
+    def _is_refusal(self, text: str) -> bool:
+        return text.strip().casefold() in self._tokens or (self._refuses is not None and self._refuses(text))
 
 
-def _refusal_check(
-    tokens: frozenset[str], longest: int, refuses: Callable[[str], bool] | None
-) -> Callable[[str], bool]:
-    """A function that tells whether an answer is a refusal: a token, which is shorter than this, or in other words."""
-
-    def is_refusal(text: str) -> bool:
-        if len(text) < longest and text.strip().casefold() in tokens:
-            return True
-        return refuses is not None and len(text) <= LONGEST_REFUSAL and refuses(text)
-
-    return is_refusal
-
-
-def _undecided() -> Mapping[str, Any]:
-    """Leaves every call of a plan without a runtime to `start_call`."""
+def _always() -> Mapping[str, Any]:
+    """Leaves every call to `start_call`."""
     return {"": None}
 
 
@@ -328,7 +305,7 @@ class Runtime:
         totals = {}
         for pipeline, counters in list(self.tallies.items()):
             for stratum in constants.CALL_STRATA:
-                calls = counters.user_calls(stratum)
+                calls = count_value(counters.live[stratum])
                 if calls or stratum in constants.STRATA:
                     totals[pipeline, constants.LIVE, stratum] = calls
                 if probes := count_value(counters.probes[stratum]):
@@ -416,27 +393,32 @@ _PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
 """The sampling decision of a call whose parent was not sampled, where that is respected."""
 
 
-def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-    """Start a call; None if it is part of an outer call, or nothing is monitored."""
-    outer_call = active.get()
-    if (
-        plan.runtime is None
-        or is_thread_busy()
-        or not (outer_call is None or isinstance(outer_call, ProbeContext) or outer_call.ended)
-    ):
+def start_call(
+    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool
+) -> Call | None:
+    """Start a call; None if it is part of an outer call, or nothing is monitored.
+
+    Args:
+        site: The function.
+        plan: Its plan.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        lost: The result of the audit draw, for a call without a parent.
+    """
+    probe = active.get()[0]
+    if plan.runtime is None or not (probe is None or isinstance(probe, str)):
         return None
-    parent = _parent_span() if plan.watch is not None and plan.watch() else None
+    parent = _parent_span() if plan.parents is not None and plan.parents() else None
     if parent is not None and plan.runtime.claim is not None:
         plan.runtime.claim(parent.span_id)
-    probe = (
-        outer_call.qid if isinstance(outer_call, ProbeContext) and not outer_call.ended else _probe_qid(plan, parent)
-    )
+    if probe is None:
+        probe = _probe_qid(plan, parent)
     if probe is not None:
         odds = _PROBE
     elif parent is not None:
         odds = parent.decision(plan.sampled.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
     else:
-        odds = plan.unsampled if random() < plan.p_unsampled else plan.sampled
+        odds = plan.unsampled if lost else plan.sampled
     call = Call(site, plan, args, kwargs, odds)
     call.parent = parent
     call.probe = probe

@@ -8,7 +8,6 @@ A stream whose first item is never requested did not run; it is neither counted 
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
@@ -17,10 +16,10 @@ from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
-from ragmon.capture.call import Call, Mark, TracedFunction, active, end_call
-from ragmon.capture.outcomes import ABANDONED, CUT, count_ended, raised, returned, streamed
-from ragmon.capture.runtime import Plan, prepare, start_call
+from ragmon.capture.call import Call, Mark, Running, active, end_mark
+from ragmon.capture.outcomes import ABANDONED, CUT, count, count_ended, raised, streamed
 from ragmon.capture.stored import stored
+from ragmon.core import constants
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
@@ -34,27 +33,24 @@ class StreamTracker:
     Args:
         call: The call; None if the stream is part of another call, which tracks it.
         started: When the call began, by `perf_counter`.
+        running: Its mark, which tasks that it has started see as well; None for a mark of its own.
     """
 
-    __slots__ = ("_call", "_ended", "_free_size", "_started")
+    __slots__ = ("_call", "_ended", "_free_size", "_running", "_started")
 
-    def __init__(self, call: Call | None, started: float) -> None:
+    def __init__(self, call: Call | None, started: float, running: Running | None = None) -> None:
         self._call = call
         self._started = started
+        self._running: Running = [None] if running is None else running
+        self._running[0] = call
         self._free_size = SIZE
         self._ended = call is None
         if call is not None and (call.decision.audit or call.plan.outcome_rates):
             call.items = []
 
-    def enter(self) -> Mark | None:
-        """Set the call's context, to make one item."""
-        return None if self._call is None else active.set(self._call)
-
-    @staticmethod
-    def leave(mark: Mark | None) -> None:
-        """Reset the context."""
-        if mark is not None:
-            end_call(mark)
+    def enter(self) -> Mark:
+        """Mark the context, to make one item."""
+        return active.set(active.get() if self._call is None else self._running)
 
     def add(self, item: Any) -> None:
         """Keep an item."""
@@ -69,21 +65,23 @@ class StreamTracker:
 
     def finish(self) -> None:
         """The stream gave its last item: count the call."""
-        if not self._ended and self._call is not None:
-            self._ended = True
-            streamed(self._call, perf_counter() - self._started)
+        if (call := self._end()) is not None:
+            streamed(call, perf_counter() - self._started)
 
     def abandon(self) -> None:
         """The consumer stopped before the end: count the call as abandoned."""
-        if not self._ended and self._call is not None:
-            self._ended = True
-            count_ended(self._call, perf_counter() - self._started, ABANDONED)
+        if (call := self._end()) is not None:
+            count_ended(call, perf_counter() - self._started, ABANDONED)
 
     def fail(self, error: BaseException) -> None:
         """Making an item raised: count the call as failed."""
-        if not self._ended and self._call is not None:
-            self._ended = True
-            raised(self._call, perf_counter() - self._started, error)
+        if (call := self._end()) is not None:
+            raised(call, perf_counter() - self._started, error)
+
+    def _end(self) -> Call | None:
+        """The call, the first time; it has ended."""
+        call, self._ended, self._running[0] = None if self._ended else self._call, True, None
+        return call
 
 
 class _IteratorProxy:
@@ -92,12 +90,13 @@ class _IteratorProxy:
     Args:
         call: The call the iterator belongs to.
         started: When the call began, by `perf_counter`.
+        running: Its mark.
         inner: The iterator.
     """
 
-    def __init__(self, call: Call, started: float, inner: Any) -> None:
+    def __init__(self, call: Call, started: float, running: Running, inner: Any) -> None:
         self._inner = inner
-        self._flow = StreamTracker(call, started)
+        self._flow = StreamTracker(call, started, running)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_inner", "_flow"):  # a copy whose attributes are not set yet
@@ -138,7 +137,7 @@ class TracedIterator(_IteratorProxy, Iterator[Any]):
             tracker.fail(error)
             raise
         finally:
-            tracker.leave(mark)
+            end_mark(mark)
         tracker.add(item)
         return item
 
@@ -178,7 +177,7 @@ class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
             tracker.fail(error)
             raise
         finally:
-            tracker.leave(mark)
+            end_mark(mark)
         tracker.add(item)
         return item
 
@@ -210,7 +209,7 @@ PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, 
 """Types that are no streams; a fast check before the slower ones."""
 
 _BODY: Final = "body_iterator"
-StreamWrapper = Callable[[Call, float, Any], Any]
+StreamWrapper = Callable[[Call, float, Running, Any], Any]
 
 
 def stream_wrapper(result: Any) -> StreamWrapper | None:
@@ -226,7 +225,7 @@ def stream_wrapper(result: Any) -> StreamWrapper | None:
         return None
 
 
-def _trace_generator(
+def trace_generator(
     tracker: StreamTracker, inner: Generator[Any, Any, Any], *, pause_first: bool = False
 ) -> Generator[Any, Any, Any]:
     """A generator around another: same items, same replies to `send` and `throw`, same return value.
@@ -244,7 +243,7 @@ def _trace_generator(
                 try:
                     item = step(sent)
                 finally:
-                    tracker.leave(mark)
+                    end_mark(mark)
                     sent = None
                 tracker.add(item)
             pause_first = False
@@ -256,7 +255,7 @@ def _trace_generator(
                 try:
                     inner.close()
                 finally:
-                    tracker.leave(mark)
+                    end_mark(mark)
                 tracker.abandon()
                 raise
             except BaseException as error:  # noqa: BLE001 - thrown in by the consumer, passed to the inner generator
@@ -269,14 +268,14 @@ def _trace_generator(
         raise
 
 
-def _trace_async_generator(
+def trace_async_generator(
     start: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, pause_first: bool = False
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function around another: same items, same replies to `asend` and `athrow`.
 
     Args:
         start: Returns the tracker and the original generator.
-        pause_first: Pause once before the first item, as in `_trace_generator`.
+        pause_first: Pause once before the first item, as in `trace_generator`.
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
@@ -289,7 +288,7 @@ def _trace_async_generator(
                     try:
                         item = await step(sent)
                     finally:
-                        tracker.leave(mark)
+                        end_mark(mark)
                         sent = None
                     tracker.add(item)
                 pause = False
@@ -301,7 +300,7 @@ def _trace_async_generator(
                     try:
                         await inner.aclose()
                     finally:
-                        tracker.leave(mark)
+                        end_mark(mark)
                     tracker.abandon()
                     raise
                 except BaseException as error:  # noqa: BLE001 - as above
@@ -315,51 +314,70 @@ def _trace_async_generator(
     return traced
 
 
-def _trace_returned_generator(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _trace_returned_generator(
+    call: Call, started: float, running: Running, inner: Generator[Any, Any, Any]
+) -> Generator[Any, Any, Any]:
     """Trace a generator that a function returned; it may have given items already."""
-    traced = _trace_generator(StreamTracker(call, started), inner, pause_first=True)
+    traced = trace_generator(StreamTracker(call, started, running), inner, pause_first=True)
     next(traced)
     return traced
 
 
 def _trace_returned_async_generator(
-    call: Call, started: float, inner: AsyncGenerator[Any, Any]
+    call: Call, started: float, running: Running, inner: AsyncGenerator[Any, Any]
 ) -> AsyncGenerator[Any, Any]:
     """As above, for an async generator; without an event loop, no hook would close it: then it is not paused first."""
     has_loop = sys.get_asyncgen_hooks().firstiter is not None
-    traced = _trace_async_generator(lambda: (StreamTracker(call, started), inner), pause_first=has_loop)()
+    tracker = StreamTracker(call, started, running)
+    traced = trace_async_generator(lambda: (tracker, inner), pause_first=has_loop)()
     if has_loop:
         with suppress(StopIteration):
             traced.asend(None).__await__().__next__()
     return traced
 
 
-async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
+async def _trace_coroutine(call: Call, started: float, running: Running, inner: Coroutine[Any, Any, Any]) -> Any:
     """Trace a coroutine that a sync function returned: the call ends with the coroutine."""
-    tracker = StreamTracker(call, started)
-    mark = tracker.enter()
+    running[0] = call
+    mark = active.set(running)
     try:
         result = await inner
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
-        tracker.leave(mark)
-    wrap_stream = stream_wrapper(result)
-    if wrap_stream is not None:
-        return wrap_stream(call, started, result)
-    call.items = None
-    returned(call, perf_counter() - started, result)
+        running[0] = None
+        end_mark(mark)
+    seconds = perf_counter() - started
+    return finish(call, seconds, running, result, call.plan.stratum(seconds, result))
+
+
+def finish(call: Call, seconds: float, running: Running, result: Any, stratum: str | None) -> Any:
+    """Count a call that returned.
+
+    Args:
+        call: The call.
+        seconds: Its duration so far.
+        running: Its mark, which a stream sets again.
+        result: What it returned.
+        stratum: Its stratum; None where the result may be a stream.
+
+    Returns:
+        The result, or a traced stream: then the call ends with it.
+    """
+    if stratum is None and (wrap_stream := stream_wrapper(result)) is not None:
+        return wrap_stream(call, perf_counter() - seconds, running, result)
+    count(call, stratum, seconds, result)
     return result
 
 
-def _trace_response(call: Call, started: float, response: Any) -> Any:
+def _trace_response(call: Call, started: float, running: Running, response: Any) -> Any:
     """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
     try:
-        body = TracedAsyncIterator(call, started, aiter(stored(response, _BODY)))
+        body = TracedAsyncIterator(call, started, running, aiter(stored(response, _BODY)))
         setattr(response, _BODY, body)
     except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
-        returned(call, perf_counter() - started, response)
+        count(call, constants.REST, perf_counter() - started, response)
     return response
 
 
@@ -370,31 +388,3 @@ _KINDS: Final[tuple[tuple[type, StreamWrapper], ...]] = (
     (Iterator, TracedIterator),
     (AsyncIterator, TracedAsyncIterator),
 )
-
-
-def wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
-    """The traced form of a generator function; its call begins when the first item is requested."""
-    function = site.function
-
-    @functools.wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        call = start_call(site, _plan(site), args, kwargs)
-        inner = function(*args, **kwargs)
-        return (yield from inner if call is None else _trace_generator(StreamTracker(call, perf_counter()), inner))
-
-    return traced
-
-
-def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """The traced form of an async generator function; its call begins when the first item is requested."""
-
-    def start(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
-        call = start_call(site, _plan(site), args, kwargs)
-        return StreamTracker(call, perf_counter()), site.function(*args, **kwargs)
-
-    return functools.wraps(site.function)(_trace_async_generator(start))
-
-
-def _plan(site: TracedFunction) -> Plan:
-    plan = site.plan
-    return prepare(site) if plan is None or plan.stale else plan

@@ -13,7 +13,7 @@ from threading import Condition, Thread
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-from ragmon.capture.call import Call, here
+from ragmon.capture.call import Call
 from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
 from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
@@ -127,17 +127,12 @@ class Worker:
 
     def submit(self, call: Call | QueuedRecord) -> None:
         """Queue a finished call, or drop and count it. Takes no lock, never blocks, never raises."""
-        thread_state, page = here.lane, self.counter_file
-        if thread_state.counter_file is not page:
-            thread_state.counter_file, thread_state.column = page, page.column(thread_state)
-        if thread_state.column:
-            page.words[thread_state.column] += 1
-        else:
-            page.count(0, KEPT)
+        page = self.counter_file
+        page.count(KEPT)
         if self._closed:
-            page.count(thread_state.column, CLOSED)
+            page.count(CLOSED)
         elif len(self._queue) >= self._capacity or call.weight > self._free_bytes:
-            page.count(thread_state.column, FULL)
+            page.count(FULL)
         else:
             # No other thread can run between this read and write: Python switches threads only at calls.
             self._free_bytes -= call.weight

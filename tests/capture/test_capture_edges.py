@@ -163,9 +163,8 @@ def test_a_call_that_was_interrupted_leaves_its_thread_as_it_was():
     assert total(found) == 4
 
 
-def test_among_greenlets_the_calls_of_one_thread_keep_apart(monkeypatch):
+def test_among_greenlets_the_calls_of_one_thread_keep_apart():
     """They switch in the middle of a call, so that its thread says nothing of it."""
-    monkeypatch.setitem(sys.modules, "greenlet", sys)
     switched = []
 
     @ragmon.trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
+import threading
 
 import pytest
 
@@ -32,11 +32,8 @@ import os, sys
 from pathlib import Path
 from ragmon.capture.counters import CounterFile
 page = CounterFile(Path(sys.argv[1]))
-class Owner: pass
-owner = Owner()
-column = page.column(owner)
 for _ in range(7):
-    page.count(column, 0)
+    page.count(0)
 page.give(3)
 page.commit(2, {"export_failed": 1}, given=3)
 page.give(1, "0af7651916cd43dd8448eb211c80319c")
@@ -71,20 +68,22 @@ def test_the_page_of_a_living_process_is_its_own(folder):
 
 
 def test_threads_have_columns_of_their_own_and_give_them_back():
-    page = CounterFile()
+    """More threads at once than there are columns: the last ones share one."""
+    page, barrier = CounterFile(), threading.Barrier(counters.THREADS + 5)
 
-    class Owner:
-        pass
+    def count():
+        page.count(KEPT)
+        barrier.wait(timeout=TIMEOUT)
+        page.count(KEPT)
 
-    owners = [Owner() for _ in range(counters.THREADS + 5)]
-    columns = Counter(page.column(owner) for owner in owners)
-    assert columns.pop(0) == 5, "the last ones share one"
-    assert set(columns.values()) == {1}
-    for owner in owners:
-        page.count(page.column(owner), KEPT)
-    assert page.total(KEPT) == len(owners)
-    owners.clear()
-    assert page.column(Owner()) != 0
+    for _ in range(2):
+        threads = [threading.Thread(target=count) for _ in range(barrier.parties)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert page.total(KEPT) == 4 * barrier.parties
+    assert len(page._free_columns) == len(set(page._free_columns)) == counters.THREADS
 
 
 OTHERS = """
@@ -117,7 +116,7 @@ def test_a_process_that_begins_keeps_its_page_whatever_others_do_meanwhile(folde
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_afterlife(tmp_path):
     (tmp_path / "file").write_text("no folder")
     page = CounterFile(tmp_path / "file" / "identity")
-    page.count(0, KEPT)
+    page.count(KEPT)
     assert page.total(KEPT) == 1
     page.close()
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -18,15 +19,10 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import call as running
+from ragmon.capture.api import probe
 from ragmon.capture.counters import Timings
+from ragmon.capture.runtime import WAITING
 from tests.support.capturing import BrokenError, capturing
-
-
-@pytest.fixture(autouse=True)
-def without_greenlets(monkeypatch):
-    """Libraries that other tests import bring them; then every call is remembered."""
-    monkeypatch.delitem(sys.modules, "greenlet", raising=False)
-
 
 RESULTS = [
     "an answer that is no refusal at all",
@@ -184,8 +180,9 @@ def alarm():
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # where it rings just before
+@pytest.mark.parametrize("terms", [{}, {"keep": {"slow": 1.0}, "slow_above": 60.0}], ids=["timed", "strata"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(is_async):
+def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(is_async, terms):
     """A mark that stayed would hide all later calls of the thread. Timers ring at every place of a call in turn."""
     entered = attempts = interrupts = counted = 0
 
@@ -198,7 +195,7 @@ def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(is_as
         return plain(question)
 
     traced = ragmon.trace(awaited if is_async else plain)
-    with capturing(0.0) as (found, _), alarm() as arm:
+    with capturing(0.0, **terms) as (found, _), alarm() as arm:
         for turn in range(3000):
             entered = attempts = 0
             try:
@@ -217,18 +214,103 @@ def test_a_signal_at_any_moment_leaves_no_mark_and_every_call_counted_once(is_as
     assert interrupts > 100
 
 
+def test_a_signal_while_an_answer_is_looked_at_comes_through_and_the_call_is_counted_once():
+    def refuses(text):
+        raise Interrupt(text)
+
+    with capturing(0.0, keep={"refusal": 1.0}, refuses=refuses) as (found, kept):
+        with pytest.raises(Interrupt):
+            sync(("short", [], "returns", False))
+        assert running.running_call() is None
+    assert (found.errors(), sum(found.totals().values()), kept) == ({("default", "Interrupt"): 1}, 1, [])
+
+
+def test_draws_are_independent():
+    """Shares of single draws and of pairs lie within six standard deviations."""
+    drawn = []
+    with capturing(0.5) as (_, kept):
+        for _ in range(20_000):
+            run(("sync", ("x", [], "returns", False)))
+            drawn.append(bool(kept))
+            kept.clear()
+    pairs = sum(one and other for one, other in pairwise(drawn))
+    assert abs(sum(drawn) - 10_000) < 6 * (20_000 * 0.25) ** 0.5
+    assert abs(pairs - 5000) < 6 * (20_000 * 0.25) ** 0.5
+
+
+def test_latencies_that_nobody_reads_push_out_the_oldest_and_their_calls_stay_counted():
+    with capturing(0.0) as (found, _):
+        for _ in range(WAITING + 5):
+            run(("sync", ("x", [], "returns", False)))
+        assert sum(found.totals().values()) == WAITING + 5
+        ((_, histogram),) = Timings().read(found).items()
+        assert sum(histogram.values()) == WAITING
+
+
+def test_every_call_of_a_probe_is_part_of_it_and_none_after_it():
+    with capturing(0.0) as (found, kept):
+        with probe("q1"):
+            for _ in range(2):
+                run(("sync", ("x", [], "returns", False)))
+        run(("sync", ("x", [], "returns", False)))
+    assert [call.probe for call in kept] == ["q1", "q1"]
+    assert found.totals()["default", "live", "rest"] == 1
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_what_consumes_a_stream_is_outside_its_call(rate):
+    """Between two items the context is the consumer's."""
+
+    @ragmon.trace
+    def answer(question):
+        return iter([question, question])
+
+    with capturing(rate) as (found, kept):
+        for _ in answer("q"):
+            run(("sync", ("x", [], "returns", False)))
+    assert sum(found.totals().values()) == 3
+    assert len(kept) == 3 * rate
+
+
+def test_a_task_that_makes_a_stream_is_part_of_its_call_until_the_stream_ends():
+    tasks = []
+
+    async def work(queue, ended):
+        ragmon.record(candidates=["by task"])
+        queue.put_nowait("an item")
+        await ended.wait()
+        run(("sync", ("background", [], "returns", False)))
+
+    @ragmon.trace
+    async def answer(question, ended):
+        queue = asyncio.Queue()
+        tasks.append(asyncio.create_task(work(queue, ended)))
+
+        async def items():
+            yield await queue.get()
+
+        return items()
+
+    async def main():
+        ended = asyncio.Event()
+        assert [item async for item in await answer("q", ended)] == ["an item"]
+        ended.set()
+        await tasks[0]
+
+    with capturing() as (found, kept):
+        asyncio.run(main())
+    assert [call.fields for call in kept] == [{"candidates": [["by task"]]}, None]
+    assert sum(found.totals().values()) == 2
+
+
 FORK = """
 import os, sys, ragmon
 from ragmon.capture import runtime
 from ragmon.capture import call as running
 from ragmon.monitor import install  # registers what happens after a fork
 
-def draws(sampler):
-    found = []
-    for _ in range(64):
-        found.append(+sampler is True)
-        -sampler
-    return found
+def draws():
+    return [running.random() < 0.5 for _ in range(64)]
 
 @ragmon.trace(name="outer", sample=0.0)
 def outer(question):
@@ -243,21 +325,20 @@ mother = runtime.Runtime(lambda call: None)
 runtime.install_runtime(mother)
 for _ in range(3):
     inner("q")
-inner_plan = next(plan for plan in mother._plans.values())
 reader, writer = os.pipe()
 child = outer(sys.argv[1])
 if child == 0:
-    busy = running.is_thread_busy()
+    within = running.running_call()
     runtime.install_runtime(mother.reset_after_fork())
     for _ in range(5):
         inner("q")
     totals = {key[0]: n for key, n in runtime.current.totals().items() if n}
-    os.write(writer, repr((busy, totals, draws(inner_plan.sampler))).encode())
+    os.write(writer, repr((within, totals, draws())).encode())
     os._exit(0)
 os.waitpid(child, 0)
-busy, totals, drawn = eval(os.read(reader, 65536))
+within, totals, drawn = eval(os.read(reader, 65536))
 mine = {key[0]: n for key, n in mother.totals().items() if n}
-print((busy, totals, mine, drawn != draws(inner_plan.sampler), running.is_thread_busy()))
+print((within, totals, mine, drawn != draws(), running.running_call()))
 """
 
 
@@ -268,7 +349,7 @@ def test_a_forked_child_counts_from_zero_and_draws_anew(question):
     done = subprocess.run(
         [sys.executable, "-c", FORK, question], check=True, capture_output=True, text=True, env=environment
     )
-    assert done.stdout.strip() == str((False, {"inner": 5}, {"inner": 3, "outer": 1}, True, False))
+    assert done.stdout.strip() == str((None, {"inner": 5}, {"inner": 3, "outer": 1}, True, None))
 
 
 def test_a_call_that_ends_in_another_thread_than_it_began_is_counted_once():

@@ -12,7 +12,7 @@ import cloudpickle
 import pytest
 
 import ragmon
-from ragmon.capture.decorator import traced_as
+from ragmon.capture.trace import traced_as
 from ragmon.testing import capture_traces
 from tests.support.sent_functions import Steps, answer, kinds, outcome
 from tests.support.waiting import TIMEOUT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -75,10 +74,8 @@ def test_the_share_of_draws_that_are_kept_is_the_rate(rate):
     assert (DRAWS - threshold(rate)) / DRAWS == pytest.approx(rate, abs=1e-15)
 
 
-def test_the_draw_precedes_the_call(monkeypatch):
+def test_the_draw_precedes_the_call():
     """The function can hand its trace id on; outside there is none."""
-    # Libraries that other tests import bring greenlets; then every call is remembered.
-    monkeypatch.delitem(sys.modules, "greenlet", raising=False)
     inside = []
 
     @ragmon.trace

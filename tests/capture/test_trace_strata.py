@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import pytest
 from hypothesis import given
@@ -87,10 +86,8 @@ def test_they_are_kept_at_the_rate_of_their_stratum():
     assert abs(len(kept) - 1000) < 6 * (4000 * 0.25 * 0.75) ** 0.5
 
 
-def test_what_was_said_inside_such_a_call_is_unknown_not_false(monkeypatch):
+def test_what_was_said_inside_such_a_call_is_unknown_not_false():
     """Its arguments and its result are held; `partial` says that the rest is missing."""
-    # Libraries that other tests import bring greenlets; then every call is remembered.
-    monkeypatch.delitem(sys.modules, "greenlet", raising=False)
     with capturing(0.0, keep=KEEP | {"refusal": 1.0}) as (_, kept):
         asked("not in context", "raise")
     refusal, error = map(to_record, kept)

@@ -11,6 +11,7 @@ import pytest
 
 import ragmon
 from ragmon.capture.convert import to_record
+from ragmon.capture.outcomes import estimated_bytes
 from ragmon.capture.worker import Worker
 from ragmon.testing import Collected
 from tests.support.capturing import Gate, capturing, pipeline
@@ -228,3 +229,8 @@ def test_the_books_close_at_every_moment(calls):
     assert received == sent + sum(dropped.values())
     assert set(dropped) <= {"queue_full", "export_failed"}
     assert next(looks) > 0
+
+
+def test_a_list_weighs_what_its_first_entry_says():
+    found = [{"id": "a", "text": "x" * 500, "score": 1.0}] * 3
+    assert estimated_bytes(["yes", found, "why?"]) == 3 * (1024 + 501) + 3 + 4

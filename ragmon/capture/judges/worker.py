@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.capture.call import UnsampledCall, active
+from ragmon.capture.call import UNSAMPLED, active
 from ragmon.capture.judges.judge import Judge
 from ragmon.capture.judges.results import Judgement
 from ragmon.core.constants import JUDGE_ERROR
@@ -132,7 +132,7 @@ class JudgeWorkers:
             self._threads = []
 
     def _serve(self, queue: SimpleQueue[JudgeTask | None]) -> None:
-        active.set(UnsampledCall())  # a judge may call a decorated function, which must not count as traffic
+        active.set([UNSAMPLED])  # a judge may call a decorated function, which must not count as traffic
         with asyncio.Runner() as runner:
             while (task := queue.get()) is not None:
                 if self.judge.name in task.open:

@@ -20,7 +20,7 @@ import msgspec
 
 from ragmon.capture.api import probe, trace_id
 from ragmon.capture.call import TracedFunction
-from ragmon.capture.wrappers import wrap
+from ragmon.capture.trace import wrap
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants

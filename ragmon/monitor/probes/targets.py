@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import Any, Final
 
 from ragmon.capture.call import TracedFunction
-from ragmon.capture.decorator import traced_as
+from ragmon.capture.trace import traced_as
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
 from ragmon.core.net import current_version, parse_url
