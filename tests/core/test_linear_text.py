@@ -89,7 +89,7 @@ def found_patterns():
     for place, source in enumerate(opening for language in LANGUAGES for opening in expressions(language)):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
-        for head in refusal._heads(language.code):
+        for head in sorted(refusal._heads(language.code)):
             found[refusal._pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
         if not language.is_spaced:
             found[refusal._unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
