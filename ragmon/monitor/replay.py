@@ -5,7 +5,6 @@ With several processes, each scores a byte range of a file or a whole file, and 
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -512,7 +511,7 @@ def run_files(
     ignore_ctrl_c, done = partial(signal, SIGINT, SIG_IGN), 0
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=ignore_ctrl_c) as pool:
         try:
-            counts = pool.map(_score_task, tasks, [make_scorer] * len(tasks))
+            counts = pool.map(score_task, tasks, [make_scorer] * len(tasks))
             for task, counted in zip(tasks, counts, strict=True):
                 done += task.size
                 if progress is not None:
@@ -540,9 +539,14 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
     return tasks
 
 
-def _score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
-    """Score one task in a process of its own, which ends when the tasks do."""
-    gc.disable()
+def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
+    """Score one task, beside others.
+
+    Args:
+        task: The task.
+        make_scorer: Creates the scorer.
+    """
     run = Run(make_scorer(), ReadSummary())
-    run.feed(read_file(task.path, run.intake, part=task.part, options=task.options, span_options=task.span_options))
+    with without_collector():
+        run.feed(read_file(task.path, run.intake, part=task.part, options=task.options, span_options=task.span_options))
     return run.counted()
