@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
+from signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from threading import active_count
 from typing import Any, Final, Literal, Protocol
 
@@ -507,11 +506,13 @@ def run_files(
     # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     make_scorer = make_scorer if follower is None else follower.make_scorer
-    # Ctrl-C reaches every process of a terminal: the first one ends the others.
-    ignore_ctrl_c, done = partial(signal, SIGINT, SIG_IGN), 0
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=ignore_ctrl_c) as pool:
+    done = 0
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
         try:
+            # Ctrl-C reaches every process of a terminal. The first one ends the others, which never see the signal.
+            pthread_sigmask(SIG_BLOCK, {SIGINT})
             counts = pool.map(score_task, tasks, [make_scorer] * len(tasks))
+            pthread_sigmask(SIG_UNBLOCK, {SIGINT})
             for task, counted in zip(tasks, counts, strict=True):
                 done += task.size
                 if progress is not None:
