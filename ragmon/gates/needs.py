@@ -87,7 +87,7 @@ def needs(metric: Metric) -> frozenset[str]:
     if metric.measured:
         fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
     for flags in (_ALL, _ALL & ~ANSWERABLE):
-        facts = _NotingFacts(flags, 1, 1, 1, 1, 1)
+        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
         try:
             if metric.measured:
                 metric.applies(facts)

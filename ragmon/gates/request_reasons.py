@@ -142,7 +142,8 @@ _NEEDS: Final[Mapping[str, str]] = {
 def _retrieval(request: AssessedRequest, k: int | None) -> str:
     """Which gold documents were retrieved, at which ranks, and which were not."""
     facts = request.facts
-    found = _ranks(facts.relevant(k))
+    facts.relevant(k)  # raises where the ranks are not known
+    found = [rank for rank in facts.ranks if k is None or rank <= k]
     number = facts.retrieved
     first = "first" if k == 1 else f"first {k}"
     looked_at = f"the {first} of {number} retrieved documents" if k and k < number else f"the {_documents(number)}"
@@ -177,12 +178,8 @@ def _candidates(request: AssessedRequest, k: int | None) -> str:
 def _contextual(request: AssessedRequest, k: int | None) -> str:
     if not request.facts.has_verdicts:
         return _retrieval(request, k)
-    ranks = ", ".join(map(str, _ranks(request.facts.verdict_ranks)))
+    ranks = ", ".join(map(str, request.facts.verdict_ranks))
     return f"recorded verdicts call rank {ranks} relevant" if ranks else "recorded verdicts call no document relevant"
-
-
-def _ranks(bits: int) -> list[int]:
-    return [rank for rank in range(1, bits.bit_length() + 1) if bits >> (rank - 1) & 1]
 
 
 _ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question unanswerable"

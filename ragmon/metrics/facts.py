@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
@@ -31,10 +32,13 @@ from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 DEPTH: Final = 1000
 """Ranks are kept this deep (trec_eval's usual run depth); what needs more of a longer list is unassessed."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
-Key = tuple[int, int, int, int, int, int, tuple[int, ...]]
+Ranks = tuple[int, ...]
+"""Ranks in order, each once; the first document has rank 1."""
+
+Key = tuple[int, int, int, Ranks, Ranks, Ranks, Ranks]
 """The plain tuple of facts, the key under which requests are counted."""
 
 # Bits 0 to 7 are what the gold item provides (`ragmon.core.gold_item`). How the call ended:
@@ -64,19 +68,19 @@ class Facts(NamedTuple):
         flags: Bits, named by the constants of this module.
         wanted: How many gold ids (or gold texts) the item has.
         retrieved: How many distinct documents were retrieved (gold by text: how many contexts).
-        ranks: Bit r-1 is set when a gold document has rank r.
+        ranks: The ranks of gold documents.
         candidate_ranks: The same before reranking.
-        verdict_ranks: Bit r-1 is set when a recorded verdict calls rank r relevant.
+        verdict_ranks: The ranks that recorded verdicts call relevant.
         text_ranks: Gold by text only: for each gold text that was found, the rank of the first context with it.
     """
 
     flags: int
     wanted: int = 0
     retrieved: int = 0
-    ranks: int = 0
-    candidate_ranks: int = 0
-    verdict_ranks: int = 0
-    text_ranks: tuple[int, ...] = ()
+    ranks: Ranks = ()
+    candidate_ranks: Ranks = ()
+    verdict_ranks: Ranks = ()
+    text_ranks: Ranks = ()
 
     def has(self, bits: int) -> bool:
         """Whether all the given flags are set."""
@@ -233,7 +237,7 @@ class Facts(NamedTuple):
 
     def relevant_by_verdict(self) -> int:
         """The ranks that recorded verdicts call relevant, as bits."""
-        return cut(self.verdict_ranks, DEPTH + self.has(VERDICTS_CUT), None)
+        return cut(bits_at(self.verdict_ranks), DEPTH + self.has(VERDICTS_CUT), None)
 
     @property
     def has_candidates(self) -> bool:
@@ -244,7 +248,7 @@ class Facts(NamedTuple):
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
         text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
         self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
-        return cut(self.ranks, self.retrieved, k)
+        return cut(bits_at(self.ranks), self.retrieved, k)
 
     def gains(self, k: int | None = None) -> int:
         """The ranks at which a gold document appears for the first time, as bits, cut at k."""
@@ -266,7 +270,7 @@ class Facts(NamedTuple):
 
     def candidates(self, k: int | None = None) -> int:
         """The gold ranks before reranking as bits, cut at k."""
-        return cut(self.candidate_ranks, DEPTH + self.has(CANDIDATES_CUT), k)
+        return cut(bits_at(self.candidate_ranks), DEPTH + self.has(CANDIDATES_CUT), k)
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
@@ -300,10 +304,8 @@ def bits_at(ranks: Iterable[int]) -> int:
     return bits
 
 
-FEW: Final = 2
-"""Up to so many gold ids, searching for each is faster than walking through the list."""
-_DEPTH_BITS: Final = (1 << DEPTH) - 1
 _NONE: Final[frozenset[str]] = frozenset()
+_NO_RANKS: Final[Ranks] = ()
 
 
 @dataclass(frozen=True)
@@ -336,10 +338,10 @@ class FactReader:
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured_flags(record, grounded)
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
-        verdicts = 0
+        verdicts = _NO_RANKS
         if record.verdicts is not None:
             flags |= VERDICTS if len(record.verdicts) <= DEPTH else VERDICTS | VERDICTS_CUT
-            verdicts = bits_of(record.verdicts)
+            verdicts = ranks_of(record.verdicts)
         ids, length = record.retrieved_ids, 0
         id_set: set[str] | frozenset[str] = _NONE
         if ids is not None:
@@ -351,20 +353,21 @@ class FactReader:
             length = len(id_set)
             flags |= scope(citations, id_set)
         if item is None:
-            return (flags, 0, length, 0, 0, verdicts, ())
+            return (flags, 0, length, (), (), verdicts, ())
         flags |= item.offers
         if not flags & HAS_GOLD_IDS:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
-        gold_ids, candidate_ranks = item.ids, 0
+        gold_ids, candidates = item.ids, _NO_RANKS
         if citations and not gold_ids.isdisjoint(citations):
             flags |= HITS
         if record.candidate_ids is not None:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
             flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
-            candidate_ranks = rank_bits(candidate_ids, set(candidate_ids), gold_ids)
+            candidates = ranks_among(candidate_ids, set(candidate_ids), gold_ids)
         if ids is None:
-            return (flags, len(gold_ids), 0, 0, candidate_ranks, verdicts, ())
-        return (flags | RANKED, len(gold_ids), length, rank_bits(ids, id_set, gold_ids), candidate_ranks, verdicts, ())
+            return (flags, len(gold_ids), 0, (), candidates, verdicts, ())
+        ranks = ranks_among(ids, id_set, gold_ids)
+        return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
 
     def _uncited_flags(self, record: Record, citations: list[str] | None) -> int:
         """The flags of an answer that cites nothing: whether that is known, and whether its details are."""
@@ -437,23 +440,24 @@ class FactReader:
 
     @staticmethod
     def _facts_by_section_or_text(
-        record: Record, item: GoldItem, ids: Sequence[str] | None, flags: int, verdicts: int
+        record: Record, item: GoldItem, ids: Sequence[str] | None, flags: int, verdicts: Ranks
     ) -> Key:
         """The facts for an item whose documents are named by section or by text."""
         if not item.answerable:
-            return (flags, 0, len(ids or ()), 0, 0, verdicts, ())
+            return (flags, 0, len(ids or ()), (), (), verdicts, ())
         if item.sections:
             if ids is None:
-                return (flags, 0, 0, 0, 0, verdicts, ())
+                return (flags, 0, 0, (), (), verdicts, ())
             prefixes = tuple(item.sections)
-            return (flags | RANKED, 0, len(ids), bits_of(name.startswith(prefixes) for name in ids), 0, verdicts, ())
+            ranks = ranks_of(name.startswith(prefixes) for name in ids)
+            return (flags | RANKED, 0, len(ids), ranks, (), verdicts, ())
         if record.contexts is None or not item.texts or is_redacted(record, "contexts"):
-            return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        ranks = match_texts(record.contexts, item)
-        if ranks is None:
-            return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        relevant, text_ranks = ranks
-        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, text_ranks)
+            return (flags, len(item.texts), len(ids or ()), (), (), verdicts, ())
+        found = match_texts(record.contexts, item)
+        if found is None:
+            return (flags, len(item.texts), len(ids or ()), (), (), verdicts, ())
+        relevant, text_ranks = found
+        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, (), verdicts, text_ranks)
 
 
 def _cut_flags(record: Record) -> int:
@@ -486,47 +490,40 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
     return flags if seen.isdisjoint(citations) else flags | CITES_RETRIEVED
 
 
-def rank_bits(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> int:
-    """Bits with bit r-1 set for every wanted id at rank r.
+def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:
+    """The ranks of wanted ids.
 
     Args:
         ids: In rank order, each once.
         seen: The same ids as a set.
         wanted: The gold ids.
     """
-    bits = 0
-    if len(wanted) <= FEW:
-        for name in wanted:
-            if name in seen:
-                bits |= 1 << ids.index(name)
-    else:
-        for index, name in enumerate(ids[:DEPTH]):
-            if name in wanted:
-                bits |= 1 << index
-    return bits & _DEPTH_BITS
+    if wanted.isdisjoint(seen):
+        return ()
+    return ranks_of(map(wanted.__contains__, ids))
 
 
-def bits_of(relevant: Iterable[bool]) -> int:
-    """Bits with bit r-1 set for every true value at position r."""
-    return sum(1 << index for index, flag in enumerate(relevant) if flag) & _DEPTH_BITS
+def ranks_of(relevant: Iterable[bool]) -> Ranks:
+    """The ranks at which there is a true value, as deep as ranks are kept."""
+    return tuple(rank for rank, flag in enumerate(islice(relevant, DEPTH), start=1) if flag)
 
 
-def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int, ...]] | None:
+def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
     """Which contexts hold a gold text, and where each gold text is found first.
 
     Returns:
-        Bits of the ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
+        The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
         the unread rest of a context may hold one.
     """
     first_ranks: dict[str, int] = {}
-    relevant, exact = 0, item.match == "exact"
+    relevant, exact = [], item.match == "exact"
     for rank, raw_context in enumerate(contexts[:DEPTH], start=1):
         context = normalise_context(head(raw_context))
         matches = [text for text in item.texts if (text == context if exact else text in context)]
         if is_cut(raw_context) and (exact or len(matches) < len(item.texts)):
             return None
         if matches:
-            relevant |= 1 << (rank - 1)
+            relevant.append(rank)
         for text in matches:
             first_ranks.setdefault(text, rank)
-    return relevant, tuple(sorted(first_ranks.values()))
+    return tuple(relevant), tuple(sorted(first_ranks.values()))

@@ -199,21 +199,21 @@ _KNOWN_KEYS: Final = 16_384
 
 @lru_cache(_KNOWN_KEYS)
 def key_text(key: Key) -> str:
-    """Facts as text: hexadecimal fields joined by colons (ranks may have a thousand bits; JSON numbers have 53).
+    """Facts as text: JSON has no other keys.
 
-    >>> key_text((5, 1, 10, 8, 0, 0, ()))
-    '5:1:a:8:0:0:'
+    >>> key_text((5, 1, 10, (4,), (), (), ()))
+    '5:1:10:4:::'
     """
-    *numbers, text_ranks = key
-    return ":".join([*(format(number, "x") for number in numbers), ",".join(map(str, text_ranks))])
+    flags, wanted, retrieved, *ranks = key
+    return ":".join([str(flags), str(wanted), str(retrieved), *(",".join(map(str, each)) for each in ranks)])
 
 
 @lru_cache(_KNOWN_KEYS)
 def text_key(text: str) -> Key:
     """Parse what `key_text` wrote."""
-    *numbers, ranks = text.split(":")
-    flags, relevant, retrieved, found, candidates, verdicts = (int(number, 16) for number in numbers)
-    return flags, relevant, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
+    flags, wanted, retrieved, *lists = text.split(":")
+    found, candidates, verdicts, texts = (tuple(int(rank) for rank in ranks.split(",") if rank) for ranks in lists)
+    return int(flags), int(wanted), int(retrieved), found, candidates, verdicts, texts
 
 
 @lru_cache(_KNOWN_KEYS)

@@ -263,7 +263,7 @@ def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
     values = [1.001**n for n in range(20_000)]
     for n, value in enumerate(values):
         record = Record(ts=NOON, source="live", session="s", latency_ms=Latency(total=value))
-        steps.collect("p", NOON, "live", record, None, (0, 0, 0, 0, 0, 0, ()), {}, ())
+        steps.collect("p", NOON, "live", record, None, (0, 0, 0, (), (), (), ()), {}, ())
         if n == 7_777:
             steps.restore(saved(steps.dump()))
     ((_, step),) = steps.close(NOON + 120)

@@ -40,7 +40,7 @@ def few(monkeypatch):
 
 def key(number):
     """One of a few tuples of facts."""
-    return (number, 0, 0, 0, 0, 0, ())
+    return (number, 0, 0, (), (), (), ())
 
 
 REQUESTS = st.lists(

@@ -66,7 +66,10 @@ class OutOfRange(Metric):
 def test_a_metric_that_breaks_the_law_is_added_up_without_harm_to_others(factor):
     table = ScoreTable({**build(), "out_of_range": type("Scaled", (OutOfRange,), {"factor": factor})()})
     flags = 1 << 22
-    items = {qid: {(flags, 0, n, 0, 0, 0, ()): n, (flags, 1, n + 1, 1, 0, 0, ()): 2} for n, qid in enumerate("abc", 1)}
+    items = {
+        qid: {(flags, 0, n, (), (), (), ()): n, (flags, 1, n + 1, (1,), (), (), ()): 2}
+        for n, qid in enumerate("abc", 1)
+    }
     gated = ["out_of_range", "coverage", "recall@5"]
     found = read(ItemWindows(table, gated), items)
     assert found == {name: one_by_one(table, items, name) for name in gated}

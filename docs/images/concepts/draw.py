@@ -271,7 +271,7 @@ def facts() -> Picture:
         p.text(30, y + 24, words, "small")
         p.arrow((190, y + 18), (230, y + 18))
         p.rect(232, y, 350, 36, "hot")
-        p.text(242, y + 24, f"({key.flags}, {key.wanted}, {key.retrieved}, {key.ranks:#04b}, 0, 0, ())", "mono")
+        p.text(242, y + 24, f"({key.flags}, {key.wanted}, {key.retrieved}, {key.ranks}, (), (), ())", "mono")
         p.text(640, y + 25, f"× {counts[key]}", "bold", "middle")
     p.arrow((360, 192), (360, 222))
     p.text(375, 212, "add up score × count, divide by count", "small")
