@@ -22,7 +22,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files
-from ragmon.scoring.windows import State
+from ragmon.scoring.buckets import State
 from ragmon.server.pipeline.state import ServerState
 
 RECORDS = 4_000

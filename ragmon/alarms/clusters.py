@@ -23,9 +23,9 @@ import msgspec
 
 from ragmon.core.constants import LATENCY
 from ragmon.scoring.bottom_k import rank
-from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.membership import Membership
 from ragmon.scoring.steps import Latencies, Step
+from ragmon.scoring.windows import ItemSums
 
 IDLE: Final = 30
 """Minutes of silence after which a session is over."""

@@ -15,10 +15,10 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
-from ragmon.scoring.item_windows import ItemSums, item_sums
 from ragmon.scoring.membership import Membership
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.steps import CountedRecord, Step
+from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats import MICRO
 
 

@@ -17,8 +17,8 @@ from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric
 from ragmon.scoring import captured as bits
+from ragmon.scoring.buckets import State
 from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
-from ragmon.scoring.windows import State
 
 ENOUGH: Final = 50
 """Records that a live report is of, at least, where there are so many."""

@@ -33,9 +33,9 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
 from ragmon.ingest.otlp import SpanOptions
 from ragmon.metrics.facts import FactReader
+from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
-from ragmon.scoring.windows import State
 from ragmon.tabular.columns import USUAL, TableOptions
 
 if TYPE_CHECKING:

@@ -34,16 +34,15 @@ from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts, retention_of
 from ragmon.monitor.series_budget import budget
+from ragmon.scoring.buckets import Rename, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.exemplars import Exemplars
 from ragmon.scoring.labels import LabelJoiner, LabelObserver
-from ragmon.scoring.packed_steps import unpack
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerState
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
-from ragmon.scoring.windows import Rename, State
 
 _log = logging.getLogger(constants.ALARM_LOG)
 
@@ -130,7 +129,7 @@ class Engine:
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._capture_log = CaptureLog() if logs_capture else None
-        state = State(retention=retention_of(settings), timed_items=True)
+        state = State(retention=retention_of(settings), is_live=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
         table = plan.table() if table is None else table
         self.alarms = build_alarms(settings, table)
@@ -215,15 +214,15 @@ class Engine:
         """
         self._remove_silent(now)
         rename = cache(partial(self._limiter.names, now=now))
-        state = State()
-        state.restore(counts.windows)
-        state.rename(rename)
-        self.scorer.state.merge(state)
+        state, counts.state.cut = self.scorer.state, self.scorer.table.cut
+        counts.state.rename(rename)
+        state.merge(counts.state)
         self._retire()
-        for pipeline, saved in counts.steps:
-            step = unpack(saved)
+        for pipeline, step in counts.steps:
             source = next((place.source for place in step.facts), constants.LIVE)
-            step.indexes = {rename(pipeline, source, *index)[1:] for index in sorted(step.indexes)}
+            indexes, step.indexes = step.indexes, {}
+            for index, n in sorted(indexes.items()):
+                add_counts(step.indexes, {rename(pipeline, source, *index)[1:]: n})
             self.alarms.steps.put(rename(pipeline, source, "", "")[0], step)
         self.scorer.forget_streams()
         self._add_rest(counts, rename)

@@ -15,8 +15,8 @@ from ragmon.gates.diagnosis.reads import first_seen
 from ragmon.gates.history import ChangeMark, GateHistory, GateKey, GatePoint, TimeSpan, gate_points
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.gold_reading import GoldReader
+from ragmon.scoring.buckets import SeriesKey
 from ragmon.scoring.history import point_ends, take_history
-from ragmon.scoring.series import SeriesKey
 from ragmon.scoring.snapshot import Snapshot
 
 SPANS: Final = {

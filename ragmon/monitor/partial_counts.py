@@ -22,11 +22,11 @@ from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
+from ragmon.scoring.buckets import State
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.exemplars import Exemplar, Exemplars
 from ragmon.scoring.failing import FailureDetector
-from ragmon.scoring.packed_steps import PackedStep, pack
-from ragmon.scoring.windows import State, WindowsState
+from ragmon.scoring.steps import Step
 from ragmon.scoring.without_text import without_text
 
 MAX_BUILDS: Final = 32
@@ -37,7 +37,7 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What some records add up to.
 
     Attributes:
-        windows: The rows.
+        state: Their buckets.
         steps: Their minutes by pipeline, for alarms.
         scored, unmatched: Records that were scored, and those among them without a gold item.
         dropped: Records that were not, by reason.
@@ -49,8 +49,8 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
         last_scored: When a record was scored last, seconds since the epoch.
     """
 
-    windows: WindowsState
-    steps: list[tuple[str, PackedStep]] = []
+    state: State
+    steps: list[tuple[str, Step]] = []
     scored: int = 0
     unmatched: int = 0
     dropped: dict[str, int] = {}
@@ -95,7 +95,7 @@ class PartialCounter:
         self._begin()
 
     def _empty_state(self) -> State:
-        return State(retention=retention_of(self._settings), timed_items=True)
+        return State(retention=retention_of(self._settings), is_live=True)
 
     def _begin(self) -> None:
         """Forget everything: the next counts depend on nothing before them."""
@@ -183,8 +183,8 @@ class PartialCounter:
         """Hand out everything counted since the last time; parts of it are not copied."""
         scorer = self._scorer
         counts = PartialCounts(
-            windows=scorer.state.dump(),
-            steps=[(pipeline, pack(step)) for pipeline, step in self._minutes.take()],
+            state=scorer.state,
+            steps=self._minutes.take(),
             scored=scorer.scored,
             unmatched=scorer.unmatched,
             dropped=scorer.dropped,

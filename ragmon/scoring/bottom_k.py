@@ -45,10 +45,8 @@ def rank(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def left_out(
-    members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS
-) -> tuple[list[Membership], int | None]:
-    """The memberships that are not kept, and the largest rank of a name that is; None where every name is kept.
+def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS) -> list[Membership]:
+    """The memberships that are not kept.
 
     Args:
         members: The memberships.
@@ -56,7 +54,7 @@ def left_out(
         most: Memberships of one name that are kept at most.
     """
     every = list(members)
-    names, largest = names_of(every), None
+    names = names_of(every)
     found, sizes = list[Membership](), Counter(names)
     if len(sizes) > clusters:
         ranks = list(map(rank, sizes))
@@ -70,7 +68,7 @@ def left_out(
             crowded[name].append(member)
     for together in crowded.values():
         found += sorted(together, key=_rank_within)[most:]
-    return found, largest
+    return found
 
 
 def _rank_within(member: Membership) -> int:

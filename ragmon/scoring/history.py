@@ -11,10 +11,10 @@ from typing import Final
 
 from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, HOUR, STEP
 from ragmon.gold.sets import GoldInfo
+from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import SeriesReader, SeriesStats, Snapshot, window_totals
-from ragmon.scoring.window_sums import Window
-from ragmon.scoring.windows import State
+from ragmon.scoring.windows import Window
 
 POINT: Final = "point"
 """The name of the window of a point."""

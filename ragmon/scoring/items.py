@@ -14,8 +14,7 @@ from ragmon.core.constants import LABEL
 from ragmon.core.gold_item import HAS_GOLD_IDS
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts, Key
-from ragmon.scoring.counts import Table
-from ragmon.scoring.windows import State
+from ragmon.scoring.buckets import State, Table
 
 RIGHT: Final = ("OK", "REFUSAL_OK")
 """The outcomes of right answers."""
@@ -95,7 +94,7 @@ def item_tables(state: State, asked: SetPipeline) -> list[tuple[int, int, Table]
         timed
         for key, series in state.series.items()
         if (key.gold, key.gold_version, key.pipeline) == asked and key.drawn and not key.slice and key.source != LABEL
-        for timed in series.items.timed()
+        for timed in series.timed_items()
     ]
 
 

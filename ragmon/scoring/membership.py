@@ -22,7 +22,7 @@ _RECENT: Final = 4096
 """Sessions and questions whose hashes are cached: a request that matches gold is counted twice."""
 
 
-class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
+class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True, array_like=True):
     """The groups a request is in. Requests in the same groups of a step are counted together.
 
     A minute holds tens of thousands of them: the garbage collector does not visit them, and each is hashed once.

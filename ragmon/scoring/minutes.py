@@ -14,19 +14,25 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
 from ragmon.metrics.facts import Key
 from ragmon.scoring.membership import CLUSTER, membership
-from ragmon.scoring.steps import STEP, CountedRecord, Step, StepState
+from ragmon.scoring.steps import STEP, CountedRecord, Step
 
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _place: Final = lru_cache(256)(CountedRecord)
 """The key of the same names: to look it up is faster than to make it."""
 
 
-class MinutesState(msgspec.Struct):
-    """The saved form of `MinuteBatches`: its counters, and the open steps by pipeline."""
+class Minutes(msgspec.Struct):
+    """The open steps, and what became of the closed ones.
 
-    closed: int
-    late: int
-    open: list[tuple[str, StepState]]
+    Attributes:
+        closed: The last minute with records that was closed.
+        late: Records that arrived after their minute was closed, and count in a later one.
+        open: The open steps by minute and pipeline.
+    """
+
+    closed: int = -1
+    late: int = 0
+    open: dict[int, dict[str, Step]] = {}
 
 
 def _by_name(entry: tuple[str, Step]) -> str:
@@ -41,18 +47,15 @@ class MinuteBatches:
         cluster: What makes a cluster, by pipeline.
 
     Attributes:
-        closed: The last minute with records that was closed.
-        late: Records that arrived after their minute was closed, and count in a later one.
+        state: The steps.
     """
 
     def __init__(
         self, slices: Collection[str] = (), cluster: Callable[[str], Collection[str]] = lambda _: CLUSTER
     ) -> None:
-        self.closed = -1
-        self.late = 0
+        self.state = Minutes()
         self._slices = frozenset(slices)
         self._cluster = lru_cache(256)(cluster)
-        self._open: dict[int, dict[str, Step]] = {}
 
     def collect(
         self,
@@ -82,8 +85,8 @@ class MinuteBatches:
         if record.sampling is not None and not record.sampling.drawn:
             return
         is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // STEP
-        if minute <= self.closed:  # matched and labelled records were already counted as live traffic
-            self.late += is_first
+        if minute <= self.state.closed:  # matched and labelled records were already counted as live traffic
+            self.state.late += is_first
         step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
         if not step.cites and record.cites:
             step.cites = True
@@ -101,11 +104,11 @@ class MinuteBatches:
 
     def _at(self, pipeline: str, minute: int) -> Step:
         """The step of a minute, or of the first one that is open where that was closed."""
-        if minute <= self.closed:
-            minute = self.closed + 1
-        steps = self._open.get(minute)
+        if minute <= self.state.closed:
+            minute = self.state.closed + 1
+        steps = self.state.open.get(minute)
         if steps is None:
-            steps = self._open[minute] = {}
+            steps = self.state.open[minute] = {}
         step = steps.get(pipeline)
         if step is None:
             step = steps[pipeline] = Step(minute)
@@ -118,38 +121,28 @@ class MinuteBatches:
             pipeline: The pipeline.
             step: Its records of the minute; the step is not to be used any more.
         """
-        if step.minute <= self.closed:
-            self.late += step.records
+        if step.minute <= self.state.closed:
+            self.state.late += step.records
         self._at(pipeline, step.minute).merge(step)
 
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
-        steps = [entry for minute in sorted(self._open) for entry in sorted(self._open[minute].items(), key=_by_name)]
-        self._open = {}
+        steps = [
+            entry
+            for minute in sorted(self.state.open)
+            for entry in sorted(self.state.open[minute].items(), key=_by_name)
+        ]
+        self.state.open = {}
         for _, step in steps:
-            step.flush()
             step.cut()
         return steps
 
     def close(self, before: float) -> list[tuple[str, Step]]:
         """Close and return every step that ended before a time, in order."""
         closed_steps = []
-        for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
-            closed_steps += sorted(self._open.pop(minute).items(), key=_by_name)
-            self.closed = minute
+        for minute in sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before):
+            closed_steps += sorted(self.state.open.pop(minute).items(), key=_by_name)
+            self.state.closed = minute
         for _, step in closed_steps:
-            step.flush()
             step.cut()
         return closed_steps
-
-    def dump(self) -> MinutesState:
-        """The open steps in their saved form."""
-        steps = [(pipeline, step.dump()) for steps in self._open.values() for pipeline, step in steps.items()]
-        return MinutesState(self.closed, self.late, steps)
-
-    def restore(self, state: MinutesState) -> None:
-        """Replace everything by a saved state."""
-        self.closed, self.late = state.closed, state.late
-        self._open = {}
-        for pipeline, step in state.open:
-            self._open.setdefault(step.minute, {})[pipeline] = Step.load(step)

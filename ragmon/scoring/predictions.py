@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import OTHER
+from ragmon.scoring.buckets import State, edges
 from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
-from ragmon.scoring.windows import State, edges
 from ragmon.stats.prediction import FEWEST, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
 MAX_COHORTS: Final = 64

@@ -6,8 +6,7 @@ calls.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,9 +15,9 @@ from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
-from ragmon.scoring.counts import CELLS, Sums, WindowBucket, add_sums, rank
-from ragmon.scoring.groups import Spread
-from ragmon.stats.design_effect import DesignEffect, GroupedSample, design_effect
+from ragmon.scoring.buckets import ALONE, CELLS, Bucket, rank
+from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
+from ragmon.stats.design_effect import GROUPS, DesignEffect, GroupedSample, design_effect
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
 MEMORY: Final = 65_536
@@ -33,6 +32,42 @@ IF_MEASURED: Final = 0
 """The request is in the denominator if it was measured, and outside of it otherwise."""
 APPLIES: Final = 1
 """The request is in the denominator, measured or not."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """The scores of one metric by random group of clusters, added up when somebody asks: of most metrics nobody does.
+
+    Attributes:
+        groups: Requests by their scores in all metrics, and by group.
+        place: The place of the metric among these scores.
+        measured: The sums of measured scores by group; `ALONE` is no group.
+    """
+
+    groups: Mapping[tuple[Score, ...], Mapping[int, int]] = field(default_factory=dict)
+    place: int = 0
+    measured: Sequence[Mapping[int, Sums]] = ()
+
+    def __bool__(self) -> bool:
+        return any(isinstance(scores[self.place], int) for scores in self.groups) or any(
+            group != ALONE for by_group in self.measured for group in by_group
+        )
+
+    def totals(self) -> tuple[list[int], list[int]]:
+        """The requests of each group, and the sums of their scores in micro-units."""
+        counts, totals = [0] * GROUPS, [0] * GROUPS
+        for scores, groups in self.groups.items():
+            score = scores[self.place]
+            if isinstance(score, int):
+                for group, n in groups.items():
+                    counts[group] += n
+                    totals[group] += n * score
+        for by_group in self.measured:
+            for group, (n, total, *_) in by_group.items():
+                if group != ALONE:
+                    counts[group] += n
+                    totals[group] += total
+        return counts, totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +141,6 @@ class Stat:
         return GroupedSample(weight, self.n, total, squares, counts, [x / stats.MICRO for x in sums], shift)
 
 
-_UNMEASURED: Final = (0, 0, 0)
-
-
-_Rest = tuple[tuple[str, str | int], ...]
-"""Metrics with their scores of some facts, or the reasons why they have none."""
-_SUM_BITS: Final = 48
-_SQUARES_BITS: Final = 120
-_LANE_BITS: Final = 208
-"""Where the sums of a metric lie in a packed number: 48 bits of requests, 72 of the scores, 88 of their squares."""
-
-
 class _StatBuilder:
     """A `Stat` under construction."""
 
@@ -136,7 +160,7 @@ class _StatBuilder:
         self.unassessed[reason] = self.unassessed.get(reason, 0) + n
 
     def stat(self, count: int) -> Stat:
-        """The statistics of a row with so many requests."""
+        """The statistics of a bucket with so many requests."""
         outside = count - self.n - self.unscored - sum(self.unassessed.values())
         return Stat(self.n, self.sum, self.squares, self.unassessed, self.unscored, outside, self.spread)
 
@@ -146,19 +170,17 @@ class ScoreTable:
 
     Args:
         metrics: The metrics by key.
-        cells: Distinct facts that a row keeps.
+        cells: Distinct facts that a bucket keeps.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], *, cells: int = CELLS) -> None:
         self.metrics = dict(metrics)
         self.cells = cells
-        self._measured = {name: place for place, (name, metric) in enumerate(metrics.items()) if metric.measured}
         self._cache: dict[Key, tuple[Score, ...]] = {}
-        self._packed: dict[Key, tuple[int, _Rest]] = {}
         self._shared_keys: dict[Key, Key] = {}
 
     def shared(self, key: Key) -> Key:
-        """The single tuple object that represents these facts everywhere."""
+        """The single tuple object that represents these facts everywhere: this halves the memory of buckets."""
         if len(self._shared_keys) >= MEMORY:
             self._shared_keys.clear()
         return self._shared_keys.setdefault(key, key)
@@ -180,162 +202,92 @@ class ScoreTable:
         scores = zip(self.metrics, self.scores(key), strict=True)
         return {name: measured[name] for name, score in scores if name in measured and isinstance(score, int)}
 
-    def of(self, row: WindowBucket) -> dict[str, Stat]:
-        """The statistics of every metric for one row."""
-        count, total = row.count, 0
-        rest: dict[_Rest, int] = {}
-        for key, n in row.cells.items():
-            packed, others = self._packed.get(key) or self._pack(key)
-            total += n * packed
-            if others:
-                rest[others] = rest.get(others, 0) + n
-        builders = _unpacked(total, self.metrics)
-        for others, n in rest.items():
-            for name, score in others:
-                builder = builders.setdefault(name, _StatBuilder())
-                if isinstance(score, str):
-                    builder.miss(score, n)
-                else:
-                    builder.add(n, n * score, n * score * score)
-        for name in self._measured:
-            self._add_measured(builders, name, row)
-        _add_spill(builders, row)
-        self._add_groups(builders, row)
-        nothing = Stat(outside=count)
-        return {name: builders[name].stat(count) if name in builders else nothing for name in self.metrics}
+    def of(self, bucket: Bucket) -> dict[str, Stat]:
+        """The statistics of every metric for one bucket."""
+        # Many facts have the same scores: their requests are added up first.
+        cells: dict[tuple[Score, ...], int] = {}
+        groups: dict[tuple[Score, ...], dict[int, int]] = {}
+        for key, n in bucket.cells.items():
+            scores = self.scores(key)
+            cells[scores] = cells.get(scores, 0) + n
+            if key in bucket.groups:
+                add_counts(groups.setdefault(scores, {}), bucket.groups[key])
+        builders = [_StatBuilder() for _ in self.metrics]
+        for place, (builder, (name, metric)) in enumerate(zip(builders, self.metrics.items(), strict=True)):
+            if metric.measured:
+                self._add_measured(builder, bucket, name, place)
+            else:
+                builder.spread = Spread(groups, place)
+        unmeasured = [place for place, metric in enumerate(self.metrics.values()) if not metric.measured]
+        for scores, n in cells.items():
+            for place in unmeasured:
+                score = scores[place]
+                if isinstance(score, int):
+                    builders[place].add(n, n * score, n * score * score)
+                elif score is not None:
+                    builders[place].miss(score, n)
+        by_name = dict(zip(self.metrics, builders, strict=True))
+        _add_spill(by_name, bucket)
+        count = bucket.count
+        return {name: builder.stat(count) for name, builder in by_name.items()}
 
-    def _pack(self, key: Key) -> tuple[int, _Rest]:
-        """The scores of facts in one number, which adds up, and what is not in it: reasons why there is no score."""
-        if len(self._packed) >= MEMORY:
-            self._packed.clear()
-        packed, rest = 0, []
-        for place, (name, score) in enumerate(zip(self.metrics, self.scores(key), strict=True)):
-            if isinstance(score, int) and name in self._measured:
-                continue
-            if isinstance(score, int) and 0 <= score <= stats.MICRO:
-                packed |= (1 | score << _SUM_BITS | score * score << _SQUARES_BITS) << place * _LANE_BITS
-            elif score is not None:  # a registered metric may break the law and have a score outside of [0, 1]
-                rest.append((name, score))
-        self._packed[key] = packed, tuple(rest)
-        return self._packed[key]
-
-    def _add_measured(self, builders: dict[str, _StatBuilder], name: str, row: WindowBucket) -> None:
+    def _add_measured(self, builder: _StatBuilder, bucket: Bucket, name: str, place: int) -> None:
         """Add the scores that were measured, and the requests that a measured metric applies to without a score."""
-        cells, place = row.measures.get(name, {}), self._measured[name]
-        builder = _StatBuilder()
-        for key, count in row.cells.items():
+        by_facts = bucket.measures.get(name, {})
+        spread = []
+        for key, count in bucket.cells.items():
             score = self.scores(key)[place]
             if isinstance(score, int):
-                n, total, squares = cells.get(key, _UNMEASURED)
-                builder.add(n, total, squares)
+                n, total, high, low = bucket.measured(name, key) if key in by_facts else (0, 0, 0, 0)
+                builder.add(n, total, high * stats.MICRO + low)
                 builder.unscored += count - n if score == APPLIES else 0
-        known = builders.setdefault(name, builder)
-        if known is not builder:
-            known.add(builder.n, builder.sum, builder.squares)
-            known.unscored += builder.unscored
+                if n:
+                    spread.append(by_facts[key])
+        builder.spread = Spread(measured=spread)
 
-    def _add_groups(self, builders: dict[str, _StatBuilder], row: WindowBucket) -> None:
-        """Add what a row holds of clusters."""
-        for key, packed in row.groups.items():
-            for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
-                if not isinstance(score, int):
-                    continue
-                if not metric.measured:
-                    builders[name].spread.add(score, packed)
-                elif pair := row.measured_groups.get(name, {}).get(key):
-                    builders[name].spread.add_measured(pair)
+    def cut(self, bucket: Bucket) -> None:
+        """Keep as many facts of a bucket as it may have: those with the smallest hashes; of the others, the scores.
 
-    def add(self, row: WindowBucket, key: Key, n: int, measured: Mapping[str, Sums], group: int | None) -> None:
-        """Add requests with the same facts to a row; of a full one, their scores alone.
-
-        Args:
-            row: The row.
-            key: Their facts.
-            n: How many they are.
-            measured: By metric, the sums of what was measured on their texts.
-            group: The random group of their cluster; None where each is a cluster of its own.
+        So a bucket is the same however its requests were divided and in whatever order they came: facts that are among
+        the first of the whole are among the first of every part, where none of their requests was left out.
         """
-        count = row.cells.get(key)
-        if count is None:
-            if len(row.cells) >= self.cells and not self._has_room(row, key):
-                self._spill(row, key, n, measured)
-                return
-            # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
-            key, count = self.shared(key), 0
-        row.cells[key] = count + n
-        for name, sums in measured.items():
-            row.measure(name, key, sums)
-        if group is not None:
-            row.group(group, key, n, measured)
+        if len(bucket.cells) > self.cells:
+            for key in sorted(bucket.cells, key=rank)[self.cells :]:
+                self._spill(bucket, key)
 
-    def _has_room(self, row: WindowBucket, key: Key) -> bool:
-        """Whether a full row keeps facts it has not seen: those with the largest hash make room for them."""
-        if not row.ranked:
-            row.ranked = [(-rank(known), known) for known in row.cells]
-            heapq.heapify(row.ranked)
-        if not row.ranked or rank(key) >= -row.ranked[0][0]:
-            return False
-        _, largest = heapq.heapreplace(row.ranked, (-rank(key), key))
-        self._drop(row, largest)
-        return True
-
-    def cut(self, row: WindowBucket) -> None:
-        """Keep as many facts of a merged row as a row may have: those with the smallest hashes.
-
-        So a row is the same however its requests were divided and in whatever order they came: facts that are among the
-        first of the whole are among the first of every part, where none of their requests was left out.
-        """
-        if len(row.cells) > self.cells:
-            for key in sorted(row.cells, key=rank)[self.cells :]:
-                self._drop(row, key)
-
-    def _drop(self, row: WindowBucket, key: Key) -> None:
+    def _spill(self, bucket: Bucket, key: Key) -> None:
         """Move the requests with some facts to the spill."""
-        count, measured = row.drop(key)
-        self._spill(row, key, count, measured)
-
-    def _spill(self, row: WindowBucket, key: Key, count: int, measured: Mapping[str, Sequence[int]]) -> None:
-        row.spilled += count
+        measured = {name: bucket.measured(name, key) for name, facts in bucket.measures.items() if key in facts}
+        count = bucket.drop(key)
+        bucket.spilled += count
         for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
             if isinstance(score, str):
-                add_sums(row.spill, f"{name}|{score}", (count, 0, 0))
+                add_sums(bucket.spill, f"{name}|{score}", (count, 0, 0, 0))
             elif score is not None and not metric.measured:
-                add_sums(row.spill, name, (count, count * score, count * score * score))
+                add_sums(bucket.spill, name, sums_of(count, score))
             elif score is not None:
-                sums = measured.get(name, _UNMEASURED)
+                sums = measured.get(name, (0, 0, 0, 0))
                 if sums[0]:
-                    add_sums(row.spill, name, sums)
+                    add_sums(bucket.spill, name, sums)
                 if score == APPLIES and sums[0] < count:
-                    add_sums(row.spill, f"{name}|", (count - sums[0], 0, 0))
+                    add_sums(bucket.spill, f"{name}|", (count - sums[0], 0, 0, 0))
         for name in measured.keys() - self.metrics.keys():  # what is no metric by itself, such as labels with a proxy
-            add_sums(row.spill, name, measured[name])
+            add_sums(bucket.spill, name, measured[name])
 
 
-def _unpacked(packed: int, metrics: Iterable[str]) -> dict[str, _StatBuilder]:
-    """The sums of the metrics that a packed number has scores of."""
-    builders: dict[str, _StatBuilder] = {}
-    data = packed.to_bytes((packed.bit_length() + _LANE_BITS) // 8, "little")
-    for place, name in enumerate(metrics):
-        lane = int.from_bytes(data[place * _LANE_BITS // 8 : (place + 1) * _LANE_BITS // 8], "little")
-        if lane:
-            builder = builders[name] = _StatBuilder()
-            builder.n = lane & (1 << _SUM_BITS) - 1
-            builder.sum = lane >> _SUM_BITS & (1 << _SQUARES_BITS - _SUM_BITS) - 1
-            builder.squares = lane >> _SQUARES_BITS
-    return builders
-
-
-def _add_spill(builders: dict[str, _StatBuilder], row: WindowBucket) -> None:
-    """Add the requests whose facts a full row does not have."""
-    for spill_key, sums in row.spill.items():
+def _add_spill(builders: Mapping[str, _StatBuilder], bucket: Bucket) -> None:
+    """Add the requests whose facts a full bucket does not have."""
+    for spill_key, (n, total, high, low) in bucket.spill.items():
         name, bar, reason = spill_key.partition("|")
-        builder = builders.setdefault(name, _StatBuilder())
+        builder = builders.get(name)
+        if builder is None:
+            continue
         if reason:
-            builder.miss(reason, sums[0])
+            builder.miss(reason, n)
         elif bar:
-            builder.unscored += sums[0]
+            builder.unscored += n
         else:
-            builder.add(*sums)
+            builder.add(n, total, high * stats.MICRO + low)
 
 
 def _score(metric: Metric, facts: Facts) -> Score:
@@ -356,7 +308,7 @@ def _place(metric: Metric, facts: Facts) -> int:
         return APPLIES
 
 
-def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
+def weighted(rows: Mapping[str, Bucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
     """Every metric over all calls.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -23,14 +24,13 @@ from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
+from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Series, SeriesKey, State
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.counts import UNTIMED, Sums, add_sums
+from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
 from ragmon.scoring.groups import group_of
 from ragmon.scoring.membership import CLUSTER
 from ragmon.scoring.score_table import Score, ScoreTable
-from ragmon.scoring.series import SeriesKey, WindowSeries
-from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
-from ragmon.scoring.windows import MODEL_SLICE, State, WindowsState
+from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class OpenBucket:
         latest: The newest time of one of them, seconds since the epoch; None where they have none.
         is_fresh: Whether the row of the step was fresh when they came.
         counts: How many there are.
-        measures: What was measured on their texts: by metric `[n, sum, sum of squares]`.
+        measures: What was measured on their texts, by metric.
         latencies: Their latencies.
     """
 
@@ -124,6 +124,7 @@ class Stream:
     open: dict[Place, OpenBucket] = field(default_factory=dict)
 
 
+_stages = attrgetter(*constants.STAGES)
 MODELS: Final = 16
 """Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
 LONGEST_MODEL: Final = 200
@@ -132,7 +133,6 @@ MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
-_NO_SUMS: Mapping[str, Sums] = MappingProxyType({})
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
@@ -170,9 +170,9 @@ class ScoreObserver(Protocol):
 
 
 class ScorerState(msgspec.Struct):
-    """The saved form of a scorer's counts."""
+    """A scorer's counts."""
 
-    windows: WindowsState
+    state: State
     scored: int
     unmatched: int
     dropped: dict[str, int]
@@ -236,6 +236,7 @@ class Scorer:
         self._latest: Stream | None = None
         self._open: dict[OpenBucket, tuple[Stream, Place]] = {}
         self._models: dict[str, set[str]] = {}
+        self._last_reader: SeriesReader | None = None
 
     def observe(self, record: Record) -> bool:
         """Score one record.
@@ -272,7 +273,7 @@ class Scorer:
         if is_match:
             self._count(stream, constants.MATCH, record, item, key, None, measured)
             if stream.sampling.drawn:
-                self._state.matched[stream.pipeline, stream.items.how(record)] += 1
+                add_counts(self._state.matched, {(stream.pipeline, stream.items.how(record)): 1})
         self.scored += 1
         if item is None:
             self.unmatched += 1
@@ -379,13 +380,13 @@ class Scorer:
         self._state.cut = self.table.cut
 
     def dump(self) -> ScorerState:
-        """The counts in their saved form; parts of them are not copied."""
-        return ScorerState(self.state.dump(), self.scored, self.unmatched, self.dropped)
+        """The counts, for saving; they are not copied."""
+        return ScorerState(self.state, self.scored, self.unmatched, self.dropped)
 
     def restore(self, state: ScorerState) -> None:
         """Replace all counts by saved ones; the retention of the state stays."""
-        self.forget_streams()
-        self._state.restore(state.windows)
+        state.state.continue_as(self._state)
+        self.replace_state(state.state)
         self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
 
     def reset_labels(self) -> None:
@@ -469,7 +470,7 @@ class Scorer:
             bucket = stream.open[place] = OpenBucket()
         step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
         is_fresh = self._state.is_fresh(ts)
-        if step != bucket.step or is_fresh != bucket.is_fresh or not bucket.counts:
+        if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
             self._close(stream, place, bucket)
             bucket.step, bucket.is_fresh, bucket.latest = step, is_fresh, ts
             self._open[bucket] = stream, place
@@ -483,7 +484,7 @@ class Scorer:
         if measured:
             sums = bucket.measures.setdefault(counted, {})
             for name, score in measured.items():
-                add_sums(sums, name, (1, score, score * score))
+                add_sums(sums, name, sums_of(1, score))
             applying = self.table.applying(key, measured)
             if source == constants.LIVE and stream.sampling.drawn:
                 versions = record.judge_versions or _NO_VERSIONS
@@ -503,24 +504,28 @@ class Scorer:
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
         if not bucket.counts:
             return
-        state, add, ts = self._state, self.table.add, bucket.latest
+        state, ts, shared = self._state, bucket.latest, self.table.shared
         source, gold, version, slices = place
         series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
         has_items = any(item is not None for item, *_ in bucket.counts)
         tables = [state.item_table(each, ts, is_fresh=bucket.is_fresh) for each in series] if has_items else []
         if stream.model:
             series.append(self._series(stream, source, gold, version, stream.model))
-        rows = [state.row(each, ts, is_fresh=bucket.is_fresh) for each in series]
+        rows = [state.bucket(each, ts, is_fresh=bucket.is_fresh) for each in series]
         masks: dict[int, int] = {}
         citing = known = shipped = 0
-        for counted, n in bucket.counts.items():
-            item, group, lacks, key = counted
-            measured = bucket.measures.get(counted, _NO_SUMS)
+        for (item, group, lacks, facts), n in bucket.counts.items():
+            key = shared(facts)
             for row in rows:
-                add(row, key, n, measured, group)
+                row.cells[key] = row.cells.get(key, 0) + n
+                if group is not None:
+                    groups = row.groups.setdefault(key, {})
+                    groups[group] = groups.get(group, 0) + n
             if item is not None:
                 for table in tables:
-                    table.count(item.qid, key, n)
+                    table.n += n
+                    of_item = table.facts.setdefault(item.qid, {})
+                    of_item[key] = of_item.get(key, 0) + n
             if lacks is not None:
                 masks[lacks] = masks.get(lacks, 0) + n
             if not key[0] & OUTCOME_UNKNOWN:
@@ -528,8 +533,15 @@ class Scorer:
             if key[0] & SHIPPED:
                 shipped += n
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
+        for (_, group, _, facts), measured in bucket.measures.items():
+            for name, sums in measured.items():
+                for row in rows:
+                    by_group = row.measures.setdefault(name, {}).setdefault(shared(facts), {})
+                    add_sums(by_group, ALONE if group is None else group, sums)
+        latency = _histograms(bucket.latencies) if bucket.latencies else {}
         for row in rows:
-            row.add_latencies(bucket.latencies)
+            row.add_latency(latency)
+            self.table.cut(row)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
         if source == constants.LIVE and stream.sampling.drawn:
@@ -551,7 +563,7 @@ class Scorer:
             slices.add(own)
         return own
 
-    def _series(self, stream: Stream, source: str, gold: str, version: str, where: str) -> WindowSeries:
+    def _series(self, stream: Stream, source: str, gold: str, version: str, where: str) -> Series:
         """A series that records of a stream are counted in."""
         names = (stream.pipeline, source, gold, version, where, stream.sampling.audit, stream.sampling.stratum)
         return self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
@@ -577,7 +589,22 @@ class Scorer:
             windows=windows if windows is not None else {ALL: None},
             golds=self.gold.infos(),
             gated=gated,
+            reader=self._reader(tuple(gated)),
         )
+
+    def _reader(self, gated: tuple[str, ...]) -> SeriesReader:
+        """What remembers the last snapshot with the same metrics by gold item."""
+        reader = self._last_reader
+        if reader is None or reader.state is not self._state or reader.gated != gated:
+            reader = self._last_reader = SeriesReader(self._state, self.table, gated)
+        return reader
+
+
+def _histograms(latencies: Sequence[Latency]) -> dict[str, dict[int, int]]:
+    """Log-bucket histograms of milliseconds by stage."""
+    stages = zip(constants.STAGES, zip(*map(_stages, latencies), strict=True), strict=True)
+    found = {stage: [ms for ms in values if ms is not None] for stage, values in stages}
+    return {stage: stats.buckets(values) for stage, values in found.items() if values}
 
 
 def _names_of(record: Record) -> Names:

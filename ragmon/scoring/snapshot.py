@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain
 from math import inf
 from types import MappingProxyType
@@ -24,14 +24,11 @@ from ragmon.core.constants import (
 )
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
+from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State
 from ragmon.scoring.calls import by_stratum
 from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import WindowBucket
-from ragmon.scoring.item_windows import Clusters, ItemWindows
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.series import SeriesKey, WindowSeries
-from ragmon.scoring.window_sums import Rows, Sums, Window, WindowSums, kind_of, merged, rows_of_window
-from ragmon.scoring.windows import MODEL_SLICE, State
+from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of, merged
 from ragmon.stats.strata import Estimate
 
 ALL: Final = "all"
@@ -158,6 +155,7 @@ def take_snapshot(
     windows: Mapping[str, int | None],
     golds: Sequence[GoldInfo] = (),
     gated: Collection[str] = (),
+    reader: SeriesReader | None = None,
 ) -> Snapshot:
     """Take a snapshot of a state.
 
@@ -168,8 +166,10 @@ def take_snapshot(
         windows: Spans in seconds by name; None is everything.
         golds: The gold sets in use.
         gated: Metrics whose sums per item are needed by gates.
+        reader: Remembers what it read before; it has the state, table and gated metrics that are given here.
     """
-    reader = _reader(state, table, tuple(gated))
+    reader = SeriesReader(state, table, tuple(gated)) if reader is None else reader
+    reader.refresh()
     all_windows = [Window(name, span, now) for name, span in windows.items()]
     totals = [window_totals(state, span, now) for span in windows.values()]
     series: list[SeriesStats] = []
@@ -207,7 +207,7 @@ class _Group(NamedTuple):
 class _Part:
     """The counts of one gold set of a group, or of requests without gold; its row is for reading alone."""
 
-    row: WindowBucket = field(default_factory=WindowBucket)
+    row: Bucket = field(default_factory=Bucket)
     clusters: Mapping[str, Clusters] = field(default_factory=dict)
     traced: int = 0
 
@@ -227,17 +227,6 @@ class _GroupCache:
     items: dict[tuple[str, str], ItemWindows] = field(default_factory=dict)
 
 
-def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> SeriesReader:
-    """The cached reader of a state."""
-    cache_key = (id(table), gated)
-    cached = state.remembered.get(SeriesReader)
-    if cached is None or cached[0] != cache_key:
-        cached = state.remembered[SeriesReader] = (cache_key, SeriesReader(state, table, gated))
-    reader: SeriesReader = cached[1]
-    reader.refresh()
-    return reader
-
-
 _Totals = tuple[Mapping[CallKey, Count], Mapping[CallKey, Count]]
 """All calls of a window; and the same since each producer's first report, which differs only for the window of
 everything.
@@ -253,22 +242,23 @@ class SeriesReader:
         gated: Metrics whose sums per item are needed by gates.
 
     Attributes:
+        state, gated: The same.
         groups: The keys of the series, by group.
     """
 
     def __init__(self, state: State, table: ScoreTable, gated: tuple[str, ...]) -> None:
         self.groups: dict[_Group, list[SeriesKey]] = {}
         self._keys: frozenset[SeriesKey] = frozenset()
-        self._state = state
+        self.state = state
+        self.gated = gated
         self._table = table
-        self._gated = gated
         self._cache: dict[_Group, _GroupCache] = {}
 
     def refresh(self) -> None:
         """Update the groups; what was cached of removed series is dropped."""
-        if self._keys == self._state.series.keys():
+        if self._keys == self.state.series.keys():
             return
-        self._keys = frozenset(self._state.series)
+        self._keys = frozenset(self.state.series)
         self.groups = {}
         for key in sorted(key for key in self._keys if not key.slice.startswith(MODEL_SLICE)):
             self.groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
@@ -278,48 +268,46 @@ class SeriesReader:
         self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window], totals: Sequence[_Totals]
     ) -> list[list[SeriesStats]]:
         """The statistics of a group by window, given all calls of each window."""
-        series = {key: self._state.series[key] for key in keys}
+        series = {key: self.state.series[key] for key in keys}
         changed = max(each.changed for each in series.values())
         cached = self._cache.setdefault(group, _GroupCache())
         results: list[tuple[object, list[SeriesStats]]] = []
-        sums: Sums | None = None
+        buckets: list[dict[Kind, Bucket]] = []
         for place, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
             calls, since = (_by_stratum(part, group) for part in in_window)
             cache_key = (changed, window.name, window.begin, window.end, calls, since)
             if place < len(cached.results) and cached.results[place][0] == cache_key:
                 results.append(cached.results[place])
                 continue
-            if sums is None:
-                sums = cached.sums.read(series, windows, self._state.newest)
+            if not buckets:
+                buckets = cached.sums.read(series, windows)
                 self._read_items(cached, series, windows)
-            parts, strata = _parts(group, keys, cached, (place, window.name), rows_of_window(sums, place))
+            parts, strata = _parts(group, keys, cached, (place, window.name), buckets[place])
             traffic = _traffic(group, strata, calls, since, self._table)
             results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, traffic))))
         cached.results = results
         return [window_series for _, window_series in results]
 
-    def _read_items(
-        self, cached: _GroupCache, series: Mapping[SeriesKey, WindowSeries], windows: Sequence[Window]
-    ) -> None:
+    def _read_items(self, cached: _GroupCache, series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> None:
         """Bring the items of the gold sets of a group up to date."""
-        by_gold: dict[tuple[str, str], dict[SeriesKey, WindowSeries]] = {}
+        by_gold: dict[tuple[str, str], dict[SeriesKey, Series]] = {}
         for key, each in series.items():
             if key.drawn and key.gold:
                 by_gold.setdefault((key.gold, key.gold_version), {})[key] = each
-        cached.items = {gold: cached.items.get(gold) or ItemWindows(self._table, self._gated) for gold in by_gold}
+        cached.items = {gold: cached.items.get(gold) or ItemWindows(self._table, self.gated) for gold in by_gold}
         for gold, items in cached.items.items():
             items.read(by_gold[gold], windows)
 
 
 def _parts(
-    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], rows: Rows
-) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
+    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], rows: Mapping[Kind, Bucket]
+) -> tuple[dict[tuple[str, str], _Part], dict[str, Bucket]]:
     """The counts of one window by gold set and version, and by stratum.
 
     Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the outcome.
     """
-    by_gold: dict[tuple[str, str], list[WindowBucket]] = {("", ""): []}
-    by_stratum: dict[str, list[WindowBucket]] = {}
+    by_gold: dict[tuple[str, str], list[Bucket]] = {("", ""): []}
+    by_stratum: dict[str, list[Bucket]] = {}
     for kind in dict.fromkeys(map(kind_of, keys)):
         row = rows.get(kind)
         if kind.drawn:
@@ -342,7 +330,7 @@ class _Traffic(NamedTuple):
 
 def _traffic(
     group: _Group,
-    rows: Mapping[str, WindowBucket],
+    rows: Mapping[str, Bucket],
     calls: Mapping[str, Count],
     since: Mapping[str, Count],
     table: ScoreTable,
@@ -396,7 +384,11 @@ def _stats_of(
     """The series of a group: one over all requests, and one per gold set version over its requests only."""
     with_rows = [part.row for part in parts.values() if part.row.count]
     all_requests = merged(with_rows)
-    statistics = cache(table.of)  # the only row of a window is all requests as well
+    of_all = table.of(all_requests)
+
+    def statistics(row: Bucket) -> Mapping[str, Stat]:
+        return of_all if row is all_requests else table.of(row)  # the only bucket of a window is all requests as well
+
     for (gold, version), part in sorted(parts.items()):
         row = part.row if gold else all_requests
         if row.count or (traffic.estimates and not gold):
@@ -408,7 +400,7 @@ def _stats_of(
                 window=window,
                 slice=group.slice,
                 metrics=MappingProxyType(
-                    statistics(row) if gold else _metrics_of_all(table, statistics(all_requests), statistics(part.row))
+                    statistics(row) if gold else _metrics_of_all(table, of_all, statistics(part.row))
                 ),
                 latency=MappingProxyType({stage: dict(counts) for stage, counts in row.latency.items()}),
                 clusters=MappingProxyType(part.clusters),
@@ -434,8 +426,8 @@ def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
         if key.slice or not key.audit or key.source in ALSO_LIVE_SOURCES or key.pipeline == DROPPED_PIPELINES:
             continue
         counts = by_source.setdefault((key.pipeline, key.source), Counter())
-        for row in state.window(series, None, 0):
-            for facts, n in row.cells.items():
+        for bucket in series.buckets():
+            for facts, n in bucket.cells.items():
                 flags, _, length, *_ = facts
                 if flags & IDS:
                     counts[length] += n

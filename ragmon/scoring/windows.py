@@ -1,387 +1,311 @@
-"""The state: rows of counts per time step and series, the tables of gold items, and the windows over them.
-
-This is the only accumulator. Everything is addition of integers, so states merge in any order, on any machine, to the
-same bits. Time is the records' own time; the caller passes `now`.
-"""
+"""Windows: the sums of buckets over spans of time, and gold items in them, kept up from one reading to the next."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from operator import add, sub
+from typing import Final, Literal, NamedTuple
 
-import msgspec
-
-from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, LIVE, OTHER, STEP
-from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, SavedSums
-from ragmon.scoring.captured import CapturedTable, SavedSeries
-from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
-from ragmon.scoring.counters import CallKey, Count
-from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
-from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
-from ragmon.scoring.fingerprint import Sums as Fingerprints
-from ragmon.scoring.series import Cut, SeriesKey, SeriesState, WindowSeries, merge_row
-
-OPEN: Final = 60.0
-"""Seconds behind the newest record in which rows usually still grow."""
-MODEL_SLICE: Final = "(model)="
-"""The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
+from ragmon import stats
+from ragmon.core.constants import HOUR, IGNORABLE
+from ragmon.metrics.facts import Key
+from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, Table, edges, grid
+from ragmon.scoring.score_table import ScoreTable
 
 
-Rename = Callable[[str, str, str, str], tuple[str, str, str]]
-"""Gets pipeline, source, build and index; gives pipeline, build and index as they are counted."""
+class Kind(NamedTuple):
+    """The key by which the buckets of a group are kept apart."""
+
+    gold: str
+    gold_version: str
+    stratum: str
+    drawn: bool
 
 
-class WindowsState(msgspec.Struct):
-    """The saved form of a `State`; its retention is that of the configuration.
+def kind_of(key: SeriesKey) -> Kind:
+    """The kind of a series."""
+    return Kind(key.gold, key.gold_version, key.stratum, key.drawn)
+
+
+@dataclass
+class Window:
+    """A window that ends at a given moment.
 
     Attributes:
-        newest: The newest event time.
-        fold_due: When rows are folded next.
-        calls: What is kept of each producer.
-        call_sums: All calls by step; None in a state of an older version, whose `calls` have all steps.
-        calls_expired: In such a state, the fingerprints of what is not in `calls`.
+        name: Its name.
+        span: Seconds; None for everything.
+        now: Seconds since the epoch.
+        begin, end: Its edges.
+        step: The grid that the edges lie on.
     """
 
-    newest: float
-    fold_due: float
-    calls: list[SavedCalls]
-    matched: list[tuple[tuple[str, str], int]]
-    series: list[tuple[SeriesKey, SeriesState]]
-    answers: dict[str, list[int]] = {}
-    captured: list[SavedSeries] = []
-    cohorts: SavedCohorts | None = None
-    calls_expired: list[SavedExpired] = []
-    call_sums: SavedSums | None = None
+    name: str
+    span: int | None
+    now: float
+    begin: float = -inf
+    end: float = inf
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.span is not None:
+            self.step, _ = grid(self.span, self.now)
+            self.begin, self.end = edges(self.span, self.now)
+
+    def holds(self, start: int, *, fresh: bool = False) -> bool:
+        """Whether a bucket is in it, by the start of its step; fresh ones are aligned to the window's grid."""
+        return self.begin <= (start // self.step * self.step if fresh else start) < self.end
 
 
-class State:
-    """All rows of a scorer, and all calls that producers report.
+Sums = dict[int, dict[Kind, Bucket]]
+"""Buckets by bit mask of the windows they are in, and by kind: each bucket is added once."""
+
+
+class WindowSums:
+    """The sums of a group of series over windows; folded and older buckets are summed up again only if they changed."""
+
+    def __init__(self) -> None:
+        self._folded: tuple[object, Sums] = (None, {})
+
+    def read(self, series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> list[dict[Kind, Bucket]]:
+        """The buckets of each window by kind, for reading alone."""
+        cache_key = (
+            max(each.old_changed for each in series.values()),
+            tuple(series),
+            [(window.begin, window.end) for window in windows],
+        )
+        if self._folded[0] != cache_key:
+            self._folded = (cache_key, _folded_sums(series, windows))
+        sums: Sums = {}
+        for key, each in series.items():
+            for start, bucket in each.fresh.items():
+                mask = sum(1 << place for place, window in enumerate(windows) if window.holds(start, fresh=True))
+                _add(sums, mask, kind_of(key), bucket)
+        found: list[dict[Kind, list[Bucket]]] = [{} for _ in windows]
+        for mask, by_kind in (*self._folded[1].items(), *sums.items()):
+            for place, of_window in enumerate(found):
+                if mask >> place & 1:
+                    for kind, bucket in by_kind.items():
+                        of_window.setdefault(kind, []).append(bucket)
+        return [{kind: merged(parts) for kind, parts in of_window.items()} for of_window in found]
+
+
+def _folded_sums(series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> Sums:
+    """The sums of folded and older buckets."""
+    sums: Sums = {}
+    unbounded = sum(1 << place for place, window in enumerate(windows) if window.span is None)
+    for key, each in series.items():
+        kind = kind_of(key)
+        if each.past.count:
+            _add(sums, unbounded, kind, each.past)
+        for start, bucket in each.folded.items():
+            _add(sums, sum(1 << place for place, window in enumerate(windows) if window.holds(start)), kind, bucket)
+    return sums
+
+
+def _add(sums: Sums, mask: int, kind: Kind, bucket: Bucket) -> None:
+    if mask:
+        sums.setdefault(mask, {}).setdefault(kind, Bucket()).merge(bucket)
+
+
+def merged(buckets: Sequence[Bucket]) -> Bucket:
+    """The sum of buckets. It is for reading alone: where there is one bucket, it is that one and no copy."""
+    if len(buckets) == 1:
+        return buckets[0]
+    total = Bucket()
+    for bucket in buckets:
+        total.merge(bucket)
+    return total
+
+
+Cluster = tuple[int, float, int]
+"""The scores of an item in one metric: how many are known, their sum, and how many are unknown."""
+Clusters = Mapping[Cluster, int]
+"""How many gold items have equal scores."""
+
+
+class ItemSums(NamedTuple):
+    """The scores of one gold item, or of another cluster of requests.
+
+    Attributes:
+        n: Scored requests.
+        total: The sum of their scores in micro-units.
+        unknown: Requests without a score, whose reason may depend on the outcome.
+    """
+
+    n: int = 0
+    total: int = 0
+    unknown: int = 0
+
+    def mean(self, unknown: int | None = None) -> float | None:
+        """The mean score; None without a score.
+
+        Args:
+            unknown: The score, 0 or 1, of the requests whose score is unknown; None leaves them out.
+        """
+        if unknown is None:
+            return self.total / (self.n * stats.MICRO) if self.n else None
+        n = self.n + self.unknown
+        return (self.total + unknown * self.unknown * stats.MICRO) / (n * stats.MICRO) if n else None
+
+    def cluster(self) -> Cluster | None:
+        """The scores as a cluster; None where the item is in no denominator."""
+        return (self.n, self.total / stats.MICRO, self.unknown) if self.n or self.unknown else None
+
+
+def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSums:
+    """The scores of a gold item in one metric.
 
     Args:
-        retention: Seconds a folded row is kept; None keeps all (replay).
-        timed_items: Keep the counts of gold items by time (live) instead of in one table (replay).
+        table: The metrics.
+        facts: The facts counted for the item.
+        place: The index of the metric in the table.
+    """
+    n = total = unknown = 0
+    for key, count in facts.items():
+        score = table.scores(key)[place]
+        if isinstance(score, int):
+            n += count
+            total += count * score
+        elif score is not None and score not in IGNORABLE:
+            unknown += count
+    return ItemSums(n, total, unknown)
+
+
+def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
+    """How many items of a table have equal scores in a metric."""
+    place = list(table.metrics).index(metric)
+    sums = (item_sums(table, facts, place).cluster() for facts in items.values())
+    return Counter(cluster for cluster in sums if cluster is not None)
+
+
+_Place = tuple[SeriesKey, Literal["step", "hour", "past"], int]
+"""A table of a series: its step, or its hour."""
+_Scores = tuple[int, ...]
+"""The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
+_SIZE: Final = len(ItemSums._fields)
+
+
+@dataclass
+class _ItemWindow:
+    """The items of one window.
 
     Attributes:
-        matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
-        answers: By pipeline, the number of its answers and of those that cite something.
-        captured: Which fields the records have.
-        cohorts: Labels and the scores they are compared with, by the hour of the answer.
-        remembered: A cache for readers; not part of the state.
-        cut: Set by the scorer (`ragmon.scoring.score_table.ScoreTable.cut`); not part of the state either.
+        tables: The scores of the tables that it holds, as they were added.
+        items: The scores of each item.
+        clusters: By gated metric, how many items have equal scores.
     """
 
-    cut: Cut = staticmethod(lambda _: None)
+    tables: dict[_Place, dict[str, _Scores]] = field(default_factory=dict)
+    items: dict[str, _Scores] = field(default_factory=dict)
+    clusters: list[Counter[Cluster]] = field(default_factory=list)
 
-    def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
-        self.series: dict[SeriesKey, WindowSeries] = {}
-        self.retention = retention
-        self.timed_items = timed_items
-        self.newest = 0.0
-        self.calls = CallTotals(self._recent)
-        self.matched: Counter[tuple[str, str]] = Counter()
-        self.answers: dict[str, list[int]] = {}
-        self.captured = CapturedTable()
-        self.cohorts = Cohorts()
-        self.remembered: dict[Any, Any] = {}
-        self._fold_due = 0.0
-        self._changes = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process gets: the counts alone."""
-        return {name: value for name, value in vars(self).items() if name not in ("cut", "remembered")} | {
-            "remembered": {}
+class ItemWindows:
+    """The items of the series of one gold set, by window.
+
+    From one reading to the next a step enters a window, one leaves it, and the newest ones grow: of a set of many
+    thousand items, only those in these tables are added up again.
+
+    Args:
+        table: The metrics.
+        gated: The metrics whose scores are kept by item; those measured on text are not.
+    """
+
+    def __init__(self, table: ScoreTable, gated: Iterable[str]) -> None:
+        metrics, wanted = enumerate(table.metrics.items()), set(gated)
+        self._places = {name: place for place, (name, metric) in metrics if name in wanted and not metric.measured}
+        self._table = table
+        self._scores: dict[_Place, tuple[int, dict[str, _Scores]]] = {}
+        self._windows: dict[tuple[int, str], _ItemWindow] = {}
+
+    def clusters(self, window: tuple[int, str]) -> dict[str, Clusters]:
+        """How many items of a window, given by its place and name, have equal scores, by gated metric."""
+        return {name: dict(counts) for name, counts in zip(self._places, self._windows[window].clusters, strict=True)}
+
+    def traced(self, window: tuple[int, str]) -> int:
+        """How many items of a window were asked."""
+        return len(self._windows[window].items)
+
+    def read(self, series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> None:
+        """Bring the windows up to date.
+
+        Args:
+            series: The series.
+            windows: All windows that are asked for; what is known of others is dropped.
+        """
+        known, self._scores = self._scores, {}
+        for place, table in _tables(series):
+            same = known.get(place)
+            self._scores[place] = same if same is not None and same[0] == table.n else (table.n, self._score(table))
+        before, self._windows = self._windows, {}
+        # Windows of several moments have one name, so their place in the list tells them apart.
+        for number, window in enumerate(windows):
+            held = {place: scores for place, (_, scores) in self._scores.items() if _holds(window, place)}
+            name = (number, window.name)
+            self._windows[name] = before.get(name) or _ItemWindow(clusters=[Counter() for _ in self._places])
+            self._move(self._windows[name], held)
+
+    def _score(self, table: ItemTable) -> dict[str, _Scores]:
+        """The scores of each item of a table."""
+        return {
+            qid: (
+                sum(facts.values()),
+                *(n for place in self._places.values() for n in item_sums(self._table, facts, place)),
+            )
+            for qid, facts in table.facts.items()
         }
 
-    @property
-    def _recent(self) -> int | None:
-        """The steps kept of each producer's series: a replay needs all, so that parts of it merge."""
-        return None if self.retention is None else RECENT
-
-    @property
-    def fold_due(self) -> float:
-        """The event time from which rows are folded next."""
-        return self._fold_due
-
-    def advance(self, newest: float, fold_due: float) -> None:
-        """Go on to where somebody is who counts for this state (`add_row`); earlier times change nothing.
-
-        Args:
-            newest: The newest event time there.
-            fold_due: From when rows are folded next there.
-        """
-        self.newest = max(self.newest, newest)
-        if fold_due > self._fold_due:
-            self.fold(fold_due - FOLDED)
-
-    def add_row(self, series: WindowSeries, start: int, row: WindowBucket, *, is_folded: bool) -> None:
-        """Add a row that was counted elsewhere.
-
-        Args:
-            series: The series.
-            start: The start of its step; `UNTIMED` for records without a time.
-            row: The row.
-            is_folded: Its step is a folded one.
-        """
-        rows = series.folded if is_folded else series.fresh
-        if start in rows:
-            merge_row(rows, start, row, self.cut)
-        else:
-            self.cut(row)
-            rows[start] = row
-        self._changes = series.changed = self._changes + 1
-        if is_folded or start < self.newest - OPEN:
-            series.closed_changed = self._changes
-        if is_folded:
-            series.old_changed = self._changes
-
-    @property
-    def folded(self) -> float:
-        """Another number after rows were folded: then what was read before cannot be added to what is read now."""
-        return self._fold_due
-
-    def at(self, key: SeriesKey) -> WindowSeries:
-        """The series of a key, created if it is new."""
-        series = self.series.get(key)
-        if series is None:
-            series = self.series[key] = WindowSeries()
-        return series
-
-    def is_fresh(self, ts: float | None) -> bool:
-        """Whether the row of an event time, None for a record without one, is kept apart from others."""
-        return ts is not None and ts >= self.newest - FRESH
-
-    def row(self, series: WindowSeries, ts: float | None, *, is_fresh: bool) -> WindowBucket:
-        """The row of an event time.
-
-        Args:
-            series: The series.
-            ts: Event time in seconds since the epoch; None for a record without one.
-            is_fresh: Whether the row was fresh when the record came.
-        """
-        self._changes = series.changed = self._changes + 1
-        if ts is None:
-            series.old_changed = self._changes
-            return series.folded.setdefault(UNTIMED, WindowBucket())
-        if ts < self.newest - OPEN:
-            series.closed_changed = self._changes
-        if not is_fresh:
-            series.old_changed = self._changes
-            rows, start = series.folded, int(ts) // FOLDED * FOLDED
-        else:
-            rows, start = series.fresh, int(ts) // STEP * STEP
-        row = rows.get(start)
-        if row is None:
-            row = rows[start] = WindowBucket()
-        return row
-
-    def item_table(self, series: WindowSeries, ts: float | None, *, is_fresh: bool) -> ItemTable:
-        """The table of gold items of an event time, as `row`."""
-        # A replay asks for no window of items, so their steps are not kept apart.
-        return series.items.at(ts, is_fresh=is_fresh and self.timed_items)
-
-    def _change(self, series: WindowSeries) -> None:
-        """Mark a series as changed, so that readers drop what they cached of it."""
-        self._changes = series.changed = series.closed_changed = series.old_changed = self._changes + 1
-
-    def fold(self, now: float) -> None:
-        """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
-        self._fold_due = now + FOLDED
-        self.calls.fold(*self._call_edges(now))
-        self.cohorts.fold(now, self.retention)
-        for series in self.series.values():
-            self._change(series)
-            series.fold(now - FRESH, self.cut)
-            if self.retention is not None:
-                series.expire(now - self.retention, self.cut)
-            if not self.timed_items:
-                series.items.expire(now - FRESH, keep=True)
-            elif self.retention is not None:
-                series.items.expire(now - self.retention)
-
-    def _call_edges(self, folded: float) -> tuple[float, float | None]:
-        """How old calls are when they are added up by five minutes, and when they are no longer kept apart."""
-        return folded - FRESH, None if self.retention is None else folded - self.retention
-
-    def merge(self, other: State) -> None:
-        """Add another state; the order of merging does not matter."""
-        for key, series in other.series.items():
-            self.at(key).merge(series, self.cut)
-            self._change(self.at(key))
-        self.calls.merge(other.calls)
-        self.matched.update(other.matched)
-        for pipeline, (answers, citing) in other.answers.items():
-            self.count_answers(pipeline, answers, citing)
-        self.captured.merge(other.captured)
-        self.cohorts.merge(other.cohorts)
-        self.newest = max(self.newest, other.newest)
-        if self.newest > self._fold_due:
-            self.fold(self.newest)
-
-    @property
-    def untimed(self) -> int:
-        """How many requests have no time; those that match gold or were labelled are counted once."""
-        return sum(
-            series.folded[UNTIMED].count
-            for key, series in self.series.items()
-            if UNTIMED in series.folded and not key.slice and key.source not in ALSO_LIVE_SOURCES
-        )
-
-    def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
-        """Count answers of a pipeline, and those among them that cite something."""
-        counts = self.answers.setdefault(pipeline, [0, 0])
-        counts[0] += answers
-        counts[1] += citing
-
-    def rename(self, rename: Rename) -> None:
-        """Move everything to the names it is to be counted under; nothing changes where they are the same.
-
-        Args:
-            rename: Gives the names.
-        """
-        sources = {key.pipeline: key.source for key in sorted(self.series, reverse=True)}
-        for key in sorted(self.series):
-            renamed = rename(key.pipeline, key.source, key.build, key.index_hash)
-            if renamed != (key.pipeline, key.build, key.index_hash):
-                pipeline, build, index_hash = renamed
-                other = self.at(key._replace(pipeline=pipeline, build=build, index_hash=index_hash))
-                other.merge(self.series.pop(key), self.cut)
-
-        def pipeline_of(name: str, source: str | None = None) -> str:
-            return rename(name, source or sources.get(name, LIVE), "", "")[0]
-
-        matched, answers, self.matched, self.answers = self.matched, self.answers, Counter(), {}
-        for (name, how), n in matched.items():
-            self.matched[pipeline_of(name), how] += n
-        for name, (n, citing) in answers.items():
-            self.count_answers(pipeline_of(name), n, citing)
-        self.captured.rename(pipeline_of)
-        self.cohorts.rename(pipeline_of)
-
-    def retire(self, pipeline: str, build: str, index_hash: str) -> None:
-        """Merge the series of a build and its index into those of `other`."""
-        retired = (pipeline, build, index_hash)
-        for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == retired]:
-            other_series = self.at(key._replace(build=OTHER, index_hash=OTHER))
-            other_series.merge(self.series.pop(key), self.cut)
-            self._change(other_series)
-
-    def give_up(self, pipeline: str) -> None:
-        """Merge all counts of a pipeline into the sums of removed pipelines, without their times.
-
-        Slices are dropped: their requests are counted in the other series as well.
-        """
-        for key in [key for key in self.series if key.pipeline == pipeline]:
-            series = self.series.pop(key)
-            if not key.slice:
-                sums = self.at(key._replace(pipeline=DROPPED_PIPELINES, build="", index_hash=""))
-                for row in self.window(series, None, 0):
-                    sums.past.merge(row)
-                    self.cut(sums.past)
-                sums.expired = (sums.expired + series.fingerprint(self.cut)) % PRIME
-                self._change(sums)
-        self.answers.pop(pipeline, None)
-        for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
-            self.matched[DROPPED_PIPELINES, how] += self.matched.pop((removed, how))
-        self.captured.give_up(pipeline)
-        self.cohorts.give_up(pipeline)
-
-    def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
-        """The rows of a window that ends at the first step edge after now.
-
-        Args:
-            series: The series.
-            span: Seconds; None for everything ever counted.
-            now: Seconds since the epoch.
-        """
-        if span is None:
-            yield series.past
-            yield from series.folded.values()
-            yield from series.fresh.values()
-            return
-        step, _ = grid(span, now)
-        begin, end = edges(span, now)
-        yield from (row for start, row in series.fresh.items() if begin <= start // step * step < end)
-        yield from (row for start, row in series.folded.items() if begin <= start < end)
-
-    def totals(self, span: int, now: float) -> dict[CallKey, Count]:
-        """All reported calls of a window, sampled or not, with the same edges."""
-        return self.calls.since(*edges(span, now))
-
-    def digest(self) -> str:
-        """The digest of everything counted, by which live and replay are compared.
-
-        It holds the rows by five minutes, past ones included, and their sum; gold items by hour; all calls by five
-        minutes; matches, answers, labels by judge version, and whether ids occur in gold. Which models have a slice
-        of their own depends on the order of records: their slices are taken together.
-        """
-        sums: Fingerprints = {}
-        whole: dict[SeriesKey, WindowBucket] = {}
-        for key, series in self.series.items():
-            if key.slice.startswith(MODEL_SLICE):
-                key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
-            rows = series.all_folded(self.cut)
-            add(sums, ("rows", *key), series.fingerprint_of(rows))
-            add(sums, ("items", *key), series.items.fingerprint())
-            total = whole.setdefault(key, WindowBucket())
-            for row in (series.past, *rows.values()):
-                total.merge(row)
-        for key, total in whole.items():
-            self.cut(total)
-            add(sums, ("sum", *key), of_counts(total.counts()))
-        for call_key, fingerprint in self.calls.fingerprints().items():
-            add(sums, ("calls", *call_key), fingerprint)
-        for matched_key, n in self.matched.items():
-            add(sums, ("matched", *matched_key), n)
-        for pipeline, counts in self.answers.items():
-            add(sums, ("answers", pipeline), of_counts(counts))
-        for captured_key, captured in self.captured:
-            add(sums, ("ids", *captured_key), of_counts(captured.compared()))
-        places = len(Judged._fields)
-        for row in self.cohorts.to_rows():
-            add(sums, ("cohorts", *row[:places]), of_counts(row[places:]))
-        return digest_of(sums)
-
-    def dump(self) -> WindowsState:
-        """The whole state in its saved form; parts of it are not copied."""
-        return WindowsState(
-            newest=self.newest,
-            fold_due=self._fold_due,
-            calls=self.calls.dump(),
-            matched=list(self.matched.items()),
-            answers=self.answers,
-            series=[(key, series.dump()) for key, series in self.series.items()],
-            captured=self.captured.dump(),
-            cohorts=self.cohorts.dump(),
-            call_sums=self.calls.dump_sums(),
-        )
-
-    def restore(self, state: WindowsState) -> None:
-        """Replace everything by a saved state; the retention stays."""
-        self.newest, self._fold_due = state.newest, state.fold_due
-        self.calls = CallTotals.load(
-            state.calls,
-            state.calls_expired,
-            state.call_sums,
-            edges=self._call_edges(state.fold_due - FOLDED),
-            recent=self._recent,
-        )
-        self.matched = Counter(dict(state.matched))
-        self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
-        self.captured = CapturedTable(state.captured)
-        self.cohorts = Cohorts() if state.cohorts is None else Cohorts.load(state.cohorts)
-        self.series = {key: WindowSeries.load(series) for key, series in state.series}
-        self.remembered = {}
-        self._changes = 0
+    def _move(self, window: _ItemWindow, held: dict[_Place, dict[str, _Scores]]) -> None:
+        """Let a window hold other tables."""
+        changed: dict[str, _Scores] = {}
+        nothing = (0,) * (1 + _SIZE * len(self._places))
+        left = [scores for place, scores in window.tables.items() if held.get(place) is not scores]
+        come = [scores for place, scores in held.items() if window.tables.get(place) is not scores]
+        for operator, tables in ((add, come), (sub, left)):
+            for scores_of in tables:
+                for qid, scores in scores_of.items():
+                    known = changed.get(qid) or window.items.get(qid, nothing)
+                    changed[qid] = tuple(map(operator, known, scores))
+        window.tables = held
+        for qid, scores in changed.items():
+            old = window.items.get(qid, nothing)
+            for number, counts in enumerate(window.clusters):
+                part = slice(1 + number * _SIZE, 1 + (number + 1) * _SIZE)
+                if old[part] != scores[part]:
+                    _count(counts, ItemSums(*old[part]).cluster(), -1)
+                    _count(counts, ItemSums(*scores[part]).cluster(), 1)
+            if scores[0]:
+                window.items[qid] = scores
+            else:
+                window.items.pop(qid, None)
 
 
-def grid(span: int, now: float) -> tuple[int, int]:
-    """The step of a window's edges, and the first edge after now where it ends."""
-    step = STEP if span <= HOUR else FOLDED
-    return step, (int(now) // step + 1) * step
+def _count(clusters: Counter[Cluster], cluster: Cluster | None, n: int) -> None:
+    if cluster is not None:
+        clusters[cluster] += n
+        if not clusters[cluster]:
+            del clusters[cluster]
 
 
-def edges(span: int, now: float) -> tuple[int, int]:
-    """The start and the end of a window; records without a time lie in no window."""
-    _, end = grid(span, now)
-    return max(0, end - span), end
+def _tables(series: Mapping[SeriesKey, Series]) -> Iterator[tuple[_Place, ItemTable]]:
+    """The tables of series with their places."""
+    for key, each in series.items():
+        for start, table in each.item_steps.items():
+            yield (key, "step", start), table
+        for hour, table in each.item_hours.items():
+            yield (key, "hour", hour), table
+        yield (key, "past", 0), each.past_items
+
+
+def _holds(window: Window, place: _Place) -> bool:
+    """Whether a table is in a window; of longer windows, hours that overlap them are in them whole."""
+    _, kind, start = place
+    if window.span is None:
+        return True
+    if kind == "step":
+        return window.begin <= start < window.end
+    is_overlapping = (start + 1) * HOUR > window.begin and start * HOUR < window.end
+    return kind == "hour" and window.span > HOUR and is_overlapping

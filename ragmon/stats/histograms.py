@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import rshift
+from struct import Struct
 from typing import Final
 
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
 NOT_POSITIVE: Final = 0
 """The bucket of zero, of negative values, and of values too small for a normal double."""
+_double, _bits = Struct("<d"), Struct("<q")
 _ROUNDING: Final = 1e-9
 """Rounding error that is ignored when a number is rounded up."""
 
@@ -29,7 +31,7 @@ def bucket(value: float) -> int:
     Source: the layout of IEEE 754 doubles (ISO/IEC 60559); HdrHistogram and DDSketch's cubic mapping use the same idea
     (Masson, Rim, Lee, VLDB 12 (2019)).
     """
-    return next(iter(buckets([value])))
+    return _bits.unpack(_double.pack(value))[0] >> _DROPPED_BITS if value > 0 else NOT_POSITIVE
 
 
 def buckets(values: Sequence[float]) -> Counter[int]:

@@ -26,7 +26,7 @@ from ragmon.core.net import current_version
 from ragmon.gold import GoldSet
 from ragmon.metrics.facts import VERSION
 from ragmon.monitor.partial_counts import PartialCounts
-from ragmon.scoring.fingerprint import FORMAT
+from ragmon.scoring.buckets import DIGEST
 from ragmon.stream.accounts import BatchCounts
 
 CHUNK_VERSION: Final = 1
@@ -187,5 +187,5 @@ def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
     """
     golds = sorted((gold_set.name, gold_set.version) for gold_set in gold)
     values = {name: repr(value) for name, value in settings.values.items() if _decides(name)}
-    told = [current_version(), VERSION, FORMAT, golds, sorted(values.items())]
+    told = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]

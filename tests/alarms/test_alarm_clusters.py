@@ -22,9 +22,9 @@ from ragmon.alarms.detector import Alarm
 from ragmon.alarms.observations import observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
-from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.membership import Membership
 from ragmon.scoring.steps import CountedRecord, Step
+from ragmon.scoring.windows import ItemSums
 from ragmon.stats import MICRO
 from tests.support.alarming import GOOD, World
 from tests.support.examples import cases

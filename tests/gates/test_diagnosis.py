@@ -21,9 +21,9 @@ from ragmon.core.record import Record, Sampling, Totals
 from ragmon.gates.diagnosis import explain, load, plain
 from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, gain, locate, p_bound
 from ragmon.gates.evaluate import evaluate
+from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import take_snapshot
-from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 from tests.support.alarming import NOON, REFUSAL, said
 from tests.support.broken_pipelines import (

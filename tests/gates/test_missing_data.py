@@ -29,9 +29,9 @@ from ragmon.gates.remedies import BY_REASON
 from ragmon.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.metrics.facts import FactReader, Facts
-from ragmon.scoring.item_windows import ItemSums
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.windows import ItemSums
 from ragmon.stats.strata import Stratum, post_stratified
 from ragmon.testing import make_gold, make_record
 from tests.support.one_gate import CEILING, FLOOR, PRECISION, SET, gold_run, judge, series, stat

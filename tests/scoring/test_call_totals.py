@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.record import Totals
+from ragmon.scoring.buckets import PRIME, moment, of_counts, place
 from ragmon.scoring.call_sums import Resolution
 from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedSums
 from ragmon.scoring.cardinality import Processes
 from ragmon.scoring.counters import GONE, CallKey, Count, CounterSeries, Producer
-from ragmon.scoring.fingerprint import PRIME, moment, of_counts, place
 from tests.support.examples import cases
 from tests.support.saved import saved
 

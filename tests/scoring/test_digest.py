@@ -18,9 +18,8 @@ from ragmon.metrics.base import build
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.replay import Run, run_files
+from ragmon.scoring.buckets import CELLS, PRIME, Bucket, of_counts
 from ragmon.scoring.calls import CallTotals
-from ragmon.scoring.counts import CELLS, WindowBucket
-from ragmon.scoring.fingerprint import PRIME, of_counts
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
@@ -239,8 +238,8 @@ def test_what_does_not_add_up_to_the_last_bit_is_refused(wrong):
 
 def test_every_count_of_a_row_takes_part():
     """A field that a row gets later, too."""
-    row = WindowBucket()
-    public = {name for name in WindowBucket.__slots__ if not name.startswith("_")} - {"ranked"}
+    row = Bucket()
+    public = {name for name in Bucket.__slots__ if not name.startswith("_")} - {"ranked"}
     assert row.counts().keys() == public | {"latency"}
 
 

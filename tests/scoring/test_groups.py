@@ -14,12 +14,12 @@ from ragmon.core.record import Answer, Record, Sampling
 from ragmon.gates.evaluate import evaluate
 from ragmon.metrics import build
 from ragmon.scoring import score_table
-from ragmon.scoring.counts import BucketState, WindowBucket
+from ragmon.scoring.buckets import Bucket, State
+from ragmon.scoring.counts import BucketState
 from ragmon.scoring.groups import counts_of, group_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import ALL
-from ragmon.scoring.windows import State
 from tests.support.saved import saved
 
 NOON = 1_763_683_200.0
@@ -96,7 +96,7 @@ def test_sessions_that_reach_over_strata_widen_the_weighted_estimate():
         rows = {}
         for key, series in scorer.state.series.items():
             for row in scorer.state.window(series, None, 0):
-                rows.setdefault(key.stratum, WindowBucket()).merge(row)
+                rows.setdefault(key.stratum, Bucket()).merge(row)
         calls = {name: row.count for name, row in rows.items()}
         assert len(calls) == 2
         return score_table.weighted(rows, calls, scorer.table)["refusal_rate"]
@@ -140,7 +140,7 @@ def test_a_row_without_clusters_is_saved_as_older_versions_saved_it():
     (row,) = (row for s in scored([request(1)]).state.series.values() for row in s.fresh.values())
     assert set(msgspec.json.decode(msgspec.json.encode(row.dump()))) == {"cells"}
     older = msgspec.json.decode(msgspec.json.encode(row.dump()), type=BucketState)
-    assert WindowBucket.load(older).groups == {}
+    assert Bucket.load(older).groups == {}
 
 
 def test_ten_thousand_sessions_take_no_more_than_three_hundred_bytes_for_each_tuple_of_facts():
@@ -170,7 +170,7 @@ def test_a_label_has_the_session_of_its_answer_and_never_its_question():
 def test_later_metrics_have_the_groups_of_records_counted_before():
     scorer = scored(sessions(30, 10))
     (series,) = scorer.state.series.values()
-    row = WindowBucket()
+    row = Bucket()
     for each in scorer.state.window(series, None, 0):
         row.merge(each)
     assert ScoreTable(build()).of(row)["coverage"].estimate.n_eff < 60

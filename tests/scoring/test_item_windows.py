@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from ragmon import stats
 from ragmon.core.constants import IGNORABLE
 from ragmon.metrics.base import Metric, build
-from ragmon.scoring.counts import ItemTable
-from ragmon.scoring.item_windows import ItemWindows
+from ragmon.scoring.buckets import ItemTable, Series, SeriesKey
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.series import SeriesKey, WindowSeries
-from ragmon.scoring.window_sums import Window
+from ragmon.scoring.windows import ItemWindows, Window
 
 TABLE = ScoreTable(build())
 KEYS = st.tuples(
@@ -39,7 +37,7 @@ def one_by_one(table, items, metric):
 
 
 def read(windows, items):
-    series = WindowSeries()
+    series = Series()
     series.items.whole = ItemTable(items)
     windows.read({SeriesKey("p", "probe", "gold", "1"): series}, [EVERYTHING])
     return windows.clusters((0, "all"))

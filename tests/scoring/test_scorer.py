@@ -20,8 +20,8 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader
+from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import MODELS, ReductionRules, Scorer
-from ragmon.scoring.windows import State
 from ragmon.testing import FakeClock, make_record
 from tests.support.examples import cases
 from tests.support.oracle.draw import ABSENT, drawn, without_absent

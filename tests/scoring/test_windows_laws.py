@@ -14,10 +14,9 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
 from ragmon.metrics.base import build
-from ragmon.scoring.counts import CELLS
+from ragmon.scoring.buckets import CELLS, State
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.windows import State
 from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved

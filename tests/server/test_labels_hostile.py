@@ -14,11 +14,10 @@ from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.gold.labels.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run
+from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.series import SeriesKey
-from ragmon.scoring.windows import State
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ragmon.monitor.partial_counts import PartialCounts
-from ragmon.scoring.windows import State
+from ragmon.scoring.buckets import State
 from ragmon.stream.adding import LOGS, AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
 

@@ -11,8 +11,8 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
 from ragmon.gates.diagnosis import explain
 from ragmon.gates.evaluate import evaluate
+from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.windows import State
 from tests.support.alarming import GOLD, NOON, Traffic
 
 PRECISION = Gate("answer_precision", "answer_precision", 0.80, "at_least", source="probe")

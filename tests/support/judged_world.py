@@ -14,10 +14,10 @@ import numpy as np
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Record
+from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import LabelJoiner
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.windows import State
 from ragmon.testing import make_record
 
 DAY = 86_400

@@ -37,8 +37,8 @@ from ragmon.gates.diagnosis.suspects import (
     slower,
     splits,
 )
+from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable, Stat
-from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 
 

@@ -15,13 +15,12 @@ from ragmon.core.policy import Gate, Outcome
 from ragmon.gates.diagnosis.change import Point, ScoreSums, added
 from ragmon.gates.diagnosis.model import Side, Stage, Times
 from ragmon.metrics.facts import Key
+from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
 from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counts import UNTIMED, Table, WindowBucket, add_counts, add_table
-from ragmon.scoring.item_windows import Clusters, clusters_of
+from ragmon.scoring.counts import add_counts
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.series import SeriesKey
 from ragmon.scoring.snapshot import FEW, SLACK
-from ragmon.scoring.windows import State
+from ragmon.scoring.windows import Clusters, clusters_of
 from ragmon.stats.strata import Estimate
 
 OCTAVES: Final = tuple(2**power for power in range(18))
@@ -41,10 +40,10 @@ class Measure(ABC):
         self.at_least = at_least
 
     @abstractmethod
-    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+    def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
 
-    def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
+    def passed(self, key: SeriesKey, row: Bucket) -> tuple[int, int] | None:
         """How many requests pass and fail the gate, each by its own score; None where that is not known."""
         stat = self.of(key, row)
         good = self.sums(stat).total // stats.MICRO
@@ -69,11 +68,11 @@ class GateMetric(Measure):
         self._gate = gate
         self._table = ScoreTable({gate.metric: self.metric})
 
-    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+    def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         return self._table.of(row)[self.name]
 
-    def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
+    def passed(self, key: SeriesKey, row: Bucket) -> tuple[int, int] | None:
         """How many requests pass and fail the gate; None for scores that are kept as sums only."""
         if self.metric.measured or row.spilled:
             return None
@@ -99,7 +98,7 @@ class Within(Measure):
         self._edge = stats.bucket(milliseconds)
         self._stage = stage
 
-    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+    def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         histogram = row.latency.get(self._stage, {})
         fast = stats.MICRO * sum(n for bucket, n in histogram.items() if bucket < self._edge)
@@ -113,7 +112,7 @@ class SameIndex(Measure):
         super().__init__(f"index_hash {index_hash}", at_least=True)
         self._index = index_hash
 
-    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+    def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         n = row.count if key.index_hash else 0
         same = n * stats.MICRO if key.index_hash == self._index else 0
@@ -126,7 +125,7 @@ class Requests(Measure):
     def __init__(self) -> None:
         super().__init__(REQUESTS, at_least=True)
 
-    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
+    def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         return Stat(row.count, row.count * stats.MICRO, row.count * stats.MICRO**2)
 
@@ -200,7 +199,7 @@ class WindowSelection:
         folded = (start for key in self.every for start in self.state.series[key].folded if start != UNTIMED)
         return max(folded, default=-FOLDED) + FOLDED
 
-    def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, WindowBucket]]:
+    def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, Bucket]]:
         """The start and end of each step that starts in a time range, with its row; a step may have two rows."""
         series = self.state.series[key]
         for start, row in series.fresh.items():
@@ -226,11 +225,11 @@ class WindowSelection:
                     sums_by_start[start] = sums_by_start[start].plus(sums) if start in sums_by_start else sums
         return [Point(start, self.steps[start], sums_by_start[start]) for start in sorted(sums_by_start)]
 
-    def merged(self, keys: Iterable[SeriesKey], begin: float, end: float) -> dict[SeriesKey, WindowBucket]:
+    def merged(self, keys: Iterable[SeriesKey], begin: float, end: float) -> dict[SeriesKey, Bucket]:
         """The counts of each series in a time range, as one row."""
-        buckets: dict[SeriesKey, WindowBucket] = {}
+        buckets: dict[SeriesKey, Bucket] = {}
         for key in keys:
-            bucket = buckets[key] = WindowBucket()
+            bucket = buckets[key] = Bucket()
             for _, _, row in self.rows(key, begin, end):
                 bucket.merge(row)
         return buckets
@@ -266,8 +265,8 @@ class SideReader:
     def __init__(self, selection: WindowSelection, begin: float, end: float) -> None:
         self.selection = selection
         self.begin, self.end = begin, end
-        self.rows: dict[SeriesKey, WindowBucket] = selection.merged(selection.keys, begin, end)
-        self.total = WindowBucket()
+        self.rows: dict[SeriesKey, Bucket] = selection.merged(selection.keys, begin, end)
+        self.total = Bucket()
         for row in self.rows.values():
             self.total.merge(row)
         self._stats: dict[Measure, Stat] = {}
@@ -333,12 +332,12 @@ class SideReader:
                 return Estimate(stat.value, lower, upper, stat.n, n_eff, 0.0, float(stat.n), ()), GOLD_ITEMS, 0
         return stat.estimate, REQUESTS, 0
 
-    def _calls(self) -> tuple[Mapping[str, int], Mapping[str, WindowBucket]]:
+    def _calls(self) -> tuple[Mapping[str, int], Mapping[str, Bucket]]:
         """The number of user calls by stratum (empty where call totals are incomplete), and the rows of kept calls."""
-        rows: dict[str, WindowBucket] = {}
+        rows: dict[str, Bucket] = {}
         kept = [key for key in self.selection.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
         for key, row in self.selection.merged(kept, self.begin, self.end).items():
-            rows.setdefault(key.stratum, WindowBucket()).merge(row)
+            rows.setdefault(key.stratum, Bucket()).merge(row)
         calls = by_stratum(
             self.selection.state.calls.since(self.begin, self.end),
             self.selection.reads.pipeline,
@@ -352,7 +351,7 @@ class SideReader:
         """How many gold items have equal scores, in steps that are not folded yet."""
         items: Table = {}
         for key in self.selection.keys:
-            for table_of_step in self.selection.state.series[key].items.window(self.begin, self.end, hours=False):
+            for table_of_step in self.selection.state.series[key].items(self.begin, self.end, hours=False):
                 add_table(items, table_of_step)
         return clusters_of(table, items, metric)
 

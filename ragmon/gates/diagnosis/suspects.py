@@ -31,9 +31,8 @@ from ragmon.gates.diagnosis.change import (
 from ragmon.gates.diagnosis.model import ChangePoint, How, Level, Moved, Part, Split, Stage, Suspect, Times
 from ragmon.gates.diagnosis.reads import OCTAVES, Measure, SideReader, WindowSelection, Within, first_seen
 from ragmon.metrics.facts import DEPTH, Facts, Key
+from ragmon.scoring.buckets import MODEL_SLICE, SeriesKey
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.series import SeriesKey
-from ragmon.scoring.windows import MODEL_SLICE
 
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""

@@ -34,13 +34,12 @@ from ragmon.core.record import Record
 from ragmon.gates.evaluate import MAX_MISSING
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
-from ragmon.scoring.counts import Table, add_table
-from ragmon.scoring.item_windows import ItemSums, item_sums
+from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
 from ragmon.scoring.membership import cluster_of
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
-from ragmon.scoring.windows import MODEL_SLICE, State
+from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats.betting import Scores, coarse
 
 MAX_SHARED_REQUESTS: Final = 8
@@ -64,7 +63,7 @@ def items_of(state: State) -> dict[SeriesLocation, Table]:
     for key, series in state.series.items():
         if key.gold and key.drawn and not key.slice.startswith(MODEL_SLICE):
             merged = tables.setdefault(SeriesLocation(key.pipeline, key.source, key.gold, key.slice), {})
-            for table in series.items.all():
+            for table in series.items():
                 add_table(merged, table)
     return tables
 
@@ -228,7 +227,7 @@ def of_release(state: State, by: By, name: str) -> State:
         if not names:
             error.hint = f"no record carries {'an' if by == 'index_hash' else 'a'} {_TITLES[by]}"
         raise error
-    selected = State(retention=state.retention, timed_items=state.timed_items)
+    selected = State(retention=state.retention, is_live=state.is_live)
     selected.newest = state.newest
     selected.series = {key: series for key, series in state.series.items() if getattr(key, by) == name}
     return selected

@@ -18,10 +18,10 @@ from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessa
 from ragmon.gates.releases.comparison import Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
-from ragmon.scoring.counts import Table
-from ragmon.scoring.item_windows import item_sums
+from ragmon.scoring.buckets import Table
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.windows import item_sums
 from ragmon.stats import betting, drops, paired
 from ragmon.stats import paired as two_samples
 

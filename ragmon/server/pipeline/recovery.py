@@ -11,7 +11,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.metrics.facts import VERSION
-from ragmon.scoring.fingerprint import FORMAT
+from ragmon.scoring.buckets import DIGEST
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
@@ -38,7 +38,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
     newest = journal.checkpoint()
-    if newest is not None and not counts_alike(newest.data, VERSION, FORMAT):
+    if newest is not None and not counts_alike(newest.data, VERSION, DIGEST):
         newest = None
     server_state = _from_checkpoint(empty_state, [newest, journal.base()])
     for row in journal.rows(after=server_state.seq):

@@ -37,12 +37,11 @@ from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
+from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.failing import Failed, FailureDetector
-from ragmon.scoring.fingerprint import FORMAT
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.windows import State
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
@@ -319,7 +318,7 @@ class ServerState:
         """A checkpoint; it holds no text, session or question."""
         parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
         chunks = self._added_before if self.adder is None else self.adder.dump()
-        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=FORMAT, chunks=chunks))
+        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=DIGEST, chunks=chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
