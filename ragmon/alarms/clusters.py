@@ -24,7 +24,7 @@ import msgspec
 from ragmon.core.constants import LATENCY
 from ragmon.scoring.bottom_k import rank
 from ragmon.scoring.membership import Membership
-from ragmon.scoring.steps import Latencies, Step
+from ragmon.scoring.steps import Step
 from ragmon.scoring.windows import ItemSums
 
 IDLE: Final = 30
@@ -211,7 +211,7 @@ class StepClusters:
         self._memory.mark(counted, self._minute, self._memory.bit(f"{source}/{use}"))
         return iter(folded.values())
 
-    def latencies(self, source: str, values: Mapping[Membership, Latencies]) -> list[list[float]]:
+    def latencies(self, source: str, values: Mapping[Membership, Sequence[float]]) -> list[list[float]]:
         """The latencies of each cluster; they are counted.
 
         Args:

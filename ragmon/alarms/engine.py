@@ -94,7 +94,7 @@ class AlarmEngine:
         """
         if pipeline not in self.pipelines:
             raise UnknownNameError("pipeline", pipeline, self.pipelines)
-        return self.pipelines[pipeline].acknowledge(alert, self.steps.closed)
+        return self.pipelines[pipeline].acknowledge(alert, self.steps.state.closed)
 
     def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
         """Remove a pipeline; its firing alarms are resolved.

@@ -40,7 +40,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.steps import STEP, Latencies, Step
+from ragmon.scoring.steps import STEP, Step
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class PipelineAlarms:
                 observations[key] = self.selector.of(step, rule, clusters)
         return observations
 
-    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> Sequence[Latencies]:
+    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> Sequence[Sequence[float]]:
         """The latencies of the step's requests from a source, by cluster; None is the source of user traffic.
 
         While the p95 is learned, they are those of all requests and no observations yet.

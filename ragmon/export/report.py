@@ -400,7 +400,7 @@ def traced_items(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key
     """Every traced gold item with its counts by facts. Label series are left out: they have no items of a gold set."""
     for key, series in scorer.state.series.items():
         if key.audit and not key.slice and key.source != LABEL:
-            for table in series.items.all():
+            for table in series.items():
                 for qid, counts in table.items():
                     yield TracedItem(key.pipeline, key.source, key.gold, qid), counts
 

@@ -159,7 +159,7 @@ class Monitor:
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())
-            closed = self._engine.alarms.steps.closed
+            closed = self._engine.alarms.steps.state.closed
             return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
     @contextmanager

@@ -102,12 +102,12 @@ class GoldReader:
         for _ in range(ATTEMPTS):
             points: ItemPoints = {}
             with self._locked():
-                folded, tables = engine.scorer.state.folded, item_tables(engine.scorer.state, asked)
+                folded, tables = engine.scorer.state.fold_due, item_tables(engine.scorer.state, asked)
             for begin, end, table in tables:
                 with self._locked():
                     add_points(points, begin, end, table)
             with self._locked():
-                if engine.scorer.state.folded == folded:
+                if engine.scorer.state.fold_due == folded:
                     break
         return points
 

@@ -356,8 +356,8 @@ class AlarmReplay(_Minutes):
         notes = []
         if self.untimed:
             notes.append(f"{self.untimed} records carry no time and are in no alarm")
-        if self._alarms.steps.late:
-            late = f"{self._alarms.steps.late} records stand more than ten minutes behind later ones"
+        if self._alarms.steps.state.late:
+            late = f"{self._alarms.steps.state.late} records stand more than ten minutes behind later ones"
             notes.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
         return notes
 

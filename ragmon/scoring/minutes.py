@@ -127,12 +127,8 @@ class MinuteBatches:
 
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
-        steps = [
-            entry
-            for minute in sorted(self.state.open)
-            for entry in sorted(self.state.open[minute].items(), key=_by_name)
-        ]
-        self.state.open = {}
+        opened, self.state.open = self.state.open, {}
+        steps = [entry for minute in sorted(opened) for entry in sorted(opened[minute].items(), key=_by_name)]
         for _, step in steps:
             step.cut()
         return steps

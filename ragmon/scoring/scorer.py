@@ -500,7 +500,7 @@ class Scorer:
             self._close(stream, place, bucket)
         self._open.clear()
 
-    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901 - all of it in one place
+    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901, PLR0912 - all of it in one place
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
         if not bucket.counts:
             return

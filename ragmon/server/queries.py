@@ -87,7 +87,7 @@ class StatusService:
             scoring = (
                 server_state,
                 server_state.seq,
-                server_state.engine.alarms.steps.closed,
+                server_state.engine.alarms.steps.state.closed,
                 writer.open_traces.pending,
             )
             label_counts = (labels.results.total(), labels.pending)
