@@ -15,7 +15,7 @@ from ragmon.alarms.baselines import AlarmTerms
 from ragmon.alarms.pipeline import AlarmTransition, PipelineAlarms, PipelineState
 from ragmon.alarms.states import AlarmState, states_of
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import MinuteBatches, MinutesState
+from ragmon.scoring.minutes import MinuteBatches, Minutes
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.steps import STEP
 
@@ -23,7 +23,7 @@ from ragmon.scoring.steps import STEP
 class AlarmsState(msgspec.Struct):
     """The saved form of an `AlarmEngine`: the open minutes, and the alarms by pipeline. It holds no text."""
 
-    steps: MinutesState
+    steps: Minutes
     pipelines: dict[str, PipelineState]
 
 
@@ -108,7 +108,7 @@ class AlarmEngine:
 
     def dump(self) -> AlarmsState:
         """The alarms in their saved form; they are not copied: encode it before anything else is counted."""
-        return AlarmsState(self.steps.dump(), {name: alarms.dump() for name, alarms in self.pipelines.items()})
+        return AlarmsState(self.steps.state, {name: alarms.dump() for name, alarms in self.pipelines.items()})
 
     def restore(self, state: AlarmsState) -> None:
         """Replace everything by a saved state. A lost state delays alarms and never raises one."""

@@ -23,7 +23,7 @@ from ragmon.capture.runtime import CaptureSettings
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.config.tables import CaptureTable
 from ragmon.core.collector import without_collector
-from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.constants import DEFAULT_PIPELINE, HOUR
 from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.paths import parse
 from ragmon.core.private_files import read_key
@@ -260,6 +260,11 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
+def retention_of(settings: Settings) -> float:
+    """Seconds for which buckets are kept apart: the longest window, and an hour for what comes late."""
+    return max(settings.windows.values(), default=HOUR) + HOUR
+
+
 def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
     """How the records of one pipeline are reduced to facts."""
     return ReductionRules(
@@ -302,7 +307,7 @@ class ScorerFactory:
         """A new scorer.
 
         Args:
-            state: The state it counts in; default: one without a retention limit.
+            state: The state it counts in; default: one that keeps everything, for a replay.
             clock: Rejects records from the future; None accepts any time.
             table: The scores of the metrics; default: a new table.
             observers: Follow every counted request.
@@ -320,7 +325,7 @@ class ScorerFactory:
             metrics=self.table() if table is None else table,
             rules=common,
             by_pipeline=by_pipeline,
-            state=state,
+            state=State(retention=retention_of(settings)) if state is None else state,
             clock=clock,
             observers=observers,
             ages_by_clock=ages_by_clock,

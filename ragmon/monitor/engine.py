@@ -30,9 +30,9 @@ from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
 from ragmon.gold.labels.ratings import ORPHAN, LabelState
-from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
+from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
 from ragmon.monitor.capture_log import CaptureLog
-from ragmon.monitor.partial_counts import PartialCounts, retention_of
+from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import Rename, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import HOUR
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gold import GoldSet
-from ragmon.monitor.build import ScorerFactory, build_alarms
+from ragmon.monitor.build import ScorerFactory, build_alarms, retention_of
 from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import State
@@ -60,11 +59,6 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     exemplars: list[tuple[tuple[str, str], Exemplar]] = []
     totals: list[Totals] = []
     last_scored: float | None = None
-
-
-def retention_of(settings: Settings) -> float:
-    """Seconds for which rows are kept: the longest window, and an hour for what comes late."""
-    return max(settings.windows.values(), default=HOUR) + HOUR
 
 
 class PartialCounter:

@@ -276,7 +276,7 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
 
     @property
     def cut(self) -> Cut:
-        """Cuts merged buckets; the scorer sets it (`ragmon.scoring.score_table.ScoreTable.cut`), and it is not saved."""
+        """Cuts merged buckets (`ragmon.scoring.score_table.ScoreTable.cut`): set by the scorer, and not saved."""
         cut: Cut = self.__dict__.get("cut", id)
         return cut
 

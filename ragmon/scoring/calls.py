@@ -168,6 +168,9 @@ class CallTotals:
         gone = self._producers.setdefault(GONE, ProducerCounts(GONE, EXPIRED)).series
         gone[key] = CounterSeries(EXPIRED, count.plus(gone[key].total) if key in gone else count)
 
+    def to_rows(self, since):
+        return [[*k, sums.fingerprint % 1000] for k, sums in sorted(self._sums.items())]
+
     def fingerprints(self) -> dict[CallKey, int]:
         """The fingerprint of all calls by key."""
         return {key: sums.fingerprint for key, sums in self._sums.items()}

@@ -243,6 +243,8 @@ class ScoreTable:
                 builder.unscored += count - n if score == APPLIES else 0
                 if n:
                     spread.append(by_facts[key])
+            elif score is not None:
+                builder.miss(score, count)
         builder.spread = Spread(measured=spread)
 
     def cut(self, bucket: Bucket) -> None:

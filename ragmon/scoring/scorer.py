@@ -294,7 +294,8 @@ class Scorer:
                 return constants.TOO_FUTURE
             if self._ages_by_clock:
                 newest = now
-        return constants.TOO_OLD if retention is not None and ts < newest - retention else ""
+        is_old = self._state.is_live and retention is not None and ts < newest - retention
+        return constants.TOO_OLD if is_old else ""
 
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
         """Score a labelled answer; the answer was already counted as a request when it arrived.
@@ -395,7 +396,8 @@ class Scorer:
         for key in [key for key in self._state.series if key.source == constants.LABEL]:
             del self._state.series[key]
         self._state.cohorts.reset_labels()
-        self._state.retention = None
+        if self._state.is_live:
+            self._state.retention = None
         self.observers = ()
 
     def repeats(self, error: Exception, record: Record) -> bool:

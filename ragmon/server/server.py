@@ -196,7 +196,9 @@ def make_writer(
     except BaseException:
         journal.close()
         raise
-    clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * STEP))  # alarms have judged those minutes
+    clock.go_on_from(
+        float((server_state.engine.alarms.steps.state.closed + 1) * STEP)
+    )  # alarms have judged those minutes
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)

@@ -371,7 +371,7 @@ def test_an_alarm_that_fires_for_hours_is_explained_by_what_was_before_it():
 def test_recorded_streams_break_where_they_were_broken():
     """Real answers of a real system, faults of every kind: the moment is right to two minutes."""
     stream = Stream("standard", 3, 9.5, probe_share=0.2)
-    scorer = Scorer(stream.gold, state=State(retention=1e6, timed_items=True))
+    scorer = Scorer(stream.gold, state=State(retention=1e6, is_live=True))
     records = list(stream.records())
     shown = {
         "index_drift": (PRECISION, "retrieved no gold document"),

@@ -28,6 +28,7 @@ MEASURE = "grounded"
 def keep_few(patch):
     """Let steps keep eight clusters of three memberships, and be cut in the middle of a minute from 16 on."""
     patch.setattr(sampling.left_out, "__defaults__", (8, 3))
+    patch.setattr(steps, "CLUSTERS", 8)
     patch.setattr(steps, "MEMBERS", 3)
     patch.setattr(steps, "ROOM", 16)
 
@@ -67,9 +68,7 @@ def step_of(requests):
         step.count(LIVE, member, facts, {} if score is None else {MEASURE: score})
         step.records += 1
         if score is not None:
-            latencies = step.latency.setdefault("live", {})
-            if member in latencies or step._admits("live", latencies, member):
-                latencies.setdefault(member, []).append(float(score))
+            step.latency.setdefault("live", {}).setdefault(member, []).append(float(score))
     return step
 
 
@@ -82,8 +81,8 @@ def content(step):
 
 def expected(requests):
     """The same by the definition: keep the clusters with the smallest hashes of the whole, then count."""
-    outside, _ = left_out({member for member, _, _ in requests})
-    without_latency, _ = left_out({member for member, _, score in requests if score is not None})
+    outside = left_out({member for member, _, _ in requests})
+    without_latency = left_out({member for member, _, score in requests if score is not None})
     facts, measures, latency = {}, {}, {}
     for member, cell, score in requests:
         if member not in outside:
@@ -109,7 +108,7 @@ def test_a_sum_of_cut_parts_in_any_order_is_a_cut_of_the_whole(requests, seed):
         for step in steps:
             if chance.random() < 0.7:
                 step.cut()
-        steps = [Step.load(saved(step.dump())) if chance.random() < 0.5 else step for step in steps]
+        steps = [saved(step) if chance.random() < 0.5 else step for step in steps]
         while len(steps) > 1:  # a random tree of sums
             other = steps.pop(chance.randrange(len(steps)))
             into = chance.choice(steps)
@@ -121,11 +120,10 @@ def test_a_sum_of_cut_parts_in_any_order_is_a_cut_of_the_whole(requests, seed):
 
 def test_a_session_is_kept_with_all_its_questions(few):
     members = [Membership(f"s{number}", f"q{place}") for number in range(40) for place in range(2)]
-    outside, largest = left_out(members)
+    outside = left_out(members)
     kept = set(members) - set(outside)
     assert {member.session for member in kept} == set(sorted((f"s{n}" for n in range(40)), key=rank)[:8])
     assert len(kept) == 16
-    assert largest == max(rank(member.name) for member in kept)
 
 
 def test_of_a_session_with_very_many_questions_a_few_are_kept_and_no_other_session_suffers(few):
@@ -153,7 +151,7 @@ def test_a_minute_of_any_number_of_sessions_stays_small_and_its_shares_true():
 
 def test_a_saved_minute_goes_on_where_it_was(few):
     requests = [(Membership(f"s{number}"), key(number % 3), None) for number in range(200)]
-    step = Step.load(saved(step_of(requests[:100]).dump()))
+    step = saved(step_of(requests[:100]))
     for member, facts, _ in requests[100:]:
         step.count(LIVE, member, facts, {})
         step.records += 1
@@ -167,7 +165,7 @@ def test_what_is_put_into_a_minute_that_was_closed_counts_in_the_next_one_and_is
     steps.close(NOON + 60)
     ((pipeline, step),) = other.take()
     steps.put(pipeline, step)
-    assert steps.late == 1
+    assert steps.state.late == 1
     ((_, late),) = steps.take()
     assert (late.minute, late.records) == (int(NOON) // 60 + 1, 1)
     assert other.take() == []

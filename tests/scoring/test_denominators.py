@@ -23,8 +23,8 @@ from ragmon.gates.releases.release import Clusters
 from ragmon.metrics import build
 from ragmon.metrics.base import judged
 from ragmon.monitor.replay import Run
-from ragmon.scoring import counts
 from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold
@@ -84,7 +84,7 @@ def world(draw):
 class Counted:
     """What all readers make of one world."""
 
-    def __init__(self, records, calls, cells=counts.CELLS):
+    def __init__(self, records, calls, cells=CELLS):
         gold = make_gold(("a", True), ("u", False))
         self.minutes = MinuteBatches()
         table = ScoreTable(Scorer(metrics=METRICS).table.metrics, cells=cells)
@@ -138,7 +138,7 @@ def weight(estimate):
     return estimate.n, estimate.unobserved, estimate.population, estimate.missing
 
 
-@pytest.mark.parametrize("cells", [counts.CELLS, 3], ids=["facts", "spilled"])
+@pytest.mark.parametrize("cells", [CELLS, 3], ids=["facts", "spilled"])
 @law
 @given(drawn(world, 700))
 def test_every_request_is_in_one_place_for_every_metric(cells, world):

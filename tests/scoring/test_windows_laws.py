@@ -75,12 +75,12 @@ def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance, cell
 @pytest.mark.slow
 @law
 @given(any_spread(), chances, st.booleans(), caps)
-def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items, cells):
+def test_any_shards_merged_in_any_order_are_one_state(world, chance, is_live, cells):
     gold, records = world
-    whole = scored(gold, records, cells, timed_items=timed_items)
-    merged = scored(gold, [], cells, timed_items=timed_items)
+    whole = scored(gold, records, cells, is_live=is_live)
+    merged = scored(gold, [], cells, is_live=is_live)
     for part in shards(chance, records):
-        merged.state.merge(scored(gold, part, cells, timed_items=timed_items).state)
+        merged.state.merge(scored(gold, part, cells, is_live=is_live).state)
     assert merged.state.digest() == whole.state.digest()
     assert merged.state.newest == whole.state.newest
     assert read(merged) == read(whole)
@@ -131,7 +131,7 @@ def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, 
 @given(any_spread(), st.sampled_from((10, 300, HOUR)), around)
 def test_the_gold_items_of_a_window_up_to_an_hour_are_those_of_its_records(world, span, since):
     gold, records = world
-    scorer = scored(gold, records, timed_items=True)
+    scorer = scored(gold, records, is_live=True)
     now = asked_at(scorer, span, since)
     assert clusters(scorer, span, now) == clusters(scored(gold, in_window(records, span, now)))
 
@@ -174,7 +174,7 @@ def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times, cel
     """Nor does it when rows are past the retention, which a replay keeps."""
     gold, records = world
     scorer = scored(gold, records, cells)
-    scorer.state.retention, scorer.state.timed_items = retention, retention is not None
+    scorer.state.retention, scorer.state.is_live = retention, retention is not None
     before, digest = read(scorer), scorer.state.digest()
     for time in times:
         scorer.state.fold(NOON + time)
@@ -184,13 +184,12 @@ def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times, cel
 @pytest.mark.slow
 @law
 @given(any_spread(), any_spread(), st.booleans())
-def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, more, timed_items):
+def test_a_state_survives_being_saved_and_goes_on_as_if_nothing_had_happened(world, more, is_live):
     gold, records = world
-    scorer = scored(gold, records, retention=DAY, timed_items=timed_items)
-    state = State(retention=DAY, timed_items=timed_items)
-    state.restore(saved(scorer.state.dump()))
-    assert (state.dump(), state.digest()) == (scorer.state.dump(), scorer.state.digest())
-    restarted = Scorer(gold, rules=RULES, state=state)
+    scorer = scored(gold, records, retention=DAY, is_live=is_live)
+    restarted = Scorer(gold, rules=RULES, state=saved(scorer.state))
+    assert restarted.state == scorer.state
+    assert restarted.state.digest() == scorer.state.digest()
     for record in more[1]:
         assert restarted.observe(record) == scorer.observe(record)
     assert restarted.state.digest() == scorer.state.digest()
@@ -202,7 +201,7 @@ def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, mor
 @given(any_spread(), st.sampled_from((FRESH, 3 * HOUR, DAY)))
 def test_past_the_retention_rows_leave_the_windows_but_never_the_totals(world, retention):
     gold, records = world
-    scorer = Scorer(gold, rules=RULES, state=State(retention=retention))
+    scorer = Scorer(gold, rules=RULES, state=State(retention=retention, is_live=True))
     kept, newest = [], 0.0
     for record in records:
         newest = max(newest, record.ts or 0.0)
@@ -234,9 +233,7 @@ def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
     rows = [row for series in capped.state.series.values() for row in capped.state.window(series, None, 0)]
     assert all(len(row.cells) <= cells for row in rows if row.spilled)
     merged = scored(gold, [])
-    restored = State()
-    restored.restore(saved(capped.state.dump()))
-    merged.state.merge(restored)
+    merged.state.merge(saved(capped.state))
     assert sums(merged) == sums(whole)
 
 
@@ -261,7 +258,7 @@ def test_the_gold_items_of_a_window_are_counted_by_its_edges(span, traced):
     """Four questions, one every ten seconds, and the moment after the last."""
     gold = GoldSet("gold", tuple(GoldItem(qid, "?", answerable=False) for qid in "abcd"))
     records = [Record(ts=NOON + 10 * place, qid=qid, answer_json=Answer("yes")) for place, qid in enumerate("abcd")]
-    scorer = scored(gold, records, timed_items=True)
+    scorer = scored(gold, records, is_live=True)
     series = scorer.snapshot(windows={"window": span}, now=NOON + 35).find(
         "default", "replay", window="window", gold="gold"
     )

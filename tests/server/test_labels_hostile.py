@@ -98,7 +98,9 @@ def test_labelled_answers_are_no_questions_of_a_gold_set():
 
 def test_a_report_counts_labels_on_answers_that_are_older_than_any_window():
     records = [answer(0), answer(1, ts=NOW + 90_000.0)]
-    run = settled(records, [said(0, ts=NOW + 95_000.0, correct=False)], Scorer(state=State(retention=7200.0)))
+    run = settled(
+        records, [said(0, ts=NOW + 95_000.0, correct=False)], Scorer(state=State(retention=7200.0, is_live=True))
+    )
     assert run.scorer.snapshot().find("p", "label").metrics["answer_correct"].n == 1
 
 

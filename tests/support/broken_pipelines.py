@@ -39,7 +39,7 @@ class Pipeline:
 
     def __init__(self, *, gold=GOLD, live=30, probes=20, slices=("de", "en"), seed=1):
         self._rules = ReductionRules(slices={"lang": slices})
-        self.scorer = Scorer(gold, rules=self._rules, state=State(retention=10**6, timed_items=True))
+        self.scorer = Scorer(gold, rules=self._rules, state=State(retention=10**6, is_live=True))
         self.minute = NOON
         self.records = []
         self._traffic = Traffic(seed, live=live, gold=probes)

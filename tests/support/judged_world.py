@@ -98,7 +98,7 @@ def judged_settings() -> Settings:
 
 def estimates(world: JudgedWorld) -> dict[float, Prediction]:
     """The estimate of the last 24 hours at the end of every day, counted without alarms."""
-    scorer = Scorer(metrics=judged_settings().build_metrics(), state=State(retention=25 * 3600))
+    scorer = Scorer(metrics=judged_settings().build_metrics(), state=State(retention=25 * 3600, is_live=True))
     joiner, due = LabelJoiner(scorer, lambda record, now: record), BEGIN + DAY
     found: dict[float, Prediction] = {}
     for now, entry in world.entries():
