@@ -450,7 +450,8 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
 
         It is the SHA-256 of sums over all time by series, and of gold items; and of what lies within the retention by
         five minutes, and gold items by hour. So expiry does not change it, nor do order, merging and restarts. Which
-        models have a slice of their own depends on the order of records: their slices are taken together.
+        models have a slice of their own depends on the order of records: their slices are taken together, and only
+        over all time.
         """
         since = -inf if self.retention is None else self.newest - self.retention
         sums: dict[SeriesKey, Bucket] = {}
@@ -458,13 +459,14 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
         buckets: dict[tuple[SeriesKey, int], Bucket] = {}
         hours: dict[tuple[SeriesKey, int], Table] = {}
         for key, series in self.series.items():
-            if key.slice.startswith(MODEL_SLICE):
+            is_model = key.slice.startswith(MODEL_SLICE)
+            if is_model:
                 key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
             sums.setdefault(key, Bucket()).merge(series.past)
             for start, bucket in (*series.folded.items(), *series.fresh.items()):
                 sums[key].merge(bucket)
                 folded = start if start == UNTIMED else start // FOLDED * FOLDED
-                if folded == UNTIMED or folded + FOLDED >= since:
+                if not is_model and (folded == UNTIMED or folded + FOLDED >= since):
                     buckets.setdefault((key, folded), Bucket()).merge(bucket)
             by_item = items.setdefault(key, {})
             add_table(by_item, series.past_items.facts)

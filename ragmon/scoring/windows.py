@@ -186,6 +186,8 @@ _Place = tuple[SeriesKey, Literal["step", "hour", "past"], int]
 _Scores = tuple[int, ...]
 """The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
 _SIZE: Final = len(ItemSums._fields)
+MEMORY: Final = 65_536
+"""Facts with their numbers of requests whose scores are cached: most items have the same few."""
 
 
 @dataclass
@@ -220,6 +222,7 @@ class ItemWindows:
         self._table = table
         self._scores: dict[_Place, tuple[int, dict[str, _Scores]]] = {}
         self._windows: dict[tuple[int, str], _ItemWindow] = {}
+        self._known: dict[tuple[Key, int], _Scores] = {}
 
     def clusters(self, window: tuple[int, str]) -> dict[str, Clusters]:
         """How many items of a window, given by its place and name, have equal scores, by gated metric."""
@@ -250,13 +253,20 @@ class ItemWindows:
 
     def _score(self, table: ItemTable) -> dict[str, _Scores]:
         """The scores of each item of a table."""
-        return {
-            qid: (
-                sum(facts.values()),
-                *(n for place in self._places.values() for n in item_sums(self._table, facts, place)),
-            )
-            for qid, facts in table.facts.items()
-        }
+        found, known = {}, self._known
+        for qid, facts in table.facts.items():
+            parts = []
+            for key, n in facts.items():
+                scores = known.get((key, n))
+                if scores is None:
+                    places, counts = self._places.values(), {key: n}
+                    scores = (n, *(part for place in places for part in item_sums(self._table, counts, place)))
+                    if len(known) >= MEMORY:
+                        known.clear()
+                    known[key, n] = scores
+                parts.append(scores)
+            found[qid] = parts[0] if len(parts) == 1 else tuple(map(sum, zip(*parts, strict=True)))
+        return found
 
     def _move(self, window: _ItemWindow, held: dict[_Place, dict[str, _Scores]]) -> None:
         """Let a window hold other tables."""
