@@ -272,32 +272,30 @@ class ItemWindows:
         """Let a window hold other tables."""
         changed: dict[str, _Scores] = {}
         nothing = (0,) * (1 + _SIZE * len(self._places))
-        left = [scores for place, scores in window.tables.items() if held.get(place) is not scores]
         come = [scores for place, scores in held.items() if window.tables.get(place) is not scores]
+        left = [scores for place, scores in window.tables.items() if held.get(place) is not scores]
         for operator, tables in ((add, come), (sub, left)):
             for scores_of in tables:
                 for qid, scores in scores_of.items():
-                    known = changed.get(qid) or window.items.get(qid, nothing)
-                    changed[qid] = tuple(map(operator, known, scores))
+                    known = changed.get(qid) or window.items.get(qid)
+                    changed[qid] = scores if known is None else tuple(map(operator, known, scores))
         window.tables = held
+        moved: Counter[_Scores] = Counter()  # most items have the same few scores
         for qid, scores in changed.items():
-            old = window.items.get(qid, nothing)
-            for number, counts in enumerate(window.clusters):
-                part = slice(1 + number * _SIZE, 1 + (number + 1) * _SIZE)
-                if old[part] != scores[part]:
-                    _count(counts, ItemSums(*old[part]).cluster(), -1)
-                    _count(counts, ItemSums(*scores[part]).cluster(), 1)
+            moved[window.items.get(qid, nothing)] -= 1
+            moved[scores] += 1
             if scores[0]:
                 window.items[qid] = scores
             else:
                 window.items.pop(qid, None)
-
-
-def _count(clusters: Counter[Cluster], cluster: Cluster | None, n: int) -> None:
-    if cluster is not None:
-        clusters[cluster] += n
-        if not clusters[cluster]:
-            del clusters[cluster]
+        for scores, n in moved.items():
+            for number, clusters in enumerate(window.clusters):
+                start = 1 + number * _SIZE
+                cluster = ItemSums(*scores[start : start + _SIZE]).cluster()
+                if cluster is not None and n:
+                    clusters[cluster] += n
+                    if not clusters[cluster]:
+                        del clusters[cluster]
 
 
 def _tables(series: Mapping[SeriesKey, Series]) -> Iterator[tuple[_Place, ItemTable]]:
