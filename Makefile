@@ -129,6 +129,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.stream
 	$(PY) -m bench.alarm_delay
 	$(PY) -m bench.readings
+	$(PY) -m bench.day
 	$(PY) -m bench.curves
 
 clean:                        ## drop the virtual environment and caches

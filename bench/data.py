@@ -40,6 +40,34 @@ def write_traces(path: Path, count: int, gold: GoldSet) -> None:
             file.write(encode(_record(rng, place, rng.choice(gold.items))))
 
 
+WORDS = """
+the fee is five euros and due on Monday unless a branch says so since cards were sent by post in May of last year
+to all who had none before while others keep theirs until they expire which no later rule has changed so far
+""".split()
+
+
+def write_varied(path: Path, count: int, gold: GoldSet) -> None:
+    """Write a file of traces of which no two are alike: a third live without gold, one in twenty with contexts."""
+    rng = random.Random(11)
+    with path.open("wb") as file:
+        for place in range(count):
+            record = _record(rng, place, rng.choice(gold.items))
+            answer = record.answer_json
+            if answer is not None and answer.citations:
+                record.answer_json = Answer(f"{answer.claim} {_words(rng, 5, 30)}.", answer.citations)
+            if place % 3 == 0:
+                record.source, record.qid, record.session = "live", None, f"s{rng.randrange(count // 20 + 1)}"
+                record.q = f"what about {_words(rng, 4, 9)}?"
+            if place % 20 == 7:
+                record.contexts = [_words(rng, 80, 80) for _ in range(10)]
+            record.ts = START + place + rng.random()
+            file.write(encode(record))
+
+
+def _words(rng: random.Random, least: int, most: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(least, most)))
+
+
 def _record(rng: random.Random, place: int, item: GoldItem) -> Record:
     ids = [f"doc{rng.randrange(DOCUMENTS)}#{rng.randrange(9)}" for _ in range(10)]
     if item.citations and rng.random() < 0.9:

@@ -1,13 +1,14 @@
-"""Replay against `json.loads` alone and against the short script, on one file, in one run.
+"""The command `ragmon replay` against `json.loads` alone on the same lines, in one run: whole processes.
 
-`python -m bench.replay`: the rate and memory of replay with all gold metrics and 10-second rows.
+`python -m bench.replay`: distinct lines, and lines of which twenty are alike, with the gates of the report.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import re
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import NamedTuple
 
-from bench import naive
-from bench.data import RATE, gold_set, write_traces
+from bench.data import gold_set, write_traces, write_varied
 from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
@@ -25,78 +26,60 @@ from ragmon.metrics import Metric, build
 from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.scorer import Scorer
 
-ROUNDS = 5
-SMALL, TIMES = 200_000, 10
-"""Traces of the small file, and how many times as long the large one is."""
-_TIME = re.compile(rb'"ts":([0-9.]+)')
+ROUNDS = 3
+SMALL = 200_000
+"""Traces of the file for other engines."""
+LINES, ALIKE = 237_460, 20
+"""Lines of a file, and how many times each line stands in the other one."""
+LOADS = "import json,sys\nfor line in open(sys.argv[1], 'rb'): json.loads(line)"
 
 
-def write_longer(small: str, large: str) -> None:
-    """Write the traces of a file several times, each time later: making them anew would take minutes."""
-    seconds = SMALL / RATE
-    with Path(large).open("wb") as file:
-        for again in range(TIMES):
+class Cost(NamedTuple):
+    """What a process took: seconds of CPU and of the clock, and peak resident MB."""
 
-            def later(found: re.Match[bytes], shift: float = again * seconds) -> bytes:
-                return b'"ts":%a' % round(float(found[1]) + shift, 2)
+    cpu: float
+    wall: float
+    peak: float
 
-            with Path(small).open("rb") as lines:
-                file.writelines(_TIME.sub(later, line, 1) for line in lines)
+
+def cost(*words: str) -> Cost:
+    """What a command takes, with all processes that it starts."""
+    started = perf_counter()
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall, process.returncode = perf_counter() - started, os.waitstatus_to_exitcode(status)
+    return Cost(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024)
+
+
+def best(*commands: tuple[str, ...]) -> list[Cost]:
+    """The least of interleaved rounds, command by command."""
+    rounds = [[cost(*command) for command in commands] for _ in range(ROUNDS)]
+    return [Cost(*map(min, zip(*costs, strict=True))) for costs in zip(*rounds, strict=True)]
+
+
+def write_gold(path: Path) -> None:
+    """The gold set as a file."""
+    with path.open("w") as file:
+        for item in gold_set():
+            row = {"qid": item.qid, "q": item.question, "answerable": item.answerable}
+            if item.answerable:
+                row |= {"gold_claim_substr": item.claim_substrings, "gold_citations": item.citations}
+            file.write(json.dumps(row) + "\n")
 
 
 def replay(path: str, jobs: int = 1) -> Run:
-    """One replay up to the report."""
+    """One replay in this process, up to the report."""
     run = run_files([path], partial(Scorer, GoldIndex(gold_set())), jobs=jobs)
     run.report(Policy(gates=PRESETS["default"]), questions=False)
     return run
 
 
-def loads(path: str) -> None:
-    """`json.loads` on every line, and nothing else."""
-    with Path(path).open("rb") as file:
-        for line in file:
-            json.loads(line)
-
-
-def short_script(path: str) -> None:
-    """The published arithmetic on every trace."""
-    with Path(path).open("rb") as file:
-        naive.score(file, gold_set())
-
-
-def seconds(work: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
-    """Seconds of one run."""
+def seconds(work: Callable[[], object]) -> float:
+    """Seconds of CPU of one run in this process."""
     gc.collect()
-    started = clock()
+    started = process_time()
     work()
-    return clock() - started
-
-
-def compare(path: str) -> dict[str, float]:
-    """Best of interleaved rounds, in CPU seconds."""
-    works: dict[str, Callable[[], object]] = {
-        "replay": partial(replay, path),
-        "json.loads": partial(loads, path),
-        "script": partial(short_script, path),
-    }
-    best = dict.fromkeys(works, float("inf"))
-    for _ in range(ROUNDS):
-        for name, work in works.items():
-            best[name] = min(best[name], seconds(work))
-    return best
-
-
-def memory(path: str) -> float:
-    """Peak resident MB of a process that does nothing but replay the file."""
-    code = f"from bench.replay import replay, peak; replay({path!r}); print(peak())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
-def peak() -> float:
-    """Peak resident MB of this process; `getrusage` would tell that of its parent, if it was larger."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
+    return process_time() - started
 
 
 def cost_of_a_metric(path: str) -> float:
@@ -114,21 +97,28 @@ def cost_of_a_metric(path: str) -> float:
 
 def main() -> None:
     """Print the ratios."""
-    with tempfile.TemporaryDirectory() as folder:
-        small, large = f"{folder}/small.jsonl", f"{folder}/large.jsonl"
-        write_traces(Path(small), SMALL, gold_set())
-        write_longer(small, large)
-        best = compare(small)
-        print("replay, 200,000 traces, CPU seconds:", {name: round(took, 2) for name, took in best.items()})
-        print(f"  {SMALL / best['replay'] / 1000:.0f} k traces/s on one core")
-        loaded, scored = best["json.loads"] / best["replay"], best["script"] / best["replay"]
-        print(f"  x {loaded:.2f} of json.loads alone, x {scored:.2f} of the short script")
-        one = min(seconds(partial(replay, small), perf_counter) for _ in range(3))
-        two = min(seconds(partial(replay, small, 2), perf_counter) for _ in range(3))
-        print(f"  --jobs 2: x {one / two:.2f} of one job, wall clock")
-        few, many = memory(small), memory(large)
-        print(f"  peak memory {few:.0f} MB at 200,000 traces, {many:.0f} MB at 2,000,000 (under 80, flat)")
-        print(f"  forty more metrics cost {cost_of_a_metric(small):.2f} us a trace")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        gold, distinct, alike, few = (folder / file for file in ("gold.jsonl", "distinct", "alike", "few"))
+        write_gold(gold)
+        write_varied(distinct, LINES, gold_set())
+        write_traces(few, LINES // ALIKE, gold_set())
+        with alike.open("wb") as file:
+            for _ in range(ALIKE):
+                with few.open("rb") as part:
+                    shutil.copyfileobj(part, file)
+        command = (sys.executable, "-m", "ragmon", "replay", "--format", "json", "--gold", str(gold))
+        for path, what, asked in ((distinct, "distinct lines", 0.30), (alike, "lines, each twenty times", 0.65)):
+            loads, one, default = best(
+                (sys.executable, "-c", LOADS, str(path)),
+                (*command, "--jobs", "1", str(path)),
+                (*command, str(path)),
+            )
+            print(f"ragmon replay of {LINES:,} {what}: {LINES / one.cpu / 1000:.0f} k traces a second of CPU")
+            print(f"  x {loads.cpu / one.cpu:.2f} of json.loads alone (asked {asked})")
+            print(f"  x {one.wall / default.wall:.2f} faster with --jobs by default than with --jobs 1 (asked 1.6)")
+            print(f"  peak memory {one.peak:.0f} MB (asked 60)")
+        print(f"forty more metrics cost {cost_of_a_metric(str(few)):.2f} us a trace")
 
 
 if __name__ == "__main__":
