@@ -40,10 +40,11 @@ def write_traces(path: Path, count: int, gold: GoldSet) -> None:
             file.write(encode(_record(rng, place, rng.choice(gold.items))))
 
 
-WORDS = """
+TEXT = """
 the fee is five euros and due on Monday unless a branch says so since cards were sent by post in May of last year
 to all who had none before while others keep theirs until they expire which no later rule has changed so far
-""".split()
+"""
+WORDS = TEXT.split()
 
 
 def write_varied(path: Path, count: int, gold: GoldSet) -> None:
