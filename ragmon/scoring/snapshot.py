@@ -24,8 +24,7 @@ from ragmon.core.constants import (
 )
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
-from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counters import CallKey, Count
+from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.counts import WindowBucket
 from ragmon.scoring.item_windows import Clusters, ItemWindows
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted

@@ -13,10 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core.constants import ALSO_LIVE_SOURCES, DROPPED_PIPELINES, FOLDED, FRESH, HOUR, LIVE, OTHER, STEP
-from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedExpired, SavedSums
-from ragmon.scoring.captured import CapturedTable, SavedSeries
-from ragmon.scoring.cohorts import Cohorts, Judged, SavedCohorts
-from ragmon.scoring.counters import CallKey, Count
+from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count
+from ragmon.scoring.captured import CapturedTable
+from ragmon.scoring.cohorts import Cohorts, Judged
 from ragmon.scoring.counts import UNTIMED, ItemTable, WindowBucket
 from ragmon.scoring.fingerprint import PRIME, add, digest_of, of_counts
 from ragmon.scoring.fingerprint import Sums as Fingerprints
@@ -38,21 +37,16 @@ class WindowsState(msgspec.Struct):
     Attributes:
         newest: The newest event time.
         fold_due: When rows are folded next.
-        calls: What is kept of each producer.
-        call_sums: All calls by step; None in a state of an older version, whose `calls` have all steps.
-        calls_expired: In such a state, the fingerprints of what is not in `calls`.
     """
 
     newest: float
     fold_due: float
-    calls: list[SavedCalls]
+    calls: CallTotals
     matched: list[tuple[tuple[str, str], int]]
     series: list[tuple[SeriesKey, SeriesState]]
+    captured: CapturedTable
+    cohorts: Cohorts
     answers: dict[str, list[int]] = {}
-    captured: list[SavedSeries] = []
-    cohorts: SavedCohorts | None = None
-    calls_expired: list[SavedExpired] = []
-    call_sums: SavedSums | None = None
 
 
 class State:
@@ -187,7 +181,7 @@ class State:
     def fold(self, now: float) -> None:
         """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
-        self.calls.fold(*self._call_edges(now))
+        self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
         self.cohorts.fold(now, self.retention)
         for series in self.series.values():
             self._change(series)
@@ -198,10 +192,6 @@ class State:
                 series.items.expire(now - FRESH, keep=True)
             elif self.retention is not None:
                 series.items.expire(now - self.retention)
-
-    def _call_edges(self, folded: float) -> tuple[float, float | None]:
-        """How old calls are when they are added up by five minutes, and when they are no longer kept apart."""
-        return folded - FRESH, None if self.retention is None else folded - self.retention
 
     def merge(self, other: State) -> None:
         """Add another state; the order of merging does not matter."""
@@ -311,9 +301,9 @@ class State:
     def digest(self) -> str:
         """The digest of everything counted, by which live and replay are compared.
 
-        It holds the rows by five minutes, past ones included, and their sum; gold items by hour; all calls by five
-        minutes; matches, answers, labels by judge version, and whether ids occur in gold. Which models have a slice
-        of their own depends on the order of records: their slices are taken together.
+        It holds the rows by five minutes, past ones included, and their sum; gold items by hour; all calls, and those
+        of the last hour by five minutes; matches, answers, labels by judge version, and whether ids occur in gold.
+        Which models have a slice of their own depends on the order of records: their slices are taken together.
         """
         sums: Fingerprints = {}
         whole: dict[SeriesKey, WindowBucket] = {}
@@ -329,8 +319,8 @@ class State:
         for key, total in whole.items():
             self.cut(total)
             add(sums, ("sum", *key), of_counts(total.counts()))
-        for call_key, fingerprint in self.calls.fingerprints().items():
-            add(sums, ("calls", *call_key), fingerprint)
+        for call_row in self.calls.to_rows(self.newest - HOUR):
+            add(sums, ("calls", *call_row[:3]), of_counts(call_row[3:]))
         for matched_key, n in self.matched.items():
             add(sums, ("matched", *matched_key), n)
         for pipeline, counts in self.answers.items():
@@ -347,29 +337,21 @@ class State:
         return WindowsState(
             newest=self.newest,
             fold_due=self._fold_due,
-            calls=self.calls.dump(),
+            calls=self.calls,
             matched=list(self.matched.items()),
             answers=self.answers,
             series=[(key, series.dump()) for key, series in self.series.items()],
-            captured=self.captured.dump(),
-            cohorts=self.cohorts.dump(),
-            call_sums=self.calls.dump_sums(),
+            captured=self.captured,
+            cohorts=self.cohorts,
         )
 
     def restore(self, state: WindowsState) -> None:
         """Replace everything by a saved state; the retention stays."""
         self.newest, self._fold_due = state.newest, state.fold_due
-        self.calls = CallTotals.load(
-            state.calls,
-            state.calls_expired,
-            state.call_sums,
-            edges=self._call_edges(state.fold_due - FOLDED),
-            recent=self._recent,
-        )
+        self.calls, self.calls.recent = state.calls, self._recent
         self.matched = Counter(dict(state.matched))
         self.answers = {pipeline: list(counts) for pipeline, counts in state.answers.items()}
-        self.captured = CapturedTable(state.captured)
-        self.cohorts = Cohorts() if state.cohorts is None else Cohorts.load(state.cohorts)
+        self.captured, self.cohorts = state.captured, state.cohorts
         self.series = {key: WindowSeries.load(series) for key, series in state.series}
         self.remembered = {}
         self._changes = 0
