@@ -112,7 +112,7 @@ class AlarmEngine:
 
     def restore(self, state: AlarmsState) -> None:
         """Replace everything by a saved state. A lost state delays alarms and never raises one."""
-        self.steps.restore(state.steps)
+        self.steps.state = state.steps
         self.pipelines = {}
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
         for name, saved in by_place:  # who has a place keeps it

@@ -253,7 +253,7 @@ class Engine:
             self._keep_build(rename(*names))
         for (pipeline, source), exemplar in counts.exemplars:
             self._exemplars.add((rename(pipeline, source, "", "")[0], source), exemplar)
-        self._limiter.overflow.update(counts.overflow)
+        add_counts(self._limiter.state.overflow, counts.overflow)
         times = [at for at in (self.last_scored, counts.last_scored) if at is not None]
         self.last_scored = max(times, default=None)
 
@@ -370,7 +370,7 @@ class Engine:
         key = (pipeline, shown_name(code, constants.ERROR))
         if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
-            self._limiter.overflow[constants.CODE_NAMES] += n
+            add_counts(self._limiter.state.overflow, {constants.CODE_NAMES: n})
         self.errors[key] += n
 
     def snapshot(self, now: float) -> Snapshot:
@@ -397,7 +397,7 @@ class Engine:
             labels_waiting=self.labels.book.pending,
             predictions=self._predictions(now),
             judges=[judge for judge in self.scorer.state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
-            overflow=dict(self._limiter.overflow),
+            overflow=dict(self._limiter.state.overflow),
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
         )
@@ -469,7 +469,7 @@ class Engine:
         return EngineState(
             scorer=self.scorer.dump(),
             alarms=self.alarms.dump(),
-            limiter=self._limiter.dump(),
+            limiter=self._limiter.state,
             builds=list(self._builds),
             errors=list(self.errors.items()),
             last_scored=self.last_scored,

@@ -184,7 +184,7 @@ class PartialCounter:
             dropped=scorer.dropped,
             errors=list(self._errors.items()),
             builds=list(self._builds),
-            overflow=dict(self._limiter.overflow),
+            overflow=self._limiter.state.overflow,
             exemplars=list(self._exemplars.newest().items()),
             totals=list(self._totals.values()),
             last_scored=self._last_scored,

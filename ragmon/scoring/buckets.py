@@ -26,10 +26,9 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import CallTotals
+from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count
 from ragmon.scoring.captured import CapturedTable
 from ragmon.scoring.cohorts import Cohorts
-from ragmon.scoring.counters import CallKey, Count
 from ragmon.scoring.counts import Sums, add_counts, add_sums
 
 CELLS: Final = 4096
@@ -274,6 +273,9 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
     cohorts: Cohorts = msgspec.field(default_factory=Cohorts)
     changes: int = 0
 
+    def __post_init__(self) -> None:
+        self.calls.recent = RECENT if self.is_live else None
+
     @property
     def cut(self) -> Cut:
         """Cuts merged buckets (`ragmon.scoring.score_table.ScoreTable.cut`): set by the scorer, and not saved."""
@@ -287,6 +289,7 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
     def continue_as(self, other: State) -> None:
         """Go on with the settings of another state, after this one was restored."""
         self.retention, self.is_live, self.cut = other.retention, other.is_live, other.cut
+        self.calls.recent = other.calls.recent
 
     def at(self, key: SeriesKey) -> Series:
         """The series of a key, created if it is new."""

@@ -1,127 +1,249 @@
 """The totals of all calls that producers report, sampled or not, by time step.
 
-Windows are read from sums over all producers (`CallSums`), which change by the difference that a report makes. What is
-kept of each producer only serves to tell that difference.
+A producer says how many calls it has counted since it started. What is kept of each producer only serves to tell how
+many more calls a report makes, and when; windows are read from sums over all producers, however many there are.
+
+What a producer had counted before its first report is kept apart, by when it started and by that report: it lies in
+the windows within which the producer started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import STEP
+from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.record import Totals
-from ragmon.scoring import fingerprint
-from ragmon.scoring.call_sums import CallSums, Resolution, SavedCallSums
-from ragmon.scoring.counters import (
-    EXPIRED,
-    GONE,
-    CallKey,
-    Count,
-    CounterSeries,
-    Producer,
-    ProducerCounts,
-    slot,
-)
-from ragmon.scoring.fingerprint import PRIME
 
 RECENT: Final = 32
 """Steps that live traffic keeps of a series: reports that are later than that, five minutes and more, are rare."""
 
-SavedCalls = tuple[Producer, CallKey, tuple[int, Count], dict[int, Count]]
-"""The saved form of a `CounterSeries`: its producer and key, its first step with the count then, and its steps."""
+
+class Producer(NamedTuple):
+    """A process that counts its calls; its counts only grow."""
+
+    instance: str
+    started: float
 
 
-SavedExpired = tuple[CallKey, str]
-"""The saved fingerprint of the calls of a key that are in no `SavedCalls`, in a state without `SavedSums`."""
+class CallKey(NamedTuple):
+    """The key of a call counter."""
+
+    pipeline: str
+    source: str
+    stratum: str
 
 
-class SavedSums(msgspec.Struct):
-    """The saved form of the sums over all producers.
+class Count(NamedTuple):
+    """Calls, and how many of them became records."""
+
+    calls: int = 0
+    kept: int = 0
+
+    def plus(self, other: Count) -> Count:
+        """The sum of both counts."""
+        return Count(self.calls + other.calls, self.kept + other.kept)
+
+    def minus(self, other: Count) -> Count:
+        """The difference of both counts."""
+        return Count(self.calls - other.calls, self.kept - other.kept)
+
+
+NOTHING: Final = Count()
+Place = TypeVar("Place")
+
+
+class CounterSeries(msgspec.Struct):
+    """The counts of one producer and one key: the reported steps, with the largest count up to each of them.
+
+    A report that arrives out of order changes exactly the increments that it would have changed in order. The steps
+    are lists of numbers: with a tuple a step, a hundred thousand steps would cost twice the memory.
 
     Attributes:
-        fresh, oldest: Which steps are kept apart, as in `Resolution`.
-        sums: The sums by key.
+        first: The first reported step, and the smallest count of it.
+        times: The steps that are kept, in order.
+        calls, kept: The counts up to each step.
     """
 
-    fresh: float
-    oldest: float
-    sums: list[tuple[CallKey, SavedCallSums]]
+    first: tuple[int, Count]
+    times: list[int]
+    calls: list[int]
+    kept: list[int]
+
+    @property
+    def total(self) -> Count:
+        """The count after the newest step."""
+        return Count(self.calls[-1], self.kept[-1])
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the steps begin later than the reports, because older ones were dropped."""
+        return self.times[0] > self.first[0]
+
+    def put(self, step: int, count: Count) -> list[tuple[int, Count]]:
+        """Add a count, whatever it says of the first one; returns the steps whose increments change, and by how much.
+
+        A step older than the kept ones is taken for the oldest of these, whose count it hardly ever exceeds.
+        """
+        if self.is_settled:
+            step = max(step, self.times[0])
+        place = bisect_left(self.times, step)
+        if place == len(self.times) or self.times[place] != step:
+            self.times.insert(place, step)
+            for counts in (self.calls, self.kept):
+                counts.insert(place, counts[place - 1] if place else 0)
+        # What the increment of a step gains, the following steps lose until it is used up.
+        changes, gained = [], NOTHING
+        for at in range(place, len(self.times)):
+            more = Count(max(0, count.calls - self.calls[at]), max(0, count.kept - self.kept[at]))
+            if not (any(more) or any(gained)):
+                break
+            self.calls[at] += more.calls
+            self.kept[at] += more.kept
+            changes.append((self.times[at], more.minus(gained)))
+            gained = more
+        return changes
+
+    def keep(self, n: int) -> None:
+        """Drop all but the newest steps."""
+        for numbers in (self.times, self.calls, self.kept):
+            del numbers[:-n]
+
+    def thin(self, fresh: float, oldest: float) -> None:
+        """Keep the last step of each five minutes of those before `fresh`, and of those before `oldest` one."""
+        self.keep(len(self.times) - max(0, bisect_left(self.times, oldest) - 1))
+        old = bisect_left(self.times, fresh)
+        last = {slot(step): place for place, step in enumerate(self.times[:old])}
+        for counts in (self.calls, self.kept):
+            counts[:old] = [counts[place] for place in last.values()]
+        self.times[:old] = last
 
 
-class CallTotals:
+class ProducerCalls(msgspec.Struct):
+    """What is kept of a producer.
+
+    Attributes:
+        start: When it started, as far as its reports do not say otherwise; seconds since the epoch.
+        first: Its first reported step.
+        series: Its counts by key.
+    """
+
+    start: float
+    first: int
+    series: dict[CallKey, CounterSeries] = {}
+
+
+class CallSums(msgspec.Struct):
+    """The calls of a key over all producers.
+
+    Attributes:
+        total: All calls ever.
+        past: Those of steps that are not kept apart.
+        steps: Those of each step.
+        firsts: Those before first reports, by the steps of the producers' start and of that report.
+    """
+
+    total: Count = NOTHING
+    past: Count = NOTHING
+    steps: dict[int, Count] = {}
+    firsts: dict[tuple[int, int], Count] = {}
+
+
+class CallTotals(msgspec.Struct):
     """Cumulative call counts of producers; merging two takes the larger count of each.
 
-    Args:
+    Attributes:
         recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
             keeps all, so that states merge to the same whatever their parts are.
+        fresh, oldest: Which steps are kept apart, as `fold` says.
+        producers: The producers that have not been silent for long.
+        sums: The calls by key.
     """
 
-    def __init__(self, recent: int | None = None) -> None:
-        self._recent = recent
-        self._producers: dict[Producer, ProducerCounts] = {}
-        self._resolution = Resolution()
-        self._sums: dict[CallKey, CallSums] = {}
+    recent: int | None = None
+    fresh: float = 0.0
+    oldest: float = 0.0
+    producers: dict[Producer, ProducerCalls] = {}
+    sums: dict[CallKey, CallSums] = {}
 
     def see(self, line: Totals) -> None:
         """Add totals of a producer; a line that only reports losses counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
-            count = Count(line.calls, line.kept)
-            self._report(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, count)
+            step = int(line.ts) // STEP * STEP
+            self._report(Producer(line.instance, line.started), key, step, Count(line.calls, line.kept))
 
     def _report(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
-        """Add a report, which may be the first one."""
-        known = self._producers.get(producer)
+        """Add a report, which may be the first one of its key, or of its producer."""
+        known = self.producers.get(producer)
         if known is None:
-            known = self._producers[producer] = ProducerCounts(producer, step)
-        series = known.series.get(key)
+            known = self.producers[producer] = ProducerCalls(producer.started, step)
+        series, first = known.series.get(key), (step, count)
+        is_first = series is None or (first < series.first and not series.is_settled)
         if series is None:
-            self._set_first(known, key, (step, count))
-            return
-        is_first = (step, count) < series.first and not series.is_settled
-        self._put(known, key, series, step, count)
+            series = CounterSeries(first, [step], [0], [0])
+        self._put(key, series, step, count)
         if is_first:
-            self._set_first(known, key, (step, count))
+            self._set_first(known, key, series, first)
 
-    def _put(self, producer: ProducerCounts, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
+    def _put(self, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
         """Add a count to a series, and what changes by it to the sums."""
-        for change in series.put(step, count):
-            self._sums[key].add(change, producer.factor)
-        if self._recent is not None:
-            series.keep(self._recent)
+        sums = self._sums_of(key)
+        for changed, more in series.put(step, count):
+            sums.total = sums.total.plus(more)
+            self._add(sums, changed, more)
+        if self.recent is not None:
+            series.keep(self.recent)
 
-    def _set_first(self, producer: ProducerCounts, key: CallKey, first: tuple[int, Count]) -> None:
+    def _set_first(
+        self, producer: ProducerCalls, key: CallKey, series: CounterSeries, first: tuple[int, Count]
+    ) -> None:
         """Make a report the first one of a series; it may be the first one of the producer as well."""
-        step, count = first
-        others = producer.series if step < producer.first else ()
-        concerned = {key, *others} & producer.series.keys()
-        for name in concerned:
-            self._count_first(producer, name, -1)
-        producer.first = min(producer.first, step)
-        if key in producer.series:
-            producer.series[key].first = first
-        else:
-            producer.series[key] = CounterSeries(step, count)
-            self._sums_of(key).add((step, *count), producer.factor)
-        for name in concerned | {key}:
-            self._count_first(producer, name, 1)
+        step, _ = first
+        known = set(producer.series) if step < producer.first else {key} & producer.series.keys()
+        for name in known:
+            self._set_apart(producer, name, -1)
+        producer.start, producer.first = min(producer.start, step), min(producer.first, step)
+        producer.series[key], series.first = series, first
+        for name in known | {key}:
+            self._set_apart(producer, name, 1)
 
-    def _count_first(self, producer: ProducerCounts, key: CallKey, sign: int) -> None:
-        """Count the first report of a series, or take it away if `sign` is -1."""
-        first, sums = producer.series[key].first, self._sums_of(key)
-        sums.add_first(first, producer.factor, sign)
-        if first[0] == producer.first:
-            sums.set_apart(producer.start, first, sign)
+    def _set_apart(self, producer: ProducerCalls, key: CallKey, sign: int) -> None:
+        """Move what a producer had counted until its first report out of that step, or back if `sign` is -1."""
+        step, (calls, kept) = producer.series[key].first
+        if step == producer.first:
+            sums, count = self._sums_of(key), Count(sign * calls, sign * kept)
+            self._add(sums, step, NOTHING.minus(count))
+            self._add_first(sums, int(producer.start) // STEP * STEP, step, count)
 
     def _sums_of(self, key: CallKey) -> CallSums:
-        sums = self._sums.get(key)
+        sums = self.sums.get(key)
         if sums is None:
-            sums = self._sums[key] = CallSums(self._resolution)
+            sums = self.sums[key] = CallSums()
         return sums
+
+    def _add(self, sums: CallSums, step: int, count: Count) -> None:
+        place = self._place(step)
+        if place is None:
+            sums.past = sums.past.plus(count)
+        else:
+            _add_to(sums.steps, place, count)
+
+    def _add_first(self, sums: CallSums, start: int, first: int, count: Count) -> None:
+        started, reported = self._place(start), self._place(first)
+        if started is not None and reported is not None:  # no window that is kept begins before the start
+            _add_to(sums.firsts, (started, reported), count)
+
+    def _place(self, step: int) -> int | None:
+        """The step under which a step is kept; None for one that is not kept apart."""
+        if step < self.oldest:
+            return None
+        return step if step >= self.fresh else slot(step)
 
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, with the resolution of ten seconds between two reports.
@@ -133,47 +255,33 @@ class CallTotals:
             begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
             end: The end of the window, exclusive.
         """
-        return {key: sums.since(begin, end) for key, sums in self._sums.items()}
+        return {key: _within(sums, begin, end) for key, sums in self.sums.items()}
 
     def totals(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
-        return {key: sums.total for key, sums in self._sums.items()}
+        return {key: sums.total for key, sums in self.sums.items()}
 
     def fold(self, fresh: float, oldest: float | None) -> None:
-        """Thin out old counts.
+        """Thin out old counts; both edges only move forward.
 
         Args:
             fresh: Older steps are added up by five minutes.
-            oldest: Still older ones are not kept apart; None keeps all.
+            oldest: Five minutes that begin before it are not kept apart; None keeps all.
         """
-        self._resolution.advance(fresh, oldest)
-        for sums in self._sums.values():
-            sums.fold()
-        if oldest is not None:
-            self._sum_silent(self._resolution.oldest)
-        for producer, _, series in self:
-            if producer != GONE:
-                series.expire(self._resolution.oldest)
-                series.thin(self._resolution.fresh)
-
-    def _sum_silent(self, oldest: float) -> None:
-        """Sum up producers that have reported nothing for long: processes come and go, and memory must stay bounded."""
-        silent = [producer for producer, known in self._producers.items() if known.newest < oldest]
-        for producer in silent:
-            if producer != GONE:
-                for key, series in self._producers.pop(producer).series.items():
-                    self._add_gone(key, series.total)
-
-    def _add_gone(self, key: CallKey, count: Count) -> None:
-        gone = self._producers.setdefault(GONE, ProducerCounts(GONE, EXPIRED)).series
-        gone[key] = CounterSeries(EXPIRED, count.plus(gone[key].total) if key in gone else count)
-
-    def to_rows(self, since):
-        return [[*k, sums.fingerprint % 1000] for k, sums in sorted(self._sums.items())]
-
-    def fingerprints(self) -> dict[CallKey, int]:
-        """The fingerprint of all calls by key."""
-        return {key: sums.fingerprint for key, sums in self._sums.items()}
+        self.fresh = max(self.fresh, fresh)
+        self.oldest = max(self.oldest, ceil((oldest or 0.0) / FOLDED) * FOLDED)
+        for sums in self.sums.values():
+            steps, firsts, sums.steps, sums.firsts = sums.steps, sums.firsts, {}, {}
+            for step, count in steps.items():
+                self._add(sums, step, count)
+            for (start, first), count in firsts.items():
+                self._add_first(sums, start, first, count)
+        # Processes come and go, and memory must stay bounded. The calls of those that are gone stay in the sums.
+        for producer, known in list(self.producers.items()):
+            if max(series.times[-1] for series in known.series.values()) < self.oldest:
+                del self.producers[producer]
+            for series in known.series.values():
+                series.thin(self.fresh, self.oldest)
 
     def merge(self, other: CallTotals) -> None:
         """Add the totals of another instance.
@@ -181,90 +289,66 @@ class CallTotals:
         It is the same as seeing its reports, as far as it keeps them apart. Of steps that it dropped, and of producers
         that it gave up, only the number of calls is known.
         """
-        if other._resolution.fresh > self._resolution.fresh:
-            self.fold(other._resolution.fresh, None)
-        for producer, key, series in other:
-            if producer == GONE:
-                self._add_gone(key, series.total)
-                self._sums_of(key).add_gone(series.total)
-                continue
-            self._report(producer, key, *series.first)
-            known = self._producers[producer]
-            for step, count in series.steps.items():
-                self._put(known, key, known.series[key], step, count)
-
-    def __iter__(self) -> Iterator[tuple[Producer, CallKey, CounterSeries]]:
-        for producer, known in self._producers.items():
+        if other.fresh > self.fresh:
+            self.fold(other.fresh, None)
+        gone = other.totals()
+        for producer, known in other.producers.items():
             for key, series in known.series.items():
-                yield producer, key, series
+                gone[key] = gone[key].minus(series.total)
+                self._report(producer, key, *series.first)
+                own = self.producers[producer].series[key]
+                for step, calls, kept in zip(series.times, series.calls, series.kept, strict=True):
+                    self._put(key, own, step, Count(calls, kept))
+        for key, count in gone.items():
+            self._sums_of(key).total = self._sums_of(key).total.plus(count)
 
-    def dump(self) -> list[SavedCalls]:
-        """The series in their saved form."""
-        return [(producer, key, series.first, series.steps) for producer, key, series in self]
-
-    def dump_sums(self) -> SavedSums:
-        """The sums in their saved form."""
-        resolution = self._resolution
-        return SavedSums(resolution.fresh, resolution.oldest, [(key, sums.dump()) for key, sums in self._sums.items()])
-
-    @classmethod
-    def load(
-        cls,
-        state: Sequence[SavedCalls],
-        expired: Sequence[SavedExpired] = (),
-        sums: SavedSums | None = None,
-        *,
-        edges: tuple[float, float | None] = (0.0, None),
-        recent: int | None = None,
-    ) -> CallTotals:
-        """The totals from their saved form.
+    def to_rows(self, since: float) -> list[list[Any]]:
+        """What was counted, in canonical order, whatever is kept of it.
 
         Args:
-            state: The series.
-            expired: Without sums, the fingerprints of what is in no series.
-            sums: The sums; None where the series have all steps, as older versions kept them.
-            edges: Without sums, the edges by which the series were folded last, as in `fold`.
-            recent: The steps that are kept of a series from now on.
+            since: Of five minutes that begin earlier, seconds since the epoch, only the total is told.
+
+        Returns:
+            For each key that has calls: the key, all calls and how many of them became records; the same of each five
+            minutes, by their start; and of what producers had counted before their first reports, by the five minutes
+            in which they started and those of the report.
         """
-        calls = cls(recent)
-        for producer, key, first, steps in state:
-            known = calls._producers.setdefault(producer, ProducerCounts(producer, first[0]))
-            known.first = min(known.first, first[0])
-            known.series[key] = CounterSeries.load(first, steps)
-        if sums is None:
-            calls._resolution.advance(*edges)
-            calls._sum_up(expired)
-        else:
-            calls._resolution.advance(sums.fresh, sums.oldest)
-            calls._sums = {key: CallSums.load(saved, calls._resolution) for key, saved in sums.sums}
-        if recent is not None:
-            for _, _, series in calls:
-                series.keep(recent)
-        return calls
+        rows = []
+        for key, sums in sorted(self.sums.items()):
+            steps: dict[int, Count] = {}
+            firsts: dict[tuple[int, int], Count] = {}
+            for step, count in sums.steps.items():
+                _add_to(steps, slot(step), count)
+            for (start, first), count in sums.firsts.items():
+                _add_to(firsts, (slot(start), slot(first)), count)
+            told = [[step, *count] for step, count in sorted(steps.items()) if step >= since]
+            told_firsts = [[*place, *count] for place, count in sorted(firsts.items()) if place[0] >= since]
+            rows.append([*key, *sums.total, told, told_firsts])
+        return rows
 
-    def _sum_up(self, expired: Sequence[SavedExpired]) -> None:
-        """Compute the sums from the series."""
-        self._resolution.advance(0.0, self._oldest_apart())
-        for producer, known in self._producers.items():
-            for key, series in known.series.items():
-                sums = self._sums_of(key)
-                if producer == GONE:
-                    sums.add_gone(series.total)
-                    continue
-                for change in series.increments():
-                    sums.add(change, 0 if change[0] == EXPIRED else known.factor)  # its fingerprint is in `expired`
-                self._count_first(known, key, 1)
-        for key, text in expired:
-            sums = self._sums_of(key)
-            sums.fingerprint = (sums.fingerprint + fingerprint.from_text(text)) % PRIME
 
-    def _oldest_apart(self) -> int:
-        """The time before which steps have expired: all series expire at once, and the others' steps are later."""
-        steps = {step for producer, _, series in self if producer != GONE for step in series.steps}
-        if EXPIRED not in steps:
-            return 0
-        newest_first = max(series.first[0] for _, _, series in self)
-        return min((slot(step) for step in steps - {EXPIRED}), default=newest_first + 1)
+def slot(step: int) -> int:
+    """The five minutes that a step belongs to."""
+    return step // FOLDED * FOLDED
+
+
+def _add_to(counts: dict[Place, Count], place: Place, count: Count) -> None:
+    """Add to the count at a place; a place whose count is zero is the same as none."""
+    total = counts.get(place, NOTHING).plus(count)
+    if any(total):
+        counts[place] = total
+    else:
+        counts.pop(place, None)
+
+
+def _within(sums: CallSums, begin: float | None, end: float) -> Count:
+    """The calls of a key in a window; see `CallTotals.since`."""
+    if begin is None:
+        counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
+    else:
+        counts = [count for step, count in sums.steps.items() if begin <= step < end]
+        counts += (count for (start, first), count in sums.firsts.items() if begin <= start and first < end)
+    return Count(sum(calls for calls, _ in counts), sum(kept for _, kept in counts))
 
 
 def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:

@@ -10,7 +10,7 @@ The bits are in saved states: they are never renumbered.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -80,25 +80,7 @@ class CandidateCount(NamedTuple):
     fitting: int = 0
 
 
-class SavedBucket(msgspec.Struct, omit_defaults=True):
-    """The saved form of a `CapturedBucket`. Examples of ids are not saved."""
-
-    masks: dict[int, int] = {}
-    ids: int = 0
-    candidates: dict[str, CandidateCount] = {}
-    hidden_by: dict[str, int] = {}
-
-
-class SavedSeries(msgspec.Struct):
-    """The saved form of a `CapturedSeries` and its key."""
-
-    pipeline: str
-    source: str
-    past: SavedBucket
-    minutes: dict[int, SavedBucket]
-
-
-class CapturedBucket:
+class CapturedBucket(msgspec.Struct, omit_defaults=True):
     """The counts of one minute, or of several.
 
     Attributes:
@@ -109,15 +91,11 @@ class CapturedBucket:
         examples: The first of those ids in the order of text, so that they do not depend on the order of records.
     """
 
-    __slots__ = ("candidates", "examples", "hidden_by", "ids", "masks")
-
-    def __init__(self, state: SavedBucket | None = None) -> None:
-        state = state or SavedBucket()
-        self.masks = state.masks
-        self.ids = state.ids
-        self.candidates = state.candidates
-        self.hidden_by = state.hidden_by
-        self.examples: list[str] = []
+    masks: dict[int, int] = {}
+    ids: int = 0
+    candidates: dict[str, CandidateCount] = {}
+    hidden_by: dict[str, int] = {}
+    examples: list[str] = []
 
     def merge(self, other: CapturedBucket) -> None:
         """Add the counts of another bucket."""
@@ -143,10 +121,6 @@ class CapturedBucket:
         elif len(self.candidates) < PATHS:
             self.candidates[path] = CandidateCount(documents, fitting)
 
-    def dump(self) -> SavedBucket:
-        """The bucket in its saved form."""
-        return SavedBucket(self.masks, self.ids, self.candidates, self.hidden_by)
-
     @property
     def sampled(self) -> int:
         """How many documents were looked at for other ids, at least."""
@@ -167,7 +141,7 @@ class CapturedBucket:
         return sum(n for mask, n in self.masks.items() if wanted(mask))
 
 
-class CapturedSeries:
+class CapturedSeries(msgspec.Struct):
     """The buckets of one pipeline and source.
 
     Attributes:
@@ -175,11 +149,13 @@ class CapturedSeries:
         past: The sum of older minutes, and of records without a time.
     """
 
-    __slots__ = ("minutes", "past")
+    minutes: dict[int, CapturedBucket] = {}
+    past: CapturedBucket = msgspec.field(default_factory=CapturedBucket)
 
-    def __init__(self, past: CapturedBucket | None = None, minutes: dict[int, CapturedBucket] | None = None) -> None:
-        self.past = past or CapturedBucket()
-        self.minutes = minutes or {}
+    @property
+    def buckets(self) -> tuple[CapturedBucket, ...]:
+        """Everything that was ever counted."""
+        return self.past, *self.minutes.values()
 
     def lacks(  # noqa: C901 - one test a field; a function for each would double the cost
         self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int
@@ -298,7 +274,7 @@ class CapturedSeries:
     def compared(self) -> tuple[int, int, int]:
         """Of everything that was ever counted: records whose ids occur in gold, records whose do not, and their ids."""
         in_gold = strange = ids = 0
-        for bucket in (self.past, *self.minutes.values()):  # of every pipeline at every scrape
+        for bucket in self.buckets:  # of every pipeline at every scrape
             ids += bucket.ids
             for mask, n in bucket.masks.items():
                 if mask & IN_GOLD:
@@ -310,32 +286,26 @@ class CapturedSeries:
     def whole(self) -> CapturedBucket:
         """The sum of everything that was ever counted."""
         total = CapturedBucket()
-        for bucket in (self.past, *self.minutes.values()):
+        for bucket in self.buckets:
             total.merge(bucket)
         return total
 
 
-class CapturedTable:
+class CapturedTable(msgspec.Struct):
     """What was captured, by pipeline and source."""
 
-    def __init__(self, saved: Collection[SavedSeries] = ()) -> None:
-        self._series = {
-            (state.pipeline, state.source): CapturedSeries(
-                CapturedBucket(state.past), {minute: CapturedBucket(b) for minute, b in state.minutes.items()}
-            )
-            for state in saved
-        }
+    series: dict[tuple[str, str], CapturedSeries] = {}
 
     def at(self, pipeline: str, source: str) -> CapturedSeries:
         """The series of a pipeline and source, created if it is new."""
-        return self._series.setdefault((pipeline, source), CapturedSeries())
+        return self.series.setdefault((pipeline, source), CapturedSeries())
 
     def __iter__(self) -> Iterator[tuple[tuple[str, str], CapturedSeries]]:
         """The series that counted a record, by pipeline and source."""
         return (
             (key, series)
-            for key, series in sorted(self._series.items())
-            if series.past.masks or any(bucket.masks for bucket in series.minutes.values())
+            for key, series in sorted(self.series.items())
+            if any(bucket.masks for bucket in series.buckets)
         )
 
     def merge(self, other: CapturedTable) -> None:
@@ -345,10 +315,10 @@ class CapturedTable:
 
     def rename(self, pipeline_of: Callable[[str, str], str]) -> None:
         """Move the series to the pipelines they are to be counted under, by pipeline and source."""
-        for pipeline, source in list(self._series):
+        for pipeline, source in list(self.series):
             name = pipeline_of(pipeline, source)
             if name != pipeline:
-                self.at(name, source).merge(self._series.pop((pipeline, source)))
+                self.at(name, source).merge(self.series.pop((pipeline, source)))
 
     def strange_ids(self) -> dict[str, int]:
         """The pipelines none of whose retrieved ids ever occurred in gold, with the number of these ids.
@@ -356,7 +326,7 @@ class CapturedTable:
         They are named from so many records on that it is no chance.
         """
         found: dict[str, tuple[int, int, int]] = {}
-        for (pipeline, _), series in self._series.items():
+        for (pipeline, _), series in self.series.items():
             a, b, c = found.get(pipeline, (0, 0, 0))
             in_gold, strange, ids = series.compared()
             found[pipeline] = a + in_gold, b + strange, c + ids
@@ -366,14 +336,14 @@ class CapturedTable:
 
     def give_up(self, pipeline: str) -> None:
         """Delete the counts of a pipeline."""
-        self._series = {key: series for key, series in self._series.items() if key[0] != pipeline}
+        self.series = {key: series for key, series in self.series.items() if key[0] != pipeline}
 
-    def dump(self) -> list[SavedSeries]:
-        """The table in its saved form; parts of it are not copied."""
-        return [
-            SavedSeries(*key, series.past.dump(), {minute: bucket.dump() for minute, bucket in series.minutes.items()})
-            for key, series in self
-        ]
+    def forget_examples(self) -> bool:
+        """Remove the ids that are kept as examples, because somebody is forgotten; returns whether there were any."""
+        kept = [bucket.examples for series in self.series.values() for bucket in series.buckets if bucket.examples]
+        for examples in kept:
+            examples.clear()
+        return bool(kept)
 
 
 def ids_in_gold(record: Record, key: Key, items: Items) -> bool | None:

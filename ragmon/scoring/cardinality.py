@@ -7,17 +7,17 @@ arrived and when, so that a replay admits the same ones.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
+from ragmon.scoring.counts import add_counts
 
 PRODUCERS: Final = 20_000
 """Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted.
@@ -30,8 +30,7 @@ _FRESH: Final = 60.0
 """Seconds between two searches for processes that are gone."""
 
 
-@dataclass
-class _Producer:
+class Process(msgspec.Struct):
     """A process whose totals are accepted.
 
     Attributes:
@@ -40,42 +39,21 @@ class _Producer:
     """
 
     last: float
-    series: set[tuple[str, str, str]] = field(default_factory=set)
+    series: set[tuple[str, str, str]] = set()
 
 
-class SavedProcess(NamedTuple):
-    """The saved form of a process whose totals are accepted."""
-
-    instance: str
-    started: float
-    last: float
-    series: list[tuple[str, str, str]]
-
-
-class ProcessesState(msgspec.Struct):
-    """The saved form of `Processes`."""
-
-    full_until: float = 0.0
-    processes: list[SavedProcess] = []
-
-
-class Processes:
+class Processes(msgspec.Struct):
     """The processes whose totals are accepted.
-
-    Args:
-        state: The saved state to start from.
 
     Attributes:
         full_until: Until when no search for free space is made, seconds since the epoch.
+        held: The processes, by instance and start.
+        series: How many series they have together.
     """
 
-    def __init__(self, state: ProcessesState | None = None) -> None:
-        state = state or ProcessesState()
-        self.full_until = state.full_until
-        self._held = {
-            (instance, started): _Producer(last, set(series)) for instance, started, last, series in state.processes
-        }
-        self._series_count = sum(len(process.series) for process in self._held.values())
+    full_until: float = 0.0
+    held: dict[tuple[str, float], Process] = {}
+    series: int = 0
 
     def take(self, line: Totals, now: float) -> bool:
         """Whether a process' totals are accepted.
@@ -84,31 +62,26 @@ class Processes:
             line: The totals.
             now: When they arrived, seconds since the epoch.
         """
-        process = self._held.get((line.instance, line.started))
+        process = self.held.get((line.instance, line.started))
         if process is None and not self._has_room(now):
             return False
-        process = process or self._held.setdefault((line.instance, line.started), _Producer(now))
+        process = process or self.held.setdefault((line.instance, line.started), Process(now))
         series = (line.pipeline, line.source, line.stratum)
         if series not in process.series:
-            if self._series_count >= 2 * PRODUCERS:  # a known process may report more series, within a limit
+            if self.series >= 2 * PRODUCERS:  # a known process may report more series, within a limit
                 return False
             process.series.add(series)
-            self._series_count += 1
+            self.series += 1
         process.last = now
         return True
 
     def _has_room(self, now: float) -> bool:
         """Whether another process can be admitted; those that were silent for a day are removed."""
-        if self._series_count >= PRODUCERS and now >= self.full_until:
+        if self.series >= PRODUCERS and now >= self.full_until:
             self.full_until = now + _FRESH
-            self._held = {key: process for key, process in self._held.items() if process.last > now - SILENT}
-            self._series_count = sum(len(process.series) for process in self._held.values())
-        return self._series_count < PRODUCERS
-
-    def dump(self) -> ProcessesState:
-        """The processes in their saved form."""
-        processes = [SavedProcess(*key, process.last, sorted(process.series)) for key, process in self._held.items()]
-        return ProcessesState(self.full_until, processes)
+            self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
+            self.series = sum(len(process.series) for process in self.held.values())
+        return self.series < PRODUCERS
 
 
 PAIRS: Final = 32
@@ -158,26 +131,30 @@ class AdmittedPipeline(msgspec.Struct):
     sources: list[str] = []
 
 
+Names = tuple[str | None, ...]
+"""Pipeline, source, build, index and stratum of a record."""
+
+
 class LimiterState(msgspec.Struct):
-    """The saved form of a `CardinalityLimiter`.
+    """What a `CardinalityLimiter` has admitted.
 
     Attributes:
         pipelines: The pipelines that have series.
-        overflow: How often a name was not admitted, by kind.
+        overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
         pairs: The builds and indexes of each pipeline, with the time of their last record.
         recent_pairs: When each pipeline was given a new pair within the last hour.
         processes: The processes whose totals are accepted.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
-        unchanged_names: Those names, sorted.
+        unchanged_names: Those names.
     """
 
-    pipelines: dict[str, AdmittedPipeline]
-    overflow: dict[str, int]
-    pairs: dict[str, list[tuple[Pair, float]]]
-    recent_pairs: dict[str, list[float]]
-    processes: ProcessesState
-    unchanged_until: float
-    unchanged_names: list[tuple[str | None, ...]]
+    pipelines: dict[str, AdmittedPipeline] = {}
+    overflow: dict[str, int] = {}
+    pairs: dict[str, dict[Pair, float]] = {}
+    recent_pairs: dict[str, list[float]] = {}
+    processes: Processes = msgspec.field(default_factory=Processes)
+    unchanged_until: float = 0.0
+    unchanged_names: set[Names] = set()
 
 
 class CardinalityLimiter:
@@ -189,22 +166,16 @@ class CardinalityLimiter:
 
     Attributes:
         retired: `(pipeline, build, index_hash)` that were replaced by newer ones since the list was last taken.
-        overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
+        state: What it has admitted; to be replaced by `restore` alone.
     """
 
     def __init__(self, configured: Collection[str], budget: SeriesBudget) -> None:
         self.retired: list[tuple[str, str, str]] = []
-        self.overflow: Counter[str] = Counter()
+        self.state = LimiterState()
         self._configured = frozenset(configured)
         self._budget = budget
         self._used = 0
         self._due = inf
-        self._pipelines: dict[str, AdmittedPipeline] = {}
-        self._pairs: dict[str, dict[Pair, float]] = {}
-        self._recent_pairs: dict[str, list[float]] = {}
-        self._processes = Processes()
-        self._unchanged_names: set[tuple[str | None, ...]] = set()
-        self._unchanged_until = 0.0
 
     def record(self, record: Record, now: float) -> Record:
         """The record under the names it is counted under; the same object where they do not change.
@@ -215,15 +186,15 @@ class CardinalityLimiter:
         """
         sampling = record.sampling
         stratum = None if sampling is None else sampling.stratum
-        names = (record.pipeline, record.source, record.build, record.index_hash, stratum)
-        if names in self._unchanged_names and now < self._unchanged_until:
+        names, state = (record.pipeline, record.source, record.build, record.index_hash, stratum), self.state
+        if names in state.unchanged_names and now < state.unchanged_until:
             return record
         renamed = self._renamed(record, now)
-        if now >= self._unchanged_until:
-            self._unchanged_names.clear()
-            self._unchanged_until = now + _FRESH
+        if now >= state.unchanged_until:
+            state.unchanged_names.clear()
+            state.unchanged_until = now + _FRESH
         if renamed is record:
-            self._unchanged_names.add(names)
+            state.unchanged_names.add(names)
         return renamed
 
     def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:
@@ -242,11 +213,11 @@ class CardinalityLimiter:
     def with_label_names(self, record: Record) -> Record:
         """An answer under the names that a label on it is counted under now; this admits and retires nothing."""
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        admitted = self._pipelines.get(pipeline)
+        admitted = self.state.pipelines.get(pipeline)
         if pipeline not in self._configured and (admitted is None or constants.LABEL not in admitted.sources):
             pipeline = OTHER
         pair = (record.build or "", record.index_hash or "")
-        return _renamed_to(record, pipeline, pair if pair in self._pairs.get(pipeline, {}) else (OTHER, OTHER))
+        return _renamed_to(record, pipeline, pair if pair in self.state.pairs.get(pipeline, {}) else (OTHER, OTHER))
 
     def _renamed(self, record: Record, now: float) -> Record:
         source = record.source or constants.REPLAY
@@ -262,8 +233,9 @@ class CardinalityLimiter:
             return False
         if self._pipeline(line.pipeline, line.source, now) != line.pipeline:
             return False
-        is_admitted = self._processes.take(line, now)
-        self.overflow[constants.PRODUCER_NAMES] += not is_admitted
+        is_admitted = self.state.processes.take(line, now)
+        if not is_admitted:
+            add_counts(self.state.overflow, {constants.PRODUCER_NAMES: 1})
         return is_admitted
 
     def silent(self, now: float) -> list[str]:
@@ -274,19 +246,19 @@ class CardinalityLimiter:
         """
         if now < self._due:
             return []
-        silent_names = [name for name, admitted in self._pipelines.items() if self._due_at(name, admitted) <= now]
+        silent_names = [name for name, admitted in self.state.pipelines.items() if self._due_at(name, admitted) <= now]
         for name in silent_names:
-            del self._pipelines[name]
-            self._pairs.pop(name, None)
-            self._recent_pairs.pop(name, None)
+            del self.state.pipelines[name]
+            self.state.pairs.pop(name, None)
+            self.state.recent_pairs.pop(name, None)
         self._count()
         if silent_names:
-            self._unchanged_names.clear()
+            self.state.unchanged_names.clear()
         return silent_names
 
     def shows(self, pipeline: str) -> bool:
         """Whether a pipeline has its own series: it is configured, or admitted and not removed."""
-        return pipeline in self._pipelines or self._is_permanent(pipeline)
+        return pipeline in self.state.pipelines or self._is_permanent(pipeline)
 
     def shown(self, pipelines: Iterable[str]) -> set[str]:
         """The pipelines that have series, and as many of the others as the budget allows.
@@ -302,13 +274,14 @@ class CardinalityLimiter:
     def _pipeline(self, name: str, source: str, now: float) -> str:
         """The name a pipeline is counted under; it is admitted if the budget allows."""
         name = OTHER if name == DROPPED_PIPELINES else name
-        admitted = self._pipelines.get(name)
+        admitted = self.state.pipelines.get(name)
         if admitted is None or source not in admitted.sources:
             cost = self._cost(name, source, new=admitted is None)
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
-                self.overflow[constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES] += 1
+                kind = constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES
+                add_counts(self.state.overflow, {kind: 1})
                 return self._pipeline(OTHER, source, now)
-            admitted = self._pipelines.setdefault(name, AdmittedPipeline(now))
+            admitted = self.state.pipelines.setdefault(name, AdmittedPipeline(now))
             admitted.sources.append(source)
             self._used += cost
             self._due = min(self._due, self._due_at(name, admitted))
@@ -334,7 +307,7 @@ class CardinalityLimiter:
     def _count(self) -> None:
         """Recompute the used budget, and when the first pipeline may be removed."""
         self._used, self._due = 0, inf
-        for name, admitted in self._pipelines.items():
+        for name, admitted in self.state.pipelines.items():
             for place, source in enumerate(sorted(admitted.sources)):
                 self._used += self._cost(name, source, new=place == 0)
             self._due = min(self._due, self._due_at(name, admitted))
@@ -342,44 +315,27 @@ class CardinalityLimiter:
     def _pair(self, pipeline: str, pair: Pair, now: float) -> Pair:
         if pair == (OTHER, OTHER):
             return pair
-        pairs = self._pairs.setdefault(pipeline, {})
+        pairs = self.state.pairs.setdefault(pipeline, {})
         if pair in pairs:
             pairs[pair] = now
             return pair
-        recent = self._recent_pairs[pipeline] = [at for at in self._recent_pairs.get(pipeline, []) if at > now - _HOUR]
+        recent = [at for at in self.state.recent_pairs.get(pipeline, []) if at > now - _HOUR]
+        self.state.recent_pairs[pipeline] = recent
         if len(recent) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
-            self.overflow[constants.BUILD_NAMES] += 1
+            add_counts(self.state.overflow, {constants.BUILD_NAMES: 1})
             return OTHER, OTHER
         recent.append(now)
         if len(pairs) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
             oldest = min(pairs, key=pairs.__getitem__)
             del pairs[oldest]
-            self._unchanged_names.clear()
+            self.state.unchanged_names.clear()
             self.retired.append((pipeline, *oldest))
         pairs[pair] = now
         return pair
 
-    def dump(self) -> LimiterState:
-        """The limiter in its saved form; parts of it are not copied."""
-        return LimiterState(
-            pipelines=self._pipelines,
-            overflow=self.overflow,
-            pairs={name: list(pairs.items()) for name, pairs in self._pairs.items()},
-            recent_pairs=self._recent_pairs,
-            processes=self._processes.dump(),
-            unchanged_until=self._unchanged_until,
-            unchanged_names=sorted(self._unchanged_names, key=repr),
-        )
-
     def restore(self, state: LimiterState) -> None:
         """Replace everything by a saved state."""
-        self.overflow = Counter(state.overflow)
-        self._pipelines = state.pipelines
-        self._pairs = {name: dict(pairs) for name, pairs in state.pairs.items()}
-        self._recent_pairs = state.recent_pairs
-        self._processes = Processes(state.processes)
-        self._unchanged_until = state.unchanged_until
-        self._unchanged_names = set(state.unchanged_names)
+        self.state = state
         self._count()
 
 

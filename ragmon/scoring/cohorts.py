@@ -6,8 +6,8 @@ so that neither a change of the judge nor of the traffic comes between them. Eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,6 @@ from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.counts import Sums as Counts
 from ragmon.scoring.counts import add_sums
 
-T = TypeVar("T")
 METRIC: Final = AnswerCorrect.name
 """The metric whose estimates are made more precise."""
 UNTIMED: Final = -1
@@ -26,6 +25,9 @@ MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
 VERSION_CHARS: Final = 64
 """Characters of a version that are kept."""
+MODULUS: Final = 1 << 63
+"""Sums over all time are kept modulo this: the squares of ten million labels are more than MessagePack can say."""
+NO_LABELS: Final = (0, 0, 0, 0, 0, 0)
 
 
 class Judged(NamedTuple):
@@ -57,17 +59,7 @@ class JudgeVersion(NamedTuple):
     last: int | None
 
 
-class SavedCohorts(msgspec.Struct, omit_defaults=True):
-    """The saved form of `Cohorts`."""
-
-    answers: list[tuple[tuple[str, str, int], Counts]] = []
-    proxies: list[tuple[Judged, dict[int, Counts]]] = []
-    labels: list[tuple[Judged, dict[int, dict[int, Counts]]]] = []
-    past: list[tuple[Judged, Counts]] = []
-    versions: list[tuple[tuple[str, str, str], Counts]] = []
-
-
-class Cohorts:
+class Cohorts(msgspec.Struct):
     """Labels and proxies by the hour of the answer; user traffic that the uniform sampler kept.
 
     Attributes:
@@ -79,13 +71,11 @@ class Cohorts:
         versions: By pipeline, proxy and version: the first hour, the last hour, and the number of scored answers.
     """
 
-    def __init__(self) -> None:
-        self.answers: dict[tuple[str, str, int], Counts] = {}
-        self.proxies: dict[Judged, dict[int, Counts]] = {}
-        self.labels: dict[Judged, dict[int, dict[int, Counts]]] = {}
-        self.past: dict[Judged, Counts] = {}
-        self.versions: dict[tuple[str, str, str], Counts] = {}
-        self._expired_before = 0
+    answers: dict[tuple[str, str, int], Counts] = {}
+    proxies: dict[Judged, dict[int, Counts]] = {}
+    labels: dict[Judged, dict[int, dict[int, Counts]]] = {}
+    past: dict[Judged, Counts] = {}
+    versions: dict[tuple[str, str, str], Counts] = {}
 
     def see(self, pipeline: str, stratum: str, ts: float | None, answers: int, *, known: int, shipped: int) -> None:
         """Count answers of an hour.
@@ -204,26 +194,29 @@ class Cohorts:
             retention: Seconds for which labels are kept; answers are kept as much longer as a label may take. None
                 keeps all.
         """
-        for judged, hours in self.labels.items():
+        for hours in self.labels.values():
             for steps in hours.values():
                 for step in [step for step in steps if step != UNTIMED and step % FOLDED and step < now - FRESH]:
                     add_sums(steps, step // FOLDED * FOLDED, steps.pop(step))
-            if retention is not None:
-                self._expire_labels(judged, hours, now - retention - FOLDED)
-        before = 0 if retention is None else int(now - retention - TTL) // HOUR
-        if before > self._expired_before:
-            self._expired_before = before
-            self.answers = {key: counts for key, counts in self.answers.items() if key[2] >= before or key[2] < 0}
-            for judged, by_hour in self.proxies.items():
-                for hour in [hour for hour in by_hour if 0 <= hour < before]:
-                    add_sums(self.past, judged, (*by_hour.pop(hour), 0, 0, 0, 0, 0, 0))
+        if retention is not None:
+            self._expire(now - retention)
 
-    def _expire_labels(self, judged: Judged, hours: dict[int, dict[int, Counts]], before: float) -> None:
-        for hour, steps in list(hours.items()):
-            for step in [step for step in steps if UNTIMED < step < before]:
-                add_sums(self.past, judged, (0, 0, *steps.pop(step)))
-            if not steps:
-                del hours[hour]
+    def _expire(self, oldest: float) -> None:
+        for judged, hours in self.labels.items():
+            for hour, steps in list(hours.items()):
+                for step in [step for step in steps if UNTIMED < step < oldest - FOLDED]:
+                    self._add_past(judged, (0, 0, *steps.pop(step)))
+                if not steps:
+                    del hours[hour]
+        before = int(oldest - TTL) // HOUR
+        self.answers = {key: counts for key, counts in self.answers.items() if not 0 <= key[2] < before}
+        for judged, by_hour in self.proxies.items():
+            for hour in [hour for hour in by_hour if 0 <= hour < before]:
+                self._add_past(judged, (*by_hour.pop(hour), *NO_LABELS))
+
+    def _add_past(self, judged: Judged, counts: Iterable[int]) -> None:
+        add_sums(self.past, judged, counts)
+        self.past[judged] = [n % MODULUS for n in self.past[judged]]
 
     def merge(self, other: Cohorts) -> None:
         """Add other cohorts; the order of merging does not matter."""
@@ -237,35 +230,25 @@ class Cohorts:
                 for step, counts in steps.items():
                     add_sums(self.labels.setdefault(judged, {}).setdefault(hour, {}), step, counts)
         for judged, counts in other.past.items():
-            add_sums(self.past, judged, counts)
+            self._add_past(judged, counts)
         for version, (first, last, n) in other.versions.items():
             own = self.versions.setdefault(version, [first, last, 0])
             own[:] = [min(own[0], first), max(own[1], last), own[2] + n]
 
     def rename(self, pipeline_of: Callable[[str], str]) -> None:
         """Move everything to the pipelines it is to be counted under."""
-        tables: tuple[Iterable[tuple[Any, ...]], ...] = (
-            *(self.answers, self.versions, self.proxies, self.labels, self.past),
-        )
-        for pipeline in sorted({str(key[0]) for table in tables for key in table}):
+        for pipeline in sorted({key[0] for table in self._tables() for key in table}):
             name = pipeline_of(pipeline)
-            if name == pipeline:
-                continue
-            moved = Cohorts()
-            moved.answers = {(name, *key[1:]): n for key, n in self.answers.items() if key[0] == pipeline}
-            moved.versions = {(name, *key[1:]): n for key, n in self.versions.items() if key[0] == pipeline}
-            moved.proxies, moved.labels = _moved(self.proxies, pipeline, name), _moved(self.labels, pipeline, name)
-            moved.past = _moved(self.past, pipeline, name)
-            self.give_up(pipeline)
-            self.merge(moved)
+            if name != pipeline:
+                self.merge(Cohorts(*(_moved(table, pipeline, name) for table in self._tables())))
 
     def give_up(self, pipeline: str) -> None:
         """Remove a pipeline."""
-        self.answers = {place: counts for place, counts in self.answers.items() if place[0] != pipeline}
-        self.versions = {version: seen for version, seen in self.versions.items() if version[0] != pipeline}
-        self.proxies = _without(self.proxies, pipeline)
-        self.labels = _without(self.labels, pipeline)
-        self.past = _without(self.past, pipeline)
+        for table in self._tables():
+            _moved(table, pipeline, "")
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return self.answers, self.proxies, self.labels, self.past, self.versions
 
     def reset_labels(self) -> None:
         """Remove every label, so that a report counts them anew."""
@@ -276,41 +259,20 @@ class Cohorts:
         sums = {judged: list(counts) for judged, counts in self.past.items()}
         for judged, by_hour in self.proxies.items():
             for counts in by_hour.values():
-                add_sums(sums, judged, (*counts, 0, 0, 0, 0, 0, 0))
+                add_sums(sums, judged, (*counts, *NO_LABELS))
         for judged, hours in self.labels.items():
-            for counts in _all_steps(hours):
-                add_sums(sums, judged, (0, 0, *counts))
-        return [[*judged, *sums[judged]] for judged in sorted(sums)]
-
-    def dump(self) -> SavedCohorts:
-        """The saved form; parts of it are not copied."""
-        return SavedCohorts(
-            answers=list(self.answers.items()),
-            proxies=list(self.proxies.items()),
-            labels=list(self.labels.items()),
-            past=list(self.past.items()),
-            versions=list(self.versions.items()),
-        )
-
-    @classmethod
-    def load(cls, saved: SavedCohorts) -> Cohorts:
-        """Cohorts from their saved form."""
-        cohorts = cls()
-        cohorts.answers, cohorts.proxies, cohorts.labels = dict(saved.answers), dict(saved.proxies), dict(saved.labels)
-        cohorts.past, cohorts.versions = dict(saved.past), dict(saved.versions)
-        return cohorts
+            for steps in hours.values():
+                for counts in steps.values():
+                    add_sums(sums, judged, (0, 0, *counts))
+        return [[*judged, *(n % MODULUS for n in sums[judged])] for judged in sorted(sums)]
 
 
-def _moved(table: Mapping[Judged, T], pipeline: str, name: str) -> dict[Judged, T]:
-    return {judged._replace(pipeline=name): n for judged, n in table.items() if judged.pipeline == pipeline}
-
-
-def _without(table: Mapping[Judged, T], pipeline: str) -> dict[Judged, T]:
-    return {judged: counts for judged, counts in table.items() if judged.pipeline != pipeline}
-
-
-def _all_steps(hours: Mapping[int, Mapping[int, Counts]]) -> Iterator[Counts]:
-    return (counts for steps in hours.values() for counts in steps.values())
+def _moved(table: dict[Any, Any], pipeline: str, name: str) -> dict[Any, Any]:
+    """What a table holds of a pipeline, taken out of it, under another name."""
+    return {
+        key._replace(pipeline=name) if isinstance(key, Judged) else (name, *key[1:]): table.pop(key)
+        for key in [key for key in table if key[0] == pipeline]
+    }
 
 
 def hour_of(ts: float | None) -> int:

@@ -25,8 +25,7 @@ from ragmon.core.constants import (
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
 from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State
-from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counters import CallKey, Count
+from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of, merged
 from ragmon.stats.strata import Estimate

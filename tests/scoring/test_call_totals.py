@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.record import Totals
-from ragmon.scoring.buckets import PRIME, moment, of_counts, place
-from ragmon.scoring.call_sums import Resolution
-from ragmon.scoring.calls import RECENT, CallTotals, SavedCalls, SavedSums
+from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count, CounterSeries, Producer
 from ragmon.scoring.cardinality import Processes
-from ragmon.scoring.counters import GONE, CallKey, Count, CounterSeries, Producer
 from tests.support.examples import cases
 from tests.support.saved import saved
 
@@ -91,30 +88,40 @@ def walked_totals(lines):
     return counts
 
 
-def walked_fingerprints(lines):
-    """The calls of every five minutes of each producer, and its first report."""
-    sums = {}
+def walked_rows(lines, since):
+    """The calls of every five minutes of all producers, without what they had counted before they reported."""
+    steps, firsts = {}, {}
     for producer, keys in by_series(lines).items():
+        first_step = min(step for reports in keys.values() for step, _ in reports)
         for key, reports in keys.items():
-            own = 0
+            counted, first = steps.setdefault(key, {}), firsts.setdefault(key, {})
             for slot in {step // FOLDED * FOLDED for step, _ in reports}:
-                (calls, kept), (calls_before, kept_before) = (count_at(reports, t) for t in (slot + FOLDED, slot))
-                own += moment(slot) * of_counts({"calls": calls - calls_before, "kept": kept - kept_before})
-            first_step, first = min(reports)
-            own += moment(first_step) * of_counts({"first": [1, *first]})
-            factor = place(f"{producer.started!r} {producer.instance}")
-            sums[key] = (sums.get(key, 0) + factor * own) % PRIME
-    return sums
+                more = Count(*count_at(reports, slot + FOLDED)).minus(Count(*count_at(reports, slot)))
+                counted[slot] = counted.get(slot, Count()).plus(more)
+            step, count = min(reports)
+            if step == first_step:
+                start, slot = (int(at) // FOLDED * FOLDED for at in (min(producer.started, step), step))
+                counted[slot] = counted[slot].minus(Count(*count))
+                first[start, slot] = first.get((start, slot), Count()).plus(Count(*count))
+    return [
+        [
+            *key,
+            *total,
+            [[slot, *count] for slot, count in sorted(steps[key].items()) if any(count) and slot >= since],
+            [[*place, *count] for place, count in sorted(firsts[key].items()) if any(count) and place[0] >= since],
+        ]
+        for key, total in sorted(walked_totals(lines).items())
+    ]
 
 
 def agree(calls, lines, edges):
-    """Compare every window between two edges, and those that begin with the first reports."""
+    """Compare every window between two edges, those that begin with the first reports, and the rows of the digest."""
     for begin in (None, *edges):
         for end in edges:
             if begin is None or begin < end:
                 assert calls.since(begin, end) == walked(lines, begin, end)
     assert calls.totals() == walked_totals(lines)
-    assert calls.fingerprints() == walked_fingerprints(lines)
+    assert calls.to_rows(edges[0]) == walked_rows(lines, edges[0])
 
 
 # --- any order, any parts ---------------------------------------------------------------------------------------------
@@ -154,9 +161,12 @@ def test_it_may_be_asked_between_reports(lines, chance):
 
 
 def state_of(calls):
-    """All that a state holds, without the order in which it came."""
-    series = {(producer, key): (one.first, one.steps) for producer, key, one in calls}
-    return series, dict(calls.dump_sums().sums)
+    """All that a state holds; dictionaries have no order."""
+    return calls.producers, calls.sums
+
+
+def all_series(calls):
+    return [series for known in calls.producers.values() for series in known.series.values()]
 
 
 @law
@@ -193,7 +203,7 @@ def test_parts_that_were_folded_merge_to_the_whole_by_five_minutes(lines, folds,
         chance.choice(states).fold(START + at, None)
     wholes = [merged(copy.deepcopy(chance.sample(states, 3))) for _ in range(2)]
     agree(wholes[0], lines, range(START - 300, START + 1201, 300))
-    assert dict(wholes[0].dump_sums().sums) == dict(wholes[1].dump_sums().sums)
+    assert wholes[0].sums == wholes[1].sums
 
 
 # --- live traffic: few steps a series ---------------------------------------------------------------------------------
@@ -223,14 +233,7 @@ def test_few_steps_are_enough_where_reports_are_hardly_late(chance):
     lines = growing(chance)
     calls = seen(lines, FEW)
     agree(calls, lines, sorted(int(one.ts) // STEP * STEP for one in chance.sample(lines, 5)))
-    assert max(len(series) for _, _, series in calls) <= FEW
-
-
-def reloaded(calls, recent):
-    """Saved and loaded in another process."""
-    return CallTotals.load(
-        saved(calls.dump(), list[SavedCalls]), sums=saved(calls.dump_sums(), SavedSums), recent=recent
-    )
+    assert max(len(series.times) for series in all_series(calls)) <= FEW
 
 
 @law
@@ -246,7 +249,7 @@ def test_folding_and_saving_at_any_time_change_no_window_that_is_kept(chance, re
             fresh, oldest = now - 650, now - 2500 if expires else oldest
             calls.fold(fresh, oldest if expires else None)
         if chance.random() < 0.1:
-            calls = reloaded(calls, recent)
+            calls = saved(calls)
         if chance.random() < 0.1:
             first_fresh, first_kept = (int(edge // step + 1) * step for edge, step in ((fresh, 10), (oldest, 300)))
             agree(calls, lines[:n], range(first_kept, START + 4500, 900))
@@ -267,23 +270,22 @@ def test_batches_that_were_counted_elsewhere_merge_into_live_traffic_as_if_seen_
         if chance.random() < 0.3:
             for calls in (live, one_by_one):
                 calls.fold(lines[end - 1].ts - 650, lines[end - 1].ts - 2500)
-    assert live.dump_sums() == one_by_one.dump_sums()
-    assert state_of(live) == state_of(one_by_one)
+    assert live == one_by_one
 
 
 def test_an_hour_of_reports_leaves_a_bounded_number_of_steps():
     calls = seen((line(10 * n, n + 1) for n in range(360)), RECENT)
-    assert [len(series) for _, _, series in calls] == [RECENT]
+    assert [len(series.times) for series in all_series(calls)] == [RECENT]
     assert calls.since(START + 600, START + 1200) == {REST: Count(60, 6)}
 
 
 def test_a_report_older_than_the_steps_that_are_kept_counts_nothing_twice():
     """A report of long ago that says less than is known; and one of a clock that was set back, which says more."""
     calls = seen((line(10 * n, 2 * n + 2) for n in range(100)), RECENT)
-    before = state_of(calls)
+    before = copy.deepcopy(calls)
     calls.see(line(15, 3))
     calls.see(line(-10, 1))
-    assert state_of(calls) == before
+    assert calls == before
     calls.see(line(20, 230))
     assert calls.totals()[REST].calls == 230
     calls.see(line(1000, 240))
@@ -292,64 +294,14 @@ def test_a_report_older_than_the_steps_that_are_kept_counts_nothing_twice():
 
 def test_producers_that_are_silent_for_long_are_given_up_and_their_calls_are_not():
     calls = seen([line(0, 10, instance="gone"), line(0, 5), line(290, 20, instance="gone"), line(4000, 50)], RECENT)
-    before = calls.totals(), calls.fingerprints(), calls.since(None, START + 5000)
+    before = calls.totals(), calls.to_rows(START + 2000), calls.since(None, START + 5000)
     calls.fold(START + 3000, START + 2000)
-    assert {producer for producer, _, _ in calls} == {Producer("one", float(START)), GONE}
-    assert (calls.totals(), calls.fingerprints(), calls.since(None, START + 5000)) == before
-    again = reloaded(calls, RECENT)
-    assert (again.totals(), again.fingerprints(), again.since(None, START + 5000)) == before
+    assert calls.producers.keys() == {Producer("one", float(START))}
+    assert (calls.totals(), calls.to_rows(START + 2000), calls.since(None, START + 5000)) == before
+    assert saved(calls) == calls
     merged = CallTotals()
     merged.merge(calls)
     assert merged.totals() == before[0]
-
-
-# --- states of older versions -----------------------------------------------------------------------------------------
-
-
-def older_form(lines, oldest):
-    """The series with the last count of every step, and of all steps before an edge; with the fingerprints of those."""
-    series, expired = [], {}
-    for producer, keys in by_series(lines).items():
-        for key, reports in keys.items():
-            steps = {}
-            for step, count in reports:
-                at = step if step // FOLDED * FOLDED >= oldest else -1
-                steps[at] = Count(*map(max, steps.get(at, (0, 0)), count))
-            first_step, first = min(reports)
-            series.append((producer, key, (first_step, Count(*first)), steps))
-            gone = [report for report in reports if report[0] // FOLDED * FOLDED < oldest]
-            of_gone = 0
-            for slot in {step // FOLDED * FOLDED for step, _ in gone}:
-                now, before = (count_at(gone, t) for t in (slot + FOLDED, slot))
-                of_gone += moment(slot) * of_counts({"calls": now[0] - before[0], "kept": now[1] - before[1]})
-            factor = place(f"{producer.started!r} {producer.instance}")
-            expired[key] = (expired.get(key, 0) + factor * of_gone) % PRIME
-    return series, [(key, f"{n:x}") for key, n in expired.items()]
-
-
-@law
-@given(chances, st.sampled_from((None, FEW)), st.sampled_from((0, 600, 1500)), st.booleans())
-def test_a_state_of_an_older_version_goes_on_as_if_all_had_been_seen(chance, recent, gone, knows_edges):
-    """Whether its retention is the one it was folded by or not."""
-    lines = growing(chance)
-    cut = chance.randrange(20, len(lines))
-    oldest = min(START + gone, *(int(one.ts) // FOLDED * FOLDED for one in lines[cut:]))  # no report comes later
-    series, expired = older_form(lines[:cut], oldest)
-    edges = (0.0, oldest if knows_edges else None)
-    calls = CallTotals.load(saved(series, list[SavedCalls]), expired, edges=edges, recent=recent)
-    first_kept = max(calls.dump_sums().oldest, oldest)
-    agree(calls, lines[:cut], range(int(first_kept), START + 4500, 600))
-    for one in lines[cut:]:
-        calls.see(one)
-    agree(calls, lines, range(int(first_kept), START + 4500, 600))
-
-
-def test_a_producer_that_an_older_version_gave_up_counts_in_the_total_alone():
-    calls = CallTotals.load([(GONE, REST, (-1, Count(7, 1)), {-1: Count(7, 1)})])
-    calls.see(line(100, 5, started=90))
-    assert calls.totals() == {REST: Count(12, 1)}
-    assert calls.since(None, START + 200) == {REST: Count(0, 0)}
-    assert calls.since(START, START + 200) == {REST: Count(5, 0)}
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -357,20 +309,21 @@ def test_a_producer_that_an_older_version_gave_up_counts_in_the_total_alone():
 
 def test_a_late_report_takes_its_calls_from_the_steps_after_it():
     """At 10 there were 5 calls, at 30 there were 9 more; then 8 are known at 20, and 20 at 20."""
-    series = CounterSeries(10, Count(5, 0))
-    assert series.put(30, Count(14, 2)) == ((30, 9, 2),)
-    assert series.put(20, Count(8, 1)) == [(20, 3, 1), (30, -3, -1)]
-    assert series.put(20, Count(20, 1)) == [(20, 12, 0), (30, -6, 0)]
-    assert series.increments() == [(10, 5, 0), (20, 15, 1), (30, 0, 1)]
+    series = CounterSeries((10, Count(5, 0)), [10], [5], [0])
+    assert series.put(30, Count(14, 2)) == [(30, (9, 2))]
+    assert series.put(20, Count(8, 1)) == [(20, (3, 1)), (30, (-3, -1))]
+    assert series.put(20, Count(20, 1)) == [(20, (12, 0)), (30, (-6, 0))]
+    assert (series.times, series.calls, series.kept) == ([10, 20, 30], [5, 20, 20], [0, 1, 2])
     assert series.put(30, Count(19, 1)) == []
 
 
 def test_steps_are_kept_apart_by_their_age_and_edges_never_move_back():
-    resolution = Resolution()
-    resolution.advance(1000.0, 310.0)
-    assert [resolution.of(step) for step in (590, 600, 990, 1000, 1010)] == [None, 600, 900, 1000, 1010]
-    resolution.advance(0.0, None)
-    assert (resolution.fresh, resolution.oldest) == (1000.0, 600)
+    calls = seen(line(at, 10 * n + 20, started=-20) for n, at in enumerate((-20, 590, 600, 990, 1000, 1010)))
+    calls.fold(START + 1000.0, START + 310.0)
+    assert [step - START for step in calls.sums[REST].steps] == [600, 900, 1000, 1010]
+    calls.fold(0.0, None)
+    assert (calls.fresh, calls.oldest) == (START + 1000.0, START + 600)
+    assert calls.since(None, START + 2000) == {REST: Count(50, 5)}
 
 
 def test_five_thousand_processes_of_four_strata_are_accepted_and_one_more_is_not():

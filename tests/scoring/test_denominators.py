@@ -23,8 +23,8 @@ from ragmon.gates.releases.release import Clusters
 from ragmon.metrics import build
 from ragmon.metrics.base import judged
 from ragmon.monitor.replay import Run
-from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.buckets import CELLS
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold

@@ -23,6 +23,7 @@ import msgspec
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
 from ragmon.gold.labels.ratings import LabelState, LabelStore
+from ragmon.scoring.captured import CapturedTable
 from ragmon.server.journal import failures, files, store
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
@@ -168,7 +169,7 @@ def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
 _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _ENGINE, _LABELS = "engine", "labels"
 """Where a checkpoint holds labels (`ragmon.monitor.engine.EngineState`)."""
 
@@ -205,16 +206,25 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
 
 
 def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
-    """The data of a checkpoint without the labels of traces; None if it holds no such label."""
+    """The data of a checkpoint without the labels of traces and examples of ids; None if it holds neither."""
     state = _parts(upgrade_checkpoint(data))
     engine = _parts(state[_ENGINE])
+    scorer = _parts(engine["scorer"])
+    windows = _parts(scorer["windows"])
+    captured = msgspec.msgpack.decode(windows["captured"], type=CapturedTable)
     label_store = LabelStore()
-    label_store.restore(msgspec.json.decode(engine[_LABELS], type=LabelState))
-    if not label_store.erase(trace_ids):
+    label_store.restore(msgspec.msgpack.decode(engine[_LABELS], type=LabelState))
+    if not (label_store.erase(trace_ids) | captured.forget_examples()):
         return None
-    engine[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
-    state[_ENGINE] = msgspec.Raw(msgspec.json.encode(engine))
-    return msgspec.json.encode(state)
+    for parts, name, part in (
+        (windows, "captured", captured),
+        (scorer, "windows", windows),
+        (engine, "scorer", scorer),
+    ):
+        parts[name] = msgspec.Raw(msgspec.msgpack.encode(part))
+    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(label_store.dump()))
+    state[_ENGINE] = msgspec.Raw(msgspec.msgpack.encode(engine))
+    return msgspec.msgpack.encode(state)
 
 
 def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:

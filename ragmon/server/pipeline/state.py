@@ -84,8 +84,8 @@ class SavedServerState(msgspec.Struct):
     chunks: AdderState | None = None
 
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(SavedServerState).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 
 
 class ServerState:
@@ -191,8 +191,10 @@ class ServerState:
                     self.engine.failed = error
 
     def erase(self, trace_ids: Iterable[str]) -> None:
-        """Remove the ratings of erased traces, given in lower case; counts stay."""
-        self.engine.labels.book.erase(trace_ids)
+        """Remove the ratings of erased traces, given in lower case, and examples of ids; counts stay."""
+        if erased := list(trace_ids):
+            self.engine.labels.book.erase(erased)
+            self.engine.scorer.state.captured.forget_examples()
 
     def advance(self, now: float) -> None:
         """Evaluate alarms for the minutes that ended; an error there loses no row that is on disk."""
