@@ -7,6 +7,7 @@ any order, on any machine, to the same bits. Time is the records' own time; the 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
@@ -485,7 +486,8 @@ class State(msgspec.Struct, dict=True, omit_defaults=True):
         captured = {key: series.compared() for key, series in self.captured}
         parts = (sums, items, buckets, hours, self.matched, self.answers, captured)
         rows = (self.calls.to_rows(since), self.cohorts.to_rows())
-        return hashlib.sha256(msgspec.msgpack.encode([DIGEST, *map(_canonical, parts), *rows])).hexdigest()
+        told = json.dumps([DIGEST, *map(_canonical, parts), *rows], separators=(",", ":"))
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _canonical(counts: Any) -> Any:
