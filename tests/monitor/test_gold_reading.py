@@ -135,7 +135,7 @@ def test_what_was_read_is_shown_again_for_a_while_unless_another_engine_counts(a
 
 def test_while_a_set_is_read_whoever_counts_waits_for_one_table_at_a_time(asked):
     asked.run(3 * 3600)
-    tables = sum(1 for series in asked.engine.scorer.state.series.values() for _ in series.items.timed())
+    tables = sum(1 for series in asked.engine.scorer.state.series.values() for _ in series.timed_items())
     before = asked.locks
     asked.reader.findings()
     assert asked.locks - before >= tables
