@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -52,20 +53,28 @@ class Counted(msgspec.Struct, array_like=True, gc=False):
     Attributes:
         first: The first minute of its life.
         last: The last minute with a request.
-        uses: For what it was counted, a bit each.
+        uses: For what it was counted (`ClusterMemory.uses`), in order. Nearly all have the same, so equal ones are one.
     """
 
     first: int
     last: int
-    uses: int = 0
+    uses: tuple[int, ...] = ()
 
 
-class ClusterState(msgspec.Struct):
-    """What a `ClusterMemory` remembers; names are hashes.
+@lru_cache(1024)
+def _with(uses: tuple[int, ...], use: int) -> tuple[int, ...]:
+    return tuple(sorted({*uses, use}))
+
+
+class ClusterMemory(msgspec.Struct):
+    """The sessions and questions of a pipeline that were counted.
+
+    A sample of hashes is observed where there are more than `MOST`: halved until the sessions fit, doubled when they
+    fill less than a quarter. Of too many questions the oldest are forgotten.
 
     Attributes:
-        uses: What the bits of `Counted.uses` stand for: a metric of a source.
-        sessions, questions: What was counted.
+        uses: What sessions and questions are counted for: the metrics of a source, each known by its place.
+        sessions, questions: What was counted, by hash.
         halvings: How often the observed sample was halved.
     """
 
@@ -74,87 +83,70 @@ class ClusterState(msgspec.Struct):
     questions: dict[str, Counted] = {}
     halvings: int = 0
 
-
-class ClusterMemory:
-    """The sessions and questions of a pipeline that were counted.
-
-    A sample of hashes is observed where there are more than `MOST`: halved until the sessions fit, doubled when they
-    fill less than a quarter. Of too many questions the oldest are forgotten.
-
-    Args:
-        state: What it remembers, where it continues.
-    """
-
-    def __init__(self, state: ClusterState | None = None) -> None:
-        self.state = state or ClusterState()
-
     def open(self, step: Step) -> StepClusters:
         """The clusters of a step that is later than any before; what is over by then is forgotten."""
-        minute, state = step.minute, self.state
-        state.sessions = {
+        minute = step.minute
+        self.sessions = {
             name: counted
-            for name, counted in state.sessions.items()
+            for name, counted in self.sessions.items()
             if minute - counted.last <= IDLE and minute - counted.first < LIFE
         }
-        state.questions = {
+        self.questions = {
             name: counted
-            for name, counted in state.questions.items()
+            for name, counted in self.questions.items()
             if minute - counted.last <= LULL and minute - counted.first < REPEAT
         }
         for member in {member for members in step.facts.values() for member in members}:
-            for names, name in ((state.sessions, member.session), (state.questions, _name(member.question))):
+            for names, name in ((self.sessions, member.session), (self.questions, _name(member.question))):
                 if name in names:
                     names[name].last = minute
         return StepClusters(step, self)
 
     def close(self) -> None:
         """End a step: observe as large a sample as can be remembered."""
-        state = self.state
-        crowded = len(state.questions) > MOST
+        crowded = len(self.questions) > MOST
         if crowded:
-            newest = sorted(state.questions, key=lambda name: (-state.questions[name].first, name))[:MOST]
-            state.questions = {name: state.questions[name] for name in newest}
-        elif state.halvings and max(len(state.sessions), len(state.questions)) < MOST // 4:
-            state.halvings -= 1
-        while crowded or len(state.sessions) > MOST:
-            state.halvings += 1
-            state.sessions = {name: c for name, c in state.sessions.items() if self._sampled(name)}
+            newest = sorted(self.questions, key=lambda name: (-self.questions[name].first, name))[:MOST]
+            self.questions = {name: self.questions[name] for name in newest}
+        elif self.halvings and max(len(self.sessions), len(self.questions)) < MOST // 4:
+            self.halvings -= 1
+        while crowded or len(self.sessions) > MOST:
+            self.halvings += 1
+            self.sessions = {name: counted for name, counted in self.sessions.items() if self._samples(name)}
             crowded = False
 
-    def _sampled(self, name: str) -> bool:
-        return rank(name) >> (64 - self.state.halvings) == 0
+    def _samples(self, name: str) -> bool:
+        return rank(name) >> (64 - self.halvings) == 0
 
-    def uses_of(self, member: Membership, asked: Mapping[str, int]) -> int:
-        """For what a session or question was counted, a bit each; everything for one that is not in the sample.
+    def observes(self, member: Membership) -> bool:
+        """Whether a session, or a question without one, is in the sample."""
+        name = member.session or _name(member.question)
+        return not (self.halvings and name) or self._samples(name)
+
+    def uses_of(self, member: Membership, asked: Mapping[str, int]) -> tuple[int, ...]:
+        """For what a session or question was counted.
 
         Args:
             member: The session and the question.
             asked: How often each question is asked in this step.
         """
-        session, question = member.session, _name(member.question)
-        if self.state.halvings and (session or question) and not self._sampled(session or question):
-            return -1
-        found = 0
-        if session in self.state.sessions:
-            found = self.state.sessions[session].uses
-        if question in self.state.questions and asked[member.question] >= CROWD:
-            found |= self.state.questions[question].uses
-        return found
+        session, question = self.sessions.get(member.session), self.questions.get(_name(member.question))
+        found = () if session is None else session.uses
+        return (*found, *question.uses) if question is not None and asked[member.question] >= CROWD else found
 
-    def bit(self, use: str) -> int:
-        """The bit of a use, given at its first one."""
-        uses = self.state.uses
-        if use not in uses:
-            uses.append(use)
-        return 1 << uses.index(use)
+    def number(self, use: str) -> int:
+        """The place of a use, given at its first one."""
+        if use not in self.uses:
+            self.uses.append(use)
+        return self.uses.index(use)
 
-    def mark(self, members: Iterable[Membership], minute: int, bit: int) -> None:
+    def mark(self, members: Iterable[Membership], minute: int, use: int) -> None:
         """Remember that these were counted."""
         for member in members:
-            if member.session:
-                self.state.sessions.setdefault(member.session, Counted(minute, minute)).uses |= bit
-            if member.question:
-                self.state.questions.setdefault(_name(member.question), Counted(minute, minute)).uses |= bit
+            for names, name in ((self.sessions, member.session), (self.questions, _name(member.question))):
+                if name:
+                    counted = names.setdefault(name, Counted(minute, minute))
+                    counted.uses = _with(counted.uses, use)
 
 
 def _name(question: str) -> str:
@@ -178,13 +170,17 @@ class StepClusters:
         for place, members in step.facts.items():
             found.setdefault(place.source, set()).update(members)
         asked = _asked(step)
-        self._before = {member: self._memory.uses_of(member, asked) for member in set().union(*found.values())}
+        self._before = {
+            member: self._memory.uses_of(member, asked)
+            for member in set().union(*found.values())
+            if self._memory.observes(member)
+        }
         self._clusters = {source: coarser(members) for source, members in found.items()}
 
     def new(self, source: str, use: str, members: Collection[Membership]) -> list[Membership]:
-        """Those whose session and question were not counted for this use in an earlier step."""
-        bit = self._memory.bit(f"{source}/{use}")
-        return [member for member in members if not self._before.get(member, 0) & bit]
+        """Those of the sample whose session and question were not counted for this use in an earlier step."""
+        number, before = self._memory.number(f"{source}/{use}"), self._before
+        return [member for member in members if member in before and number not in before[member]]
 
     def fold(
         self, source: str, use: str, members: Collection[Membership], sums: Callable[[Membership], ItemSums]
@@ -208,7 +204,7 @@ class StepClusters:
                 if before is not None:
                     n, total, unknown = n + before.n, total + before.total, unknown + before.unknown
                 folded[cluster] = ItemSums(n, total, unknown)
-        self._memory.mark(counted, self._minute, self._memory.bit(f"{source}/{use}"))
+        self._memory.mark(counted, self._minute, self._memory.number(f"{source}/{use}"))
         return iter(folded.values())
 
     def latencies(self, source: str, values: Mapping[Membership, Latencies]) -> list[list[float]]:
@@ -224,7 +220,7 @@ class StepClusters:
         joined: dict[Cluster, list[float]] = {}
         for member in members:
             joined.setdefault(clusters[member], []).extend(values[member])
-        self._memory.mark(members, self._minute, self._memory.bit(f"{source}/{LATENCY}"))
+        self._memory.mark(members, self._minute, self._memory.number(f"{source}/{LATENCY}"))
         return list(joined.values())
 
 

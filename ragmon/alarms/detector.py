@@ -164,8 +164,8 @@ SAME_INCIDENT: Final = 720
 Change = Literal["firing", "resolved"]
 
 
-class DetectionState(msgspec.Struct):
-    """What an alarm has seen.
+class Alarm(msgspec.Struct):
+    """What the alarm of a rule has seen.
 
     Attributes:
         detector: The evidence of a fault.
@@ -187,31 +187,11 @@ class DetectionState(msgspec.Struct):
     stretches: dict[int, Stretch] = {}
     proof: Proof | None = None
 
-
-class Alarm:
-    """One alarm.
-
-    Args:
-        rule: The alarm rule.
-        state: What it has seen, where it continues.
-    """
-
-    __slots__ = ("_recovery", "rule", "state")
-
-    def __init__(self, rule: AlarmRule, state: DetectionState | None = None) -> None:
-        self.rule = rule
-        self.state = state or DetectionState()
-        self._recovery = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
-
-    @property
-    def firing(self) -> int | None:
-        """The minute since which it fires; None while it is silent."""
-        return self.state.firing
-
-    def step(self, minute: int, seen: Observations, level: float) -> Change | None:
+    def step(self, rule: AlarmRule, minute: int, seen: Observations, level: float) -> Change | None:
         """Process one step.
 
         Args:
+            rule: The rule.
             minute: The step's minute since the epoch.
             seen: The step's observations, oriented so that less is worse; at least one.
             level: The lower bound for their mean.
@@ -219,44 +199,45 @@ class Alarm:
         Returns:
             The transition, if any.
         """
-        state = self.state
-        if state.firing is not None:
-            state.steps += 1
-            needed = self._recovery.first + self._recovery.growth * state.steps
-            if state.recovery.update(seen.turned, 1.0 - state.recovered_level) < needed:
+        needed = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
+        if self.firing is not None:
+            self.steps += 1
+            if (
+                self.recovery.update(seen.turned, 1.0 - self.recovered_level)
+                < needed.first + needed.growth * self.steps
+            ):
                 return None
             self._silence()
-            state.resolved = minute
+            self.resolved = minute
             return "resolved"
         # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
         if level <= 0:
             return None
-        before = state.detector.wealth
-        mean = state.detector.update(seen, level)
-        follow(state.stretches, minute, seen, _log_growth(before, state.detector.wealth))
-        if mean < self.rule.threshold:
+        before = self.detector.wealth
+        mean = self.detector.update(seen, level)
+        follow(self.stretches, minute, seen, _log_growth(before, self.detector.wealth))
+        if mean < rule.threshold:
             return None
-        if state.resolved is None or minute - state.resolved > SAME_INCIDENT:
-            state.steps = 0
-        state.firing, state.proof = minute, proven(state.stretches, minute, level)
-        state.stretches.clear()
+        if self.resolved is None or minute - self.resolved > SAME_INCIDENT:
+            self.steps = 0
+        self.firing, self.proof = minute, proven(self.stretches, minute, level)
+        self.stretches.clear()
         # Recovered means: above the middle between the level and the mean that best explains the fall.
-        state.recovered_level = level * (1.0 - min(state.detector.drop, self._recovery.drop) / 2.0)
-        state.detector.clear()
+        self.recovered_level = level * (1.0 - min(self.detector.drop, needed.drop) / 2.0)
+        self.detector.clear()
         return "firing"
 
     def clear(self) -> None:
         """Silence the alarm, reset its detectors and forget its incident."""
         self._silence()
-        self.state.steps, self.state.resolved = 0, None
+        self.steps, self.resolved = 0, None
 
     def _silence(self) -> None:
-        self.state.firing = self.state.proof = None
-        self.state.stretches.clear()
-        self.state.detector.clear()
-        self.state.recovery.clear()
+        self.firing = self.proof = None
+        self.stretches.clear()
+        self.detector.clear()
+        self.recovery.clear()
 
-    @property
-    def evidence(self) -> float:
+    def evidence(self, rule: AlarmRule) -> float:
         """How close it is to firing, in [0, 1]; 1 while it fires."""
-        return 1.0 if self.firing is not None else evidence(self.state.detector.mean, self.rule.threshold)
+        return 1.0 if self.firing is not None else evidence(self.detector.mean, rule.threshold)

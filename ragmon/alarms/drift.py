@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import log
 from typing import Final, NamedTuple
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.alarms.baselines import AlarmTerms
-from ragmon.alarms.judges import JudgeMonitor, JudgeShift, alert_name
+from ragmon.alarms.judges import JudgeMonitor, JudgeShift, Monitor, alert_name
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.steps import SHAPES, Step
@@ -84,11 +83,10 @@ class Shift(NamedTuple):
     end: int
 
 
-class DistributionMonitor(msgspec.Struct):
+class DistributionMonitor(Monitor):
     """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
     Attributes:
-        firing: The last block drifted.
         edges: The buckets that divide the reference into bins; None before there is one.
         reference: Counts of the reference by bin.
         block: Counts of the open block by log bucket.
@@ -97,12 +95,11 @@ class DistributionMonitor(msgspec.Struct):
         compared_from, compared_to: Its first minute, and the one after its last.
     """
 
-    firing: bool = False
     edges: list[int] | None = None
-    reference: list[int] = []
-    block: dict[int, int] = {}
+    reference: list[int] = msgspec.field(default_factory=list)
+    block: dict[int, int] = msgspec.field(default_factory=dict)
     begun: int | None = None
-    compared: list[int] = []
+    compared: list[int] = msgspec.field(default_factory=list)
     compared_from: int = 0
     compared_to: int = 0
 
@@ -124,8 +121,7 @@ class DistributionMonitor(msgspec.Struct):
             self.reference = self._binned(block)
             return False
         self.compared, self.compared_from, self.compared_to = self._binned(block), begun or minute, minute
-        before, self.firing = self.firing, has_drifted(self.reference, self.compared)
-        return before != self.firing
+        return self.turn(minute, changed=has_drifted(self.reference, self.compared))
 
     def shift(self) -> Shift | None:
         """What moved most from the reference to the block that was compared last; None before there is one."""
@@ -140,7 +136,7 @@ class DistributionMonitor(msgspec.Struct):
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
-        self.firing, self.edges, self.reference = False, None, []
+        self.firing, self.edges, self.reference = None, None, []
         self.block, self.begun, self.compared = {}, None, []
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
@@ -151,23 +147,23 @@ class DistributionMonitor(msgspec.Struct):
         return bins
 
 
-class IndexMonitor(msgspec.Struct):
+class IndexMonitor(Monitor):
     """Counts the indexes that answered under each build within `INDEX_WINDOW` minutes.
 
-    Args:
-        limit: The number of indexes that is allowed.
-
     Attributes:
-        firing: A build has more.
         seen: By build and index, the last minute in which it answered.
     """
 
-    limit: int = 1
-    firing: bool = False
-    seen: dict[str, dict[str, int]] = {}
+    seen: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
-    def step(self, minute: int, indexes: Iterable[tuple[str, str]]) -> bool:
-        """Process the `(build, index_hash)` pairs of a minute; returns whether the alarm changed."""
+    def step(self, minute: int, indexes: Iterable[tuple[str, str]], limit: int) -> bool:
+        """Process a minute; returns whether the alarm changed.
+
+        Args:
+            minute: The minute since the epoch.
+            indexes: The `(build, index_hash)` pairs that answered.
+            limit: The number of indexes that one build may have.
+        """
         for build, index in sorted(indexes):
             self.seen.setdefault(build, {})[index] = minute
         recent = (
@@ -175,18 +171,16 @@ class IndexMonitor(msgspec.Struct):
             for build, seen in self.seen.items()
         )
         self.seen = {build: seen for build, seen in recent if seen}
-        before, self.firing = self.firing, any(len(seen) > self.limit for seen in self.seen.values())
-        return before != self.firing
+        return self.turn(minute, changed=any(len(seen) > limit for seen in self.seen.values()))
 
     def clear(self) -> None:
         """Forget all indexes."""
-        self.firing = False
+        self.firing = None
         self.seen.clear()
 
 
-@dataclass
-class DriftSignal:
-    """The state of one drift alarm.
+class DriftSignal(NamedTuple):
+    """One drift alarm.
 
     Attributes:
         alert, metric, severity: Which alarm.
@@ -196,21 +190,19 @@ class DriftSignal:
     alert: str
     metric: str
     severity: str
-    firing: int | None = None
+    firing: int | None
 
 
-class DriftState(msgspec.Struct):
-    """The saved form of `Drift`, by alert.
+class DriftMonitors(msgspec.Struct):
+    """What the drift alarms of a pipeline watch, by alert."""
 
-    Attributes:
-        firing: The minute since which each alarm fires; None while it is silent.
-        indexes, distributions, judges: The monitors.
-    """
-
-    firing: dict[str, int | None] = {}
     indexes: dict[str, IndexMonitor] = {}
     distributions: dict[str, DistributionMonitor] = {}
     judges: dict[str, JudgeMonitor] = {}
+
+
+_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
+"""By alert, the property whose distribution is watched."""
 
 
 class Drift:
@@ -218,46 +210,30 @@ class Drift:
 
     Args:
         terms: Names, severities and limits of the index alarms.
-        state: Their saved state, where they continue; a limit is always that of the terms.
+        state: What they have seen, where they continue.
     """
 
-    def __init__(self, terms: AlarmTerms, state: DriftState | None = None) -> None:
-        saved = state or DriftState()
-        self._indexes = [
-            (
-                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, saved.firing.get(term.alert)),
-                msgspec.structs.replace(saved.indexes.get(term.alert, IndexMonitor()), limit=term.limit),
-            )
-            for term in terms.indexes
-        ]
-        self._distributions = {
-            name: (
-                DriftSignal(alert := f"{name}:drift", name, constants.TICKET, saved.firing.get(alert)),
-                saved.distributions.get(alert, DistributionMonitor()),
-            )
-            for name in SHAPES
-        }
-        self._judges = {
-            alert: (DriftSignal(alert, monitor.metric, constants.TICKET, saved.firing.get(alert)), monitor)
-            for alert, monitor in saved.judges.items()
-        }
-
-    def dump(self) -> DriftState:
-        """The alarms in their saved form; parts of it are not copied."""
-        return DriftState(
-            {signal.alert: signal.firing for signal in self.signals},
-            {signal.alert: monitor for signal, monitor in self._indexes},
-            {signal.alert: monitor for signal, monitor in self._distributions.values()},
-            {alert: monitor for alert, (_, monitor) in self._judges.items()},
-        )
+    def __init__(self, terms: AlarmTerms, state: DriftMonitors | None = None) -> None:
+        self.state = state = state or DriftMonitors()
+        self._indexes = terms.indexes
+        state.indexes = {term.alert: state.indexes.get(term.alert, IndexMonitor()) for term in terms.indexes}
+        state.distributions = {alert: state.distributions.get(alert, DistributionMonitor()) for alert in _DISTRIBUTIONS}
 
     @property
-    def signals(self) -> tuple[DriftSignal, ...]:
+    def signals(self) -> list[DriftSignal]:
         """Every drift alarm."""
-        return tuple(signal for signal, _ in self._all())
-
-    def _all(self) -> list[tuple[DriftSignal, IndexMonitor | DistributionMonitor | JudgeMonitor]]:
-        return [*self._indexes, *self._distributions.values(), *self._judges.values()]
+        state, ticket = self.state, constants.TICKET
+        return [
+            *(
+                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, state.indexes[term.alert].firing)
+                for term in self._indexes
+            ),
+            *(
+                DriftSignal(alert, _DISTRIBUTIONS[alert], ticket, monitor.firing)
+                for alert, monitor in state.distributions.items()
+            ),
+            *(DriftSignal(alert, monitor.metric, ticket, monitor.firing) for alert, monitor in state.judges.items()),
+        ]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
         """Process one step; returns the alarms that changed.
@@ -266,53 +242,59 @@ class Drift:
             step: The step.
             source: The source of user traffic.
         """
-        changed = [signal for signal, indexes in self._indexes if indexes.step(step.minute, step.indexes)]
-        for name, (signal, monitor) in self._distributions.items():
-            counts = step.shape(source, name)
-            if counts and monitor.step(step.minute, counts):
-                changed.append(signal)
-        changed += self._step_judges(step, source)
-        for signal in changed:
-            signal.firing = step.minute if signal.firing is None else None
-        return changed
+        state, minute = self.state, step.minute
+        changed = {
+            term.alert for term in self._indexes if state.indexes[term.alert].step(minute, step.indexes, term.limit)
+        }
+        for alert, monitor in state.distributions.items():
+            counts = step.shape(source, _DISTRIBUTIONS[alert])
+            if counts and monitor.step(minute, counts):
+                changed.add(alert)
+        changed |= self._step_judges(step, source)
+        return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
-    def _step_judges(self, step: Step, source: str) -> list[DriftSignal]:
+    def _step_judges(self, step: Step, source: str) -> set[str]:
         """Process the scores of judges, whose alarms begin with their first score; returns those that changed."""
         scored: dict[str, dict[str, list[int]]] = {}
         for (scored_source, metric, version), sums in step.judged.items():
             if scored_source in (source, constants.LABEL):
-                alert = alert_name(metric, labelled=scored_source == constants.LABEL)
+                labelled = scored_source == constants.LABEL
+                alert = alert_name(metric, labelled=labelled)
                 scored.setdefault(alert, {})[version] = sums
-                if alert not in self._judges:
-                    monitor = JudgeMonitor(metric, scored_source == constants.LABEL)
-                    self._judges[alert] = (DriftSignal(alert, metric, constants.TICKET), monitor)
-        judges = self._judges.items()
-        return [signal for alert, (signal, monitor) in judges if monitor.step(step.minute, scored.get(alert, {}))]
+                if alert not in self.state.judges:
+                    self.state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
+        judges = self.state.judges.items()
+        return {alert for alert, monitor in judges if monitor.step(step.minute, scored.get(alert, {}))}
 
     def judge_shift(self, alert: str) -> JudgeShift | None:
         """How the scores of a judge moved; None for other alarms, and before a block was compared."""
-        return self._judges[alert][1].shift() if alert in self._judges else None
+        monitor = self.state.judges.get(alert)
+        return None if monitor is None else monitor.shift()
 
     def shift(self, alert: str) -> Shift | None:
         """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
-        monitor = next((monitor for signal, monitor in self._distributions.values() if signal.alert == alert), None)
+        monitor = self.state.distributions.get(alert)
         return None if monitor is None else monitor.shift()
 
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
-        monitors: list[tuple[DriftSignal, DistributionMonitor | JudgeMonitor]] = [
-            *self._distributions.values(),
-            *self._judges.values(),
-        ]
-        fired = [signal for signal, _ in monitors if signal.firing is not None]
-        for signal, monitor in monitors:
-            signal.firing = None
-            monitor.clear()
+        state = self.state
+        fired = [signal for signal in self.signals if signal.firing is not None and signal.alert not in state.indexes]
+        for distribution in state.distributions.values():
+            distribution.clear()
+        for judge in state.judges.values():
+            judge.clear()
         return fired
 
     def clear(self, alert: str) -> bool:
         """Silence the alarm with a name; returns whether it fired."""
-        signal, monitor = next(pair for pair in self._all() if pair[0].alert == alert)
-        fired, signal.firing = signal.firing is not None, None
+        state = self.state
+        monitors: dict[str, IndexMonitor | DistributionMonitor | JudgeMonitor] = {
+            **state.indexes,
+            **state.distributions,
+            **state.judges,
+        }
+        monitor = monitors[alert]
+        fired = monitor.firing is not None
         monitor.clear()
         return fired

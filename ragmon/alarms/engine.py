@@ -21,7 +21,7 @@ from ragmon.scoring.steps import STEP
 
 
 class AlarmsState(msgspec.Struct):
-    """The saved form of an `AlarmEngine`: the open minutes, and the alarms by pipeline. It holds no text."""
+    """What an `AlarmEngine` has seen: the open minutes, and the alarms by pipeline. It holds no text."""
 
     steps: MinutesState
     pipelines: dict[str, PipelineState]
@@ -77,7 +77,7 @@ class AlarmEngine:
         """The alarms of a pipeline, at the place it had if that is free, else at the first free one."""
         place = 0
         if pipeline not in self._configured:
-            taken = {alarms.place for alarms in self.pipelines.values()}
+            taken = {alarms.state.place for alarms in self.pipelines.values()}
             place = 0 if saved is None or saved.place in taken else saved.place
             place = place or next(number for number in count(1) if number not in taken)
         return PipelineAlarms(pipeline, self._terms(pipeline, place), self._table, saved, place=place)
@@ -106,12 +106,13 @@ class AlarmEngine:
         alarms = self.pipelines.pop(pipeline, None)
         return [] if alarms is None else alarms.end(int(now) // STEP)
 
-    def dump(self) -> AlarmsState:
-        """The alarms in their saved form; they are not copied: encode it before anything else is counted."""
-        return AlarmsState(self.steps.dump(), {name: alarms.dump() for name, alarms in self.pipelines.items()})
+    @property
+    def state(self) -> AlarmsState:
+        """What was seen, as it is kept: encode it before anything else is counted."""
+        return AlarmsState(self.steps.dump(), {name: alarms.state for name, alarms in self.pipelines.items()})
 
     def restore(self, state: AlarmsState) -> None:
-        """Replace everything by a saved state. A lost state delays alarms and never raises one."""
+        """Go on from a state. A lost state delays alarms and never raises one."""
         self.steps.restore(state.steps)
         self.pipelines = {}
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))

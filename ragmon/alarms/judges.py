@@ -66,8 +66,33 @@ class JudgeShift(NamedTuple):
     end: int
 
 
+class Monitor(msgspec.Struct):
+    """What an alarm on a change watches, block by block.
+
+    Attributes:
+        firing: The minute since which the alarm fires; None while it is silent.
+    """
+
+    firing: int | None = None
+
+    def turn(self, minute: int, *, changed: bool) -> bool:
+        """Fire as long as what is watched has changed; returns whether the alarm began or ended."""
+        if changed == (self.firing is not None):
+            return False
+        self.firing = minute if changed else None
+        return True
+
+
 Sums = list[int]
 """`[n, sum, sum of squares]` in micro-units."""
+_LARGEST: Final = 2**63
+"""A sum is saved as a number of 64 bits."""
+
+
+def _added(own: Sums, other: Sequence[int]) -> Sums:
+    """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
+    both = [one + another for one, another in zip(own, other, strict=True)]
+    return both if both[2] < _LARGEST else own
 
 
 class VersionMonitor(msgspec.Struct):
@@ -108,7 +133,7 @@ class VersionMonitor(msgspec.Struct):
             self._close(minute, rule)
             self.block, self.begun = [0, 0, 0], minute
         self.last = minute
-        self.block = [own + other for own, other in zip(self.block, sums, strict=True)]
+        self.block = _added(self.block, sums)
 
     def _close(self, minute: int, rule: BlockRule) -> None:
         """Compare the open block with the reference, and learn it where it does not differ."""
@@ -144,26 +169,24 @@ class VersionMonitor(msgspec.Struct):
         return sqrt(max(within, between)) * (1 + 2 / k)
 
     def _learn(self, mean: float) -> None:
-        self.reference = [own + other for own, other in zip(self.reference, self.block, strict=True)]
+        self.reference = _added(self.reference, self.block)
         self.blocks += 1
         self.means += mean
         self.squares += mean * mean
 
 
-class JudgeMonitor(msgspec.Struct):
+class JudgeMonitor(Monitor, kw_only=True):
     """Compares the scores of a judge, or its agreement with labels, version by version.
 
     Attributes:
         metric: The judge's metric.
         labelled: It compares label minus score, not scores.
-        firing: A version differs.
         versions: By version.
     """
 
     metric: str
     labelled: bool = False
-    firing: bool = False
-    versions: dict[str, VersionMonitor] = {}
+    versions: dict[str, VersionMonitor] = msgspec.field(default_factory=dict)
 
     def step(self, minute: int, by_version: Mapping[str, Sequence[int]]) -> bool:
         """Process a minute's `[n, sum, sum of squares]` by version; returns whether the alarm changed."""
@@ -176,8 +199,7 @@ class JudgeMonitor(msgspec.Struct):
         silent += [version for version, monitor in self.versions.items() if monitor.last < minute - limit]
         for version in silent:
             self.versions.pop(version, None)
-        before, self.firing = self.firing, any(monitor.firing for monitor in self.versions.values())
-        return before != self.firing
+        return self.turn(minute, changed=any(monitor.firing for monitor in self.versions.values()))
 
     def shift(self) -> JudgeShift | None:
         """What was compared last: of a version that differs, else of the latest; None before anything was."""
@@ -189,7 +211,7 @@ class JudgeMonitor(msgspec.Struct):
 
     def clear(self) -> None:
         """Forget everything: the next blocks are the new reference."""
-        self.firing = False
+        self.firing = None
         self.versions.clear()
 
 

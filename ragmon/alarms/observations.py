@@ -54,19 +54,17 @@ class Observations(NamedTuple):
 NONE = Observations()
 
 
-class Conventions:
+class Conventions(msgspec.Struct):
     """What a pipeline has shown: whether its answers cite, and whether its ids are those of gold.
 
-    Args:
+    Attributes:
         cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
         in_gold: Whether a retrieved id has occurred in gold; as long as none did, nothing that compares ids is judged
             or learned. None: there were none to compare.
-        required: Both are required: what is missing is a fault.
     """
 
-    def __init__(self, cited: bool, in_gold: bool | None, required: bool) -> None:
-        self.cited = cited or required
-        self.in_gold = True if required else in_gold
+    cited: bool = False
+    in_gold: bool | None = None
 
     def see(self, step: Step) -> None:
         """Remember what the records of a step show."""
@@ -153,7 +151,7 @@ class SourceSwitch(NamedTuple):
     golds: frozenset[str] = frozenset()
 
 
-class SelectorState(msgspec.Struct):
+class Selection(msgspec.Struct):
     """What an `ObservationSelector` has chosen.
 
     Attributes:
@@ -180,8 +178,8 @@ class ObservationSelector:
         state: What it has chosen, where it continues.
     """
 
-    def __init__(self, table: ScoreTable, state: SelectorState | None = None) -> None:
-        self.state = state or SelectorState()
+    def __init__(self, table: ScoreTable, state: Selection | None = None) -> None:
+        self.state = state or Selection()
         self._table = table
         self._indexes = {name: index for index, name in enumerate(table.metrics)}
 

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from ragmon.alarms.baselines import (
     CHRONIC_MINUTES,
-    GOLD_ENOUGH,
-    GOLD_FULL,
-    LIVE_ENOUGH,
-    LIVE_FULL,
+    GOLD,
+    LIVE,
     PAUSE_EVIDENCE,
     AlarmTerms,
     Baseline,
-    BaselineState,
+    FrozenMetric,
     FrozenPipeline,
     LatencyBaseline,
-    LatencyState,
-    fingerprint,
-    restore_baseline,
+    version,
 )
-from ragmon.alarms.clusters import ClusterMemory, ClusterState, StepClusters
-from ragmon.alarms.detector import Alarm, Change, DetectionState
-from ragmon.alarms.drift import Drift, DriftSignal, DriftState
+from ragmon.alarms.clusters import ClusterMemory, StepClusters
+from ragmon.alarms.detector import Alarm, Change
+from ragmon.alarms.drift import Drift, DriftMonitors, DriftSignal
 from ragmon.alarms.observations import (
     NOTHING,
     Conventions,
     Observations,
     ObservationSelector,
-    SelectorState,
+    Selection,
     SourceSwitch,
     StepObservations,
 )
@@ -41,6 +37,9 @@ from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.steps import STEP, Latencies, Step
+
+_USERS: Final = ""
+"""Stands for the source of user traffic, whichever that is."""
 
 
 @dataclass(frozen=True)
@@ -63,46 +62,44 @@ class AlarmTransition:
 
 
 class PipelineState(msgspec.Struct):
-    """The saved form of `PipelineAlarms`.
+    """What the alarms of a pipeline have seen.
 
     Attributes:
         alarms: By alert name.
-        baselines: By `baseline_name`.
-        latency: By the source of the requests; None is the source of user traffic.
+        baselines: By `baseline_name` of the rules that use them.
+        latency: The baselines of the latency by the source of the requests; "" is the source of user traffic.
         frozen_version: The version of the frozen baseline; "" where there is none.
-        selector: What was chosen to be judged.
+        selection: What was chosen to be judged.
         drift: The drift alarms.
-        cited, in_gold: What it has shown (`Conventions`).
-        place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
+        conventions: What the pipeline has shown.
         clusters: The sessions and questions that were counted.
+        place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
     """
 
-    alarms: dict[str, DetectionState] = {}
-    baselines: dict[str, BaselineState] = {}
-    latency: list[tuple[str | None, LatencyState]] = []
+    alarms: dict[str, Alarm] = {}
+    baselines: dict[str, Baseline] = {}
+    latency: dict[str, LatencyBaseline] = {}
     frozen_version: str = ""
-    selector: SelectorState = msgspec.field(default_factory=SelectorState)
-    drift: DriftState = msgspec.field(default_factory=DriftState)
-    cited: bool = False
-    in_gold: bool | None = None
+    selection: Selection = msgspec.field(default_factory=Selection)
+    drift: DriftMonitors = msgspec.field(default_factory=DriftMonitors)
+    conventions: Conventions = msgspec.field(default_factory=Conventions)
+    clusters: ClusterMemory = msgspec.field(default_factory=ClusterMemory)
     place: int = 0
-    clusters: ClusterState = msgspec.field(default_factory=ClusterState)
 
 
 class PipelineAlarms:
-    """The state of a pipeline's alarms.
+    """The alarms of a pipeline.
 
     Args:
         pipeline: The pipeline's name.
         terms: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
-        state: Its saved state, where it continues; alarms and baselines that are new since then start empty.
+        state: What they have seen, where they continue; alarms and baselines that are new start empty.
         place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
 
     Attributes:
-        alarms: By alert name.
-        baselines: By `baseline_name` of the rules that use them.
-        latency: The baseline of the latency.
+        state: What they have seen.
+        rules: By alert name.
         drift: The drift alarms.
         selector: Chooses the observations that rules judge.
     """
@@ -110,44 +107,55 @@ class PipelineAlarms:
     def __init__(
         self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None, *, place: int = 0
     ) -> None:
-        saved = state or PipelineState()
         self.pipeline = pipeline
-        self._table, self._conventions = table, Conventions(saved.cited, saved.in_gold, terms.citations_required)
-        self.place = place
-        self.alarms = {rule.alert: Alarm(rule, saved.alarms.get(rule.alert)) for rule in terms.rules}
-        self.drift = Drift(terms, saved.drift)
-        self.selector = ObservationSelector(table, saved.selector)
-        self.baselines: dict[str, Baseline] = {}
-        self._rules: dict[str, AlarmRule] = {}
-        self._clusters = ClusterMemory(saved.clusters)
-        learned = dict(saved.latency)
-        self._latencies = {
-            source: LatencyBaseline(terms.learn, learned.get(source))
-            for source in (None, *(rule.source for rule in terms.rules if rule.metric == constants.LATENCY))
-        }
-        self.latency = self._latencies[None]
+        self.rules = {rule.alert: rule for rule in terms.rules}
+        self.state = state = state or PipelineState()
+        self._terms, self._table = terms, table
+        self._learned: dict[str, AlarmRule] = {}
+        sources = [_USERS]
         for rule in terms.rules:
-            self._attach(rule, terms.learn, saved.baselines)
-        self._frozen_version = fingerprint(terms.given)
-        if terms.given is not None:
-            self._give(terms.given, saved)
+            if rule.metric == constants.LATENCY:
+                sources.append(rule.source or _USERS)
+            elif rule.kind != "gate":  # rules on the same observations share a baseline
+                self._learned.setdefault(baseline_name(rule), rule)
+        known = frozenset(state.baselines)
+        state.place = place
+        state.alarms = {alert: state.alarms.get(alert, Alarm()) for alert in self.rules}
+        state.baselines = {name: state.baselines.get(name, Baseline()) for name in self._learned}
+        state.latency = {source: state.latency.get(source, LatencyBaseline()) for source in sources}
+        self.drift = Drift(terms, state.drift)
+        self.selector = ObservationSelector(table, state.selection)
+        self._give(terms.given, known)
 
-    def _attach(self, rule: AlarmRule, learn: int, saved: Mapping[str, BaselineState]) -> None:
-        """Give a rule its baseline; rules on the same observations share one."""
-        name = baseline_name(rule)
-        if rule.metric != constants.LATENCY and rule.kind != "gate" and name not in self.baselines:
-            enough, full = (GOLD_ENOUGH, GOLD_FULL) if rule.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
-            self.baselines[name] = Baseline(enough=enough, full=full, learn=learn, learned=saved.get(name))
-            self._rules[name] = rule
-
-    def _give(self, frozen: FrozenPipeline, saved: PipelineState) -> None:
-        """Use the baselines of a file, unless the saved state has used them already."""
-        if saved.frozen_version != self._frozen_version:
-            restore_baseline(frozen, self.baselines, self.latency)
+    def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
+        """Use the baselines of a file: all of them at first, and later those of metrics without a baseline so far."""
+        state = self.state
+        used, state.frozen_version = state.frozen_version, ""
+        if frozen is None:
+            return
+        state.frozen_version = version(msgspec.to_builtins(frozen))
+        is_new = used != state.frozen_version
+        for name, metric in frozen.metrics.items():
+            if name == constants.LATENCY and is_new and metric.p95 is not None:
+                state.latency[_USERS].give(metric.p95, metric.n, metric.total)
+            elif name in state.baselines and metric.n and (is_new or name not in known):
+                state.baselines[name].give(metric.n, metric.total)
+        if is_new:
             self.selector.give(frozen.golds, frozen.first)
-        else:
-            new = {name: baseline for name, baseline in self.baselines.items() if name not in saved.baselines}
-            restore_baseline(frozen, new, None)
+
+    def freeze(self) -> FrozenPipeline:
+        """The baselines as a file holds them; those with too few observations are left out, and will be learned."""
+        state, users = self.state, self.state.latency[_USERS]
+        users.finalise()
+        metrics = {
+            name: FrozenMetric.of(baseline)
+            for name, baseline in sorted(state.baselines.items())
+            if baseline.n >= (GOLD if self._learned[name].needs_gold else LIVE).used
+        }
+        if users.p95 is not None:
+            metrics[constants.LATENCY] = FrozenMetric.of(users.share, users.p95)
+        first = {name: scores for name, scores in state.selection.first.items() if scores}
+        return FrozenPipeline(metrics, state.selection.golds, first)
 
     def step(self, step: Step) -> list[AlarmTransition]:
         """Process one step.
@@ -159,16 +167,16 @@ class PipelineAlarms:
             The transitions, in the order of the rules.
         """
         transitions = self._restart(self.selector.turn(step), step.minute)
-        self._conventions.see(step)
-        clusters = self._clusters.open(step)
+        self.state.conventions.see(step)
+        clusters = self.state.clusters.open(step)
         observations = self._observe(step, clusters)
-        for alarm in self.alarms.values():
-            current = observations[observation_key(alarm.rule)].keeping(at_least=alarm.rule.at_least)
-            change = self._judge(alarm, step.minute, current)
+        for rule in self.rules.values():
+            current = observations[observation_key(rule)].keeping(at_least=rule.at_least)
+            change = self._judge(rule, step.minute, current)
             if change is not None:
-                transitions.append(self._transition(alarm.rule, step.minute, change))
+                transitions.append(self._transition(rule, step.minute, change))
         self._learn(step, observations, clusters)
-        self._clusters.close()
+        self.state.clusters.close()
         for signal in self.drift.step(step, self.selector.user_source):
             state: Change = "resolved" if signal.firing is None else "firing"
             transitions.append(self._transition(signal, step.minute, state))
@@ -177,27 +185,28 @@ class PipelineAlarms:
     def absorb(self, step: Step) -> None:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
-        self._conventions.see(step)
-        clusters = self._clusters.open(step)
+        self.state.conventions.see(step)
+        clusters = self.state.clusters.open(step)
         observations = self._observe(step, clusters)
-        self._clusters.close()
-        self.latency.absorb(self._latencies_of(step, None, clusters))
-        for name, baseline in self.baselines.items():
-            baseline.absorb(observations[observation_key(self._rules[name])].assessed)
+        self.state.clusters.close()
+        self.state.latency[_USERS].absorb(self._latencies_of(step, _USERS, clusters))
+        for name, baseline in self.state.baselines.items():
+            baseline.absorb(observations[observation_key(self._learned[name])].assessed)
 
     def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
         """The observations of the step for every rule, by `observation_key`."""
         freeze = not self._has_recent_alarm(step.minute)
+        required, conventions = self._terms.citations_required, self.state.conventions
         observations: dict[tuple[object, ...], StepObservations] = {}
-        for alarm in self.alarms.values():
-            rule = alarm.rule
+        for rule in self.rules.values():
             key = observation_key(rule)
             if key in observations:
                 continue
             if rule.metric == constants.LATENCY:
-                slow = self._latencies[rule.source].of(self._latencies_of(step, rule.source, clusters), rule.ratio)
+                source = rule.source or _USERS
+                slow = self.state.latency[source].of(self._latencies_of(step, source, clusters), rule.ratio)
                 observations[key] = StepObservations(slow, slow, slow)
-            elif not self._conventions.apply_to(self._table.metrics[rule.metric]):
+            elif not (required or conventions.apply_to(self._table.metrics[rule.metric])):
                 observations[key] = NOTHING
             elif rule.kind == "paired":
                 observations[key] = self.selector.paired(step, rule, clusters, freeze=freeze)
@@ -205,62 +214,63 @@ class PipelineAlarms:
                 observations[key] = self.selector.of(step, rule, clusters)
         return observations
 
-    def _latencies_of(self, step: Step, source: str | None, clusters: StepClusters) -> Sequence[Latencies]:
-        """The latencies of the step's requests from a source, by cluster; None is the source of user traffic.
+    def _latencies_of(self, step: Step, source: str, clusters: StepClusters) -> Sequence[Latencies]:
+        """The latencies of the step's requests from a source, by cluster; "" is the source of user traffic.
 
         While the p95 is learned, they are those of all requests and no observations yet.
         """
         name = source or self.selector.user_source
         values = step.latency.get(name, {})
-        return list(values.values()) if self._latencies[source].p95 is None else clusters.latencies(name, values)
+        return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
-    def _judge(self, alarm: Alarm, minute: int, observations: Observations) -> Change | None:
-        """The transition that a step causes in an alarm; None without one."""
-        rule = alarm.rule
+    def _judge(self, rule: AlarmRule, minute: int, observations: Observations) -> Change | None:
+        """The transition that a step causes in the alarm of a rule; None without one."""
         level = self._level(rule)
         if level is None or not observations.n:
             return None
-        return alarm.step(minute, observations if rule.at_least else observations.turned, level)
+        seen = observations if rule.at_least else observations.turned
+        return self.state.alarms[rule.alert].step(rule, minute, seen, level)
 
     def _level(self, rule: AlarmRule) -> float | None:
         """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
-        if rule.kind == "gate":
+        baseline = self.baseline_of(rule)
+        if rule.kind == "gate" or baseline is None:
             return rule.level if rule.at_least else 1.0 - rule.level
-        is_latency = rule.metric == constants.LATENCY
-        baseline = self._latencies[rule.source].share if is_latency else self.baselines[baseline_name(rule)]
         return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
 
     def _learn(
         self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
     ) -> None:
         """Update the baselines, but only while no recent alarm fires."""
-        if self._has_recent_alarm(step.minute):
-            for baseline in self.baselines.values():
+        state, minute, period = self.state, step.minute, self._terms.learn
+        if self._has_recent_alarm(minute):
+            for baseline in state.baselines.values():
                 baseline.forget()
-            for latency in self._latencies.values():
+            for latency in state.latency.values():
                 latency.forget()
             return
         suspicious = {
-            baseline_name(alarm.rule)
-            for alarm in self.alarms.values()
-            if alarm.firing is None and alarm.evidence > PAUSE_EVIDENCE
+            baseline_name(rule)
+            for rule, alarm in self.judged()
+            if alarm.firing is None and alarm.evidence(rule) > PAUSE_EVIDENCE
         }
-        for name, baseline in self.baselines.items():
-            current = observations[observation_key(self._rules[name])].assessed
+        for name, baseline in state.baselines.items():
+            rule = self._learned[name]
+            current = observations[observation_key(rule)].assessed
             if current.n:
-                baseline.see(step.minute, current)
+                baseline.see(minute, current)
             if name not in suspicious:
-                baseline.learn(step.minute)
-        for source, latency in self._latencies.items():
-            latency.see(step.minute, self._latencies_of(step, source, clusters))
+                baseline.learn(minute, GOLD if rule.needs_gold else LIVE, period)
+        for source, latency in state.latency.items():
+            latency.see(minute, self._latencies_of(step, source, clusters))
             if constants.LATENCY not in suspicious:
-                latency.learn(step.minute)
+                latency.learn(minute, period)
 
     def _has_recent_alarm(self, minute: int) -> bool:
         """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
         return any(
-            alarm.firing is not None and (alarm.rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
-            for alarm in self.alarms.values()
+            alarm.firing is not None and (rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
+            for rule, alarm in self.judged()
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
@@ -273,15 +283,15 @@ class PipelineAlarms:
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
-        for alarm in self.alarms.values():
-            if self.selector.concerns(switch, alarm.rule):
-                resolved += [alarm.rule] if alarm.firing is not None else []
+        for rule, alarm in self.judged():
+            if self.selector.concerns(switch, rule):
+                resolved += [rule] if alarm.firing is not None else []
                 alarm.clear()
-        for name, baseline in self.baselines.items():
-            if self.selector.concerns(switch, self._rules[name]):
-                baseline.restart()
+        for name, learned in self._learned.items():
+            if self.selector.concerns(switch, learned):
+                self.state.baselines[name] = Baseline()
         if False in switch.sources:
-            self.latency.restart()
+            self.state.latency[_USERS] = LatencyBaseline()
             resolved += self.drift.restart()
         return [self._transition(rule, minute, "resolved") for rule in resolved]
 
@@ -294,24 +304,26 @@ class PipelineAlarms:
         Raises:
             UnknownNameError: There is no such alarm.
         """
-        rules: dict[str, AlarmRule | DriftSignal] = {name: alarm.rule for name, alarm in self.alarms.items()}
-        rules |= {signal.alert: signal for signal in self.drift.signals}
-        if alert not in rules:
-            raise UnknownNameError("alarm", alert, rules)
-        if alert in self.alarms:
-            fired = self.alarms[alert].firing is not None
-            self.alarms[alert].clear()
+        watched: dict[str, AlarmRule | DriftSignal] = {**self.rules}
+        watched |= {signal.alert: signal for signal in self.drift.signals}
+        if alert not in watched:
+            raise UnknownNameError("alarm", alert, watched)
+        if alert in self.rules:
+            fired = self.state.alarms[alert].firing is not None
+            self.state.alarms[alert].clear()
         else:
             fired = self.drift.clear(alert)
-        return [self._transition(rules[alert], minute, "resolved")] if fired else []
+        return [self._transition(watched[alert], minute, "resolved")] if fired else []
 
     def end(self, minute: int) -> list[AlarmTransition]:
         """`resolved` transitions of every alarm that fires: the pipeline is being removed."""
-        firing: list[AlarmRule | DriftSignal] = [
-            alarm.rule for alarm in self.alarms.values() if alarm.firing is not None
-        ]
+        firing: list[AlarmRule | DriftSignal] = [rule for rule, alarm in self.judged() if alarm.firing is not None]
         firing += [signal for signal in self.drift.signals if signal.firing is not None]
         return [self._transition(rule, minute, "resolved") for rule in firing]
+
+    def judged(self) -> Iterator[tuple[AlarmRule, Alarm]]:
+        """Every rule with its alarm."""
+        return zip(self.rules.values(), self.state.alarms.values(), strict=True)
 
     def held_against(self, rule: AlarmRule) -> float | None:
         """The level a rule compares its metric with, as exported; None while the baseline is learned."""
@@ -321,23 +333,8 @@ class PipelineAlarms:
     def baseline_of(self, rule: AlarmRule) -> Baseline | None:
         """The baseline of a rule; None where it needs none."""
         if rule.metric == constants.LATENCY:
-            return self._latencies[rule.source].share
-        return None if rule.kind == "gate" else self.baselines[baseline_name(rule)]
-
-    def dump(self) -> PipelineState:
-        """The alarms in their saved form; they are not copied."""
-        return PipelineState(
-            alarms={name: alarm.state for name, alarm in self.alarms.items()},
-            baselines={name: baseline.learned for name, baseline in self.baselines.items()},
-            latency=[(source, latency.learned) for source, latency in self._latencies.items()],
-            frozen_version=self._frozen_version,
-            selector=self.selector.state,
-            drift=self.drift.dump(),
-            cited=self._conventions.cited,
-            in_gold=self._conventions.in_gold,
-            place=self.place,
-            clusters=self._clusters.state,
-        )
+            return self.state.latency[rule.source or _USERS].share
+        return None if rule.kind == "gate" else self.state.baselines[baseline_name(rule)]
 
 
 def baseline_name(rule: AlarmRule) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ragmon.alarms.detector import Alarm
 from ragmon.alarms.pipeline import PipelineAlarms, minute_end
+from ragmon.alarms.plan import AlarmRule
 from ragmon.alarms.proof import ShownProof, shown
 
 
@@ -37,7 +38,7 @@ class AlarmState:
 
 def states_of(alarms: PipelineAlarms) -> list[AlarmState]:
     """The state of every alarm of a pipeline."""
-    states = [_state(alarms, alarm) for alarm in alarms.alarms.values()]
+    states = [_state(alarms, rule, alarm) for rule, alarm in alarms.judged()]
     for signal in alarms.drift.signals:
         firing = minute_end(signal.firing)
         evidence = float(firing is not None)
@@ -45,17 +46,17 @@ def states_of(alarms: PipelineAlarms) -> list[AlarmState]:
     return states
 
 
-def _state(alarms: PipelineAlarms, alarm: Alarm) -> AlarmState:
-    rule, baseline = alarm.rule, alarms.baseline_of(alarm.rule)
+def _state(alarms: PipelineAlarms, rule: AlarmRule, alarm: Alarm) -> AlarmState:
+    baseline = alarms.baseline_of(rule)
     return AlarmState(
         alarms.pipeline,
         rule.alert,
         rule.metric,
         rule.severity,
         minute_end(alarm.firing),
-        alarm.evidence,
+        alarm.evidence(rule),
         alarms.held_against(rule),
-        "" if baseline is None else baseline.state,
+        "" if baseline is None else baseline.phase,
         "" if baseline is None else baseline.version,
-        None if alarm.state.proof is None else shown(alarm.state.proof, rule),
+        None if alarm.proof is None else shown(alarm.proof, rule),
     )

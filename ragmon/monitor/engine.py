@@ -469,7 +469,7 @@ class Engine:
         """
         return EngineState(
             scorer=self.scorer.dump(),
-            alarms=self.alarms.dump(),
+            alarms=self.alarms.state,
             limiter=self._limiter.dump(),
             builds=list(self._builds),
             errors=list(self.errors.items()),

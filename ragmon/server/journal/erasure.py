@@ -168,7 +168,7 @@ def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
 _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _ENGINE, _LABELS = "engine", "labels"
 """Where a checkpoint holds labels (`ragmon.monitor.engine.EngineState`)."""
 
@@ -209,12 +209,12 @@ def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
     state = _parts(upgrade_checkpoint(data))
     engine = _parts(state[_ENGINE])
     label_store = LabelStore()
-    label_store.restore(msgspec.json.decode(engine[_LABELS], type=LabelState))
+    label_store.restore(msgspec.msgpack.decode(engine[_LABELS], type=LabelState))
     if not label_store.erase(trace_ids):
         return None
-    engine[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
-    state[_ENGINE] = msgspec.Raw(msgspec.json.encode(engine))
-    return msgspec.json.encode(state)
+    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(label_store.dump()))
+    state[_ENGINE] = msgspec.Raw(msgspec.msgpack.encode(engine))
+    return msgspec.msgpack.encode(state)
 
 
 def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:

@@ -22,7 +22,6 @@ import msgspec
 from ragmon.core.errors import RagmonError
 from ragmon.ingest.fields import Rejected
 from ragmon.server.journal.store import JournalError
-from ragmon.stats import buckets
 
 TRACE_ID: Final = 16
 """Bytes of a trace id."""
@@ -308,8 +307,6 @@ CHECKPOINT: Final = 3
 """The version of the checkpoints that this ragmon writes: `ragmon.server.pipeline.state.SavedServerState`. One of
 version 2 has the calls of producers in a form that is still read, and no chunks."""
 
-_Data = dict[str, Any]
-
 
 class _CheckpointVersion(msgspec.Struct):
     v: int
@@ -317,7 +314,7 @@ class _CheckpointVersion(msgspec.Struct):
     digest: int = 1
 
 
-_decode_version: Final = msgspec.json.Decoder(_CheckpointVersion).decode
+_decode_version: Final = msgspec.msgpack.Decoder(_CheckpointVersion).decode
 
 
 def counts_alike(data: bytes, facts: int, digest: int) -> bool:
@@ -342,114 +339,6 @@ def upgrade_checkpoint(data: bytes) -> bytes:
         ValueError: It is damaged, or has a later version.
     """
     version = _decode_version(data).v
-    if version in (2, CHECKPOINT):
-        return data
-    if version != 1:
+    if version != CHECKPOINT:
         raise ValueError(f"a checkpoint of version {version}")
-    try:
-        return msgspec.json.encode(_from_version_1(msgspec.json.decode(data)))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError("a checkpoint of version 1 is damaged") from error
-
-
-def _from_version_1(saved: _Data) -> _Data:
-    """Version 1 had other names and flat lists, and builds before the first release left out some parts."""
-    live = saved["live"]
-    labels = live.get("labels", {"results": {}, "answers": {}, "early": []})
-    alarms = live["alarms"]
-    open_steps = [[pipeline, _step_1(step)] for pipeline, step in alarms["steps"]["open"]]
-    engine = {
-        "scorer": {"windows": _windows_1(live["state"]), **{k: live[k] for k in ("scored", "unmatched", "dropped")}},
-        "alarms": {
-            "steps": {**alarms["steps"], "open": open_steps},
-            "pipelines": {name: _pipeline_alarms_1(state) for name, state in alarms["pipelines"].items()},
-        },
-        "limiter": _limiter_1(live["admission"], live["last_scored"] or 0.0),
-        "builds": live["builds"],
-        "errors": [[[pipeline, code], n] for pipeline, code, n in live.get("errors", ())],
-        "last_scored": live["last_scored"],
-        "transitions": live["edges"],
-        "labels": {"results": labels["results"], "answers": labels["answers"], "pending": labels["early"]},
-    }
-    parts = {name: saved[name] for name in ("counts", "seq", "producers")}
-    return {"v": CHECKPOINT, "engine": engine, **parts}
-
-
-def _windows_1(state: _Data) -> _Data:
-    return {
-        "newest": state["newest"],
-        "fold_due": state.get("fold_due", 0.0),
-        "calls": [
-            [[instance, started], [pipeline, source, stratum], [first, count], steps]
-            for instance, started, pipeline, source, stratum, (first, *count), steps in state["calls"]
-        ],
-        "matched": [[[pipeline, how], n] for pipeline, how, n in state.get("matched", ())],
-        "series": [[series["key"], series] for series in state["series"]],
-    }
-
-
-def _step_1(step: _Data) -> _Data:
-    shapes = [  # the first builds kept the values themselves
-        [[source, name], buckets(counts) if isinstance(counts, list) else counts]
-        for source, name, counts in step["shapes"]
-    ]
-    facts = [[place, clusters] for *place, clusters in step["facts"]]
-    measures = [[[place, name], clusters] for *place, name, clusters in step["measures"]]
-    return {**step, "facts": facts, "measures": measures, "shapes": shapes}
-
-
-def _pipeline_alarms_1(state: _Data) -> _Data:
-    drift, sight = state["drift"], state["sight"]
-    indexes: dict[str, _Data] = {}
-    for alert, drift_alarm in drift.items():
-        if "edges" not in drift_alarm["seen"]:
-            seen: dict[str, dict[str, int]] = {}
-            for build, index, minute in drift_alarm["seen"]["seen"]:
-                seen.setdefault(build, {})[index] = minute
-            indexes[alert] = {"firing": drift_alarm["seen"]["firing"], "seen": seen}
-    return {
-        "alarms": {
-            name: {
-                "detector": {"wealth": alarm["wealth"]},
-                "recovery": {"wealth": alarm["recovery"]},
-                "recovered_level": alarm["back"],
-                "firing": alarm["firing"],
-            }
-            for name, alarm in state["alarms"].items()
-        },
-        "baselines": state["baselines"],
-        "latency": [
-            [source, {"share": latency["share"], "p95": _p95_1(latency)}] for source, latency in state["latency"]
-        ],
-        "frozen_version": state["given"],
-        "selector": {**sight, "sources": {str(int(needs_gold)): source for needs_gold, source in sight["sources"]}},
-        "drift": {
-            "firing": {alert: drift_alarm["firing"] for alert, drift_alarm in drift.items()},
-            "indexes": indexes,
-            "distributions": {alert: alarm["seen"] for alert, alarm in drift.items() if alert not in indexes},
-        },
-    }
-
-
-def _p95_1(latency: _Data) -> _Data:
-    names = {"value": "p95", "since": "since", "counts": "known", "waiting": "waiting"}
-    return {name: latency[old_name] for name, old_name in names.items()}
-
-
-def _limiter_1(admission: _Data, last_scored: float) -> _Data:
-    pipelines = admission["pipelines"]
-    if not isinstance(pipelines, dict):  # the first builds wrote only names
-        pipelines = {name: [last_scored, ["live"]] for name in pipelines}
-    unchanged_until, full_until, unchanged_names = admission["fresh"]
-    processes = [[*process, []][:4] for process in admission["producers"]]  # the first builds wrote no series
-    return {
-        "pipelines": {name: {"last": last, "sources": sources} for name, (last, sources) in pipelines.items()},
-        "overflow": admission.get("overflow", {}),
-        "pairs": {
-            name: [[[build, index], at] for build, index, at in pairs] for name, pairs in admission["pairs"].items()
-        },
-        "recent_pairs": admission["new"],
-        "processes": {"full_until": full_until, "processes": processes},
-        "unchanged_until": unchanged_until,
-        "unchanged_names": unchanged_names,
-    }
+    return data

@@ -85,8 +85,8 @@ class SavedServerState(msgspec.Struct):
     chunks: AdderState | None = None
 
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(SavedServerState).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 
 
 class ServerState:
