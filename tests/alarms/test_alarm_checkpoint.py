@@ -132,6 +132,20 @@ def test_however_often_it_is_restarted_the_same_begins_and_ends(day, early, stra
 
 
 @pytest.mark.slow
+def test_restarted_every_five_minutes_it_says_the_same_and_has_seen_the_same(day, early):
+    """To the last bit of all evidence and every baseline."""
+    straight, restarted = World(early), World(early)
+    for begin in range(0, len(day), 300):
+        again = World(early)
+        again.alarms.restore(saved(restarted.alarms.state))
+        restarted = again
+        records = day[begin : begin + 300]
+        assert play(restarted, records) == play(straight, records)
+    assert end(restarted) == end(straight)
+    assert restarted.alarms.state.pipelines == straight.alarms.state.pipelines
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0.2, 0.4, 0.45, 0.6, 0.82, 0.95])
 def test_a_lost_checkpoint_delays_gates_and_raises_nothing(day, early, straight, cut):
     """An alarm that begins without its past has less evidence, never more."""
