@@ -16,7 +16,7 @@ from bench.groundedness import texts
 from ragmon.alarms import AlarmEngine
 from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.pipeline import PipelineAlarms
+from ragmon.alarms.pipelines import PipelineAlarms
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem

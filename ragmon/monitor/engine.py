@@ -16,7 +16,7 @@ import msgspec
 
 from ragmon.alarms import AcknowledgedAlarm, AlarmTransition
 from ragmon.alarms.acknowledged import Acknowledgements
-from ragmon.alarms.engine import AlarmsState
+from ragmon.alarms.pipelines import AlarmsState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from ragmon.alarms.detector import Alarm
-from ragmon.alarms.drift import DriftSignal, Shift
-from ragmon.alarms.judges import JudgeShift, alert_name
-from ragmon.alarms.pipeline import PipelineAlarms, minute_end
+from ragmon.alarms.detector import Alarm, shown
+from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
+from ragmon.alarms.pipelines import PipelineAlarms, minute_end
 from ragmon.alarms.plan import AlarmRule
-from ragmon.alarms.proof import shown
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.policy import Gate, Outcome

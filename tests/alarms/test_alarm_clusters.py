@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.alarms.clusters import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory
 from ragmon.alarms.detector import Alarm
-from ragmon.alarms.observations import observe
+from ragmon.alarms.observations import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
 from ragmon.scoring.item_windows import ItemSums

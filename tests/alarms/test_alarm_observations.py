@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from ragmon.alarms.clusters import StepClusters
-from ragmon.alarms.observations import NOTHING, Conventions, ObservationSelector
+from ragmon.alarms.observations import NOTHING, Conventions, ObservationSelector, StepClusters
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES

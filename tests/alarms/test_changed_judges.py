@@ -7,8 +7,7 @@ from math import sin, tau
 import pytest
 
 from ragmon.alarms.baselines import AlarmTerms
-from ragmon.alarms.drift import Drift
-from ragmon.alarms.judges import JudgeMonitor
+from ragmon.alarms.drift import Drift, JudgeMonitor
 from ragmon.scoring.steps import Step
 from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
 from tests.support.saved import saved

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms import AlarmRule, AlarmState
-from ragmon.alarms.detector import Alarm
+from ragmon.alarms.detector import Alarm, shown
 from ragmon.alarms.observations import observe
-from ragmon.alarms.proof import shown
 from ragmon.config.load import defaults
 from ragmon.core.policy import Gate, Outcome
 from ragmon.export.pages.overview import page

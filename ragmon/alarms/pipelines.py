@@ -1,9 +1,14 @@
-"""The alarms of one pipeline: a minute of its records is a step, and a step may start or end an alarm."""
+"""The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
+
+No clock, no files, no randomness: the same steps give the same transitions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from math import inf
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,21 +25,23 @@ from ragmon.alarms.baselines import (
     LatencyBaseline,
     version,
 )
-from ragmon.alarms.clusters import ClusterMemory, StepClusters
-from ragmon.alarms.detector import Alarm, Change
+from ragmon.alarms.detector import Alarm, Change, ShownProof, shown
 from ragmon.alarms.drift import Drift, DriftMonitors, DriftSignal
 from ragmon.alarms.observations import (
     NOTHING,
+    ClusterMemory,
     Conventions,
     Observations,
     ObservationSelector,
     Selection,
     SourceSwitch,
+    StepClusters,
     StepObservations,
 )
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
+from ragmon.scoring.minutes import MinuteBatches, MinutesState
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.steps import STEP, Latencies, Step
 
@@ -356,3 +363,155 @@ def as_alert_line(edge: AlarmTransition) -> dict[str, Any]:
     """A transition as a line of an alerts file."""
     alert = edge.alert if edge.pipeline == constants.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
     return {"ts": edge.ts, "alert": alert, "metric": edge.metric, "severity": edge.severity, "state": edge.state}
+
+
+@dataclass(frozen=True)
+class AlarmState:
+    """The state of one alarm.
+
+    Attributes:
+        pipeline, alert, metric, severity: Which alarm.
+        firing: The end of the step since which it fires, seconds since the epoch; None while it is silent.
+        evidence: How close it is to firing, in [0, 1].
+        level: The level the metric is compared with, as exported; None while its baseline is being learned.
+        baseline: `learning`, `growing`, `frozen` or `given`; "" for a gate, which needs none.
+        version: Of a baseline that is frozen or given.
+        proof: What it fired for; None while it is silent, and for an alarm on drift, which counts no failures.
+    """
+
+    pipeline: str
+    alert: str
+    metric: str
+    severity: str
+    firing: float | None
+    evidence: float
+    level: float | None = None
+    baseline: str = ""
+    version: str = ""
+    proof: ShownProof | None = None
+
+
+def states_of(alarms: PipelineAlarms) -> list[AlarmState]:
+    """The state of every alarm of a pipeline."""
+    states = [_state(alarms, rule, alarm) for rule, alarm in alarms.judged()]
+    for signal in alarms.drift.signals:
+        firing = minute_end(signal.firing)
+        evidence = float(firing is not None)
+        states.append(AlarmState(alarms.pipeline, signal.alert, signal.metric, signal.severity, firing, evidence))
+    return states
+
+
+def _state(alarms: PipelineAlarms, rule: AlarmRule, alarm: Alarm) -> AlarmState:
+    baseline = alarms.baseline_of(rule)
+    return AlarmState(
+        alarms.pipeline,
+        rule.alert,
+        rule.metric,
+        rule.severity,
+        minute_end(alarm.firing),
+        alarm.evidence(rule),
+        alarms.held_against(rule),
+        "" if baseline is None else baseline.phase,
+        "" if baseline is None else baseline.version,
+        None if alarm.proof is None else shown(alarm.proof, rule),
+    )
+
+
+class AlarmsState(msgspec.Struct):
+    """What an `AlarmEngine` has seen: the open minutes, and the alarms by pipeline. It holds no text."""
+
+    steps: MinutesState
+    pipelines: dict[str, PipelineState]
+
+
+class AlarmEngine:
+    """The alarms of all pipelines. The false-alarm budget holds however often the state is read.
+
+    Args:
+        table: The metrics.
+        terms: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
+        slices: Slices with at least one gate.
+        configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
+            free place from 1 on when its first minute closes, and gives it back when it is removed.
+
+    Attributes:
+        steps: Collects the scored records by minute.
+        pipelines: The state of each pipeline that had records.
+    """
+
+    def __init__(
+        self,
+        table: ScoreTable,
+        terms: Callable[[str, int], AlarmTerms],
+        slices: frozenset[str],
+        configured: Collection[str] = (),
+    ) -> None:
+        self._table = table
+        self._terms = terms
+        self._configured = frozenset(configured)
+        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline, 0).cluster)
+        self.pipelines: dict[str, PipelineAlarms] = {}
+
+    def advance(self, now: float) -> list[AlarmTransition]:
+        """Judge every minute that ended.
+
+        Args:
+            now: Seconds since the epoch, on the clock of record arrival.
+
+        Returns:
+            The transitions, in the order of time.
+        """
+        return [transition for pipeline, step in self.steps.close(now) for transition in self.of(pipeline).step(step)]
+
+    def of(self, pipeline: str) -> PipelineAlarms:
+        """The alarms of one pipeline, created on first use."""
+        alarms = self.pipelines.get(pipeline)
+        if alarms is None:
+            alarms = self.pipelines[pipeline] = self._new(pipeline, None)
+        return alarms
+
+    def _new(self, pipeline: str, saved: PipelineState | None) -> PipelineAlarms:
+        """The alarms of a pipeline, at the place it had if that is free, else at the first free one."""
+        place = 0
+        if pipeline not in self._configured:
+            taken = {alarms.state.place for alarms in self.pipelines.values()}
+            place = 0 if saved is None or saved.place in taken else saved.place
+            place = place or next(number for number in count(1) if number not in taken)
+        return PipelineAlarms(pipeline, self._terms(pipeline, place), self._table, saved, place=place)
+
+    def states(self) -> list[AlarmState]:
+        """The state of every alarm of every pipeline that had records."""
+        return [state for pipeline in sorted(self.pipelines) for state in states_of(self.pipelines[pipeline])]
+
+    def acknowledge(self, pipeline: str, alert: str) -> list[AlarmTransition]:
+        """Silence an alarm that fires and restart its detector from nothing.
+
+        Raises:
+            UnknownNameError: There is no such pipeline or alarm.
+        """
+        if pipeline not in self.pipelines:
+            raise UnknownNameError("pipeline", pipeline, self.pipelines)
+        return self.pipelines[pipeline].acknowledge(alert, self.steps.closed)
+
+    def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
+        """Remove a pipeline; its firing alarms are resolved.
+
+        Args:
+            pipeline: The pipeline's name.
+            now: Seconds since the epoch.
+        """
+        alarms = self.pipelines.pop(pipeline, None)
+        return [] if alarms is None else alarms.end(int(now) // STEP)
+
+    @property
+    def state(self) -> AlarmsState:
+        """What was seen, as it is kept: encode it before anything else is counted."""
+        return AlarmsState(self.steps.dump(), {name: alarms.state for name, alarms in self.pipelines.items()})
+
+    def restore(self, state: AlarmsState) -> None:
+        """Go on from a state. A lost state delays alarms and never raises one."""
+        self.steps.restore(state.steps)
+        self.pipelines = {}
+        by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
+        for name, saved in by_place:  # who has a place keeps it
+            self.pipelines[name] = self._new(name, saved)
