@@ -16,7 +16,7 @@ from bench.groundedness import texts
 from ragmon.alarms import AlarmEngine
 from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.pipeline import PipelineAlarms
+from ragmon.alarms.pipelines import PipelineAlarms
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
@@ -60,9 +60,10 @@ def update(seen: Observations) -> None:
 
 def step(seen: Observations) -> None:
     """The same step of a silent alarm again and again: its detector's, and what its proof would rest on."""
-    alarm = Alarm(AlarmRule("precision", "answer_precision", "page", at_least=True, kind="gate", threshold=1e6))
+    rule = AlarmRule("precision", "answer_precision", "page", at_least=True, kind="gate", threshold=1e6)
+    alarm = Alarm()
     for minute in range(REPEATS):
-        alarm.step(minute, seen, 0.3)
+        alarm.step(rule, minute, seen, 0.3)
 
 
 def loads(line: bytes) -> None:
@@ -154,9 +155,9 @@ def main() -> None:
         print(f"  a detector's step of {name}: {took:.1f} us (at most {MOST:.0f}), x {took / unit:.2f} of json.loads")
         print(f"    an alarm's, with its proof: {microseconds(partial(step, seen), REPEATS):.1f} us")
     took, alarms = judged(traffic, closed)
-    working = sum(alarm.state.detector.mean > 0 for alarm in alarms.alarms.values())
+    working = sum(alarm.detector.mean > 0 for alarm in alarms.state.alarms.values())
     print(
-        f"  a minute of 60 live and 3 gold records, {working} of {len(alarms.alarms)} detectors at work: {took:.0f} us,"
+        f"  a minute of 60 live and 3 gold records, {working} of {len(alarms.rules)} detectors at work: {took:.0f} us,"
     )
     print(f"    {took / working:.1f} us a detector, x {took / unit / 63:.2f} of json.loads on its 63 lines")
 

@@ -2,10 +2,8 @@
 
 from ragmon.alarms.acknowledged import AcknowledgedAlarm
 from ragmon.alarms.baselines import AlarmTerms, index_terms
-from ragmon.alarms.engine import AlarmEngine
-from ragmon.alarms.pipeline import AlarmTransition, as_alert_line
+from ragmon.alarms.pipelines import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
 from ragmon.alarms.plan import AlarmRule, Detectability, budget_divisor, plan
-from ragmon.alarms.states import AlarmState
 
 __all__ = [
     "AcknowledgedAlarm",

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.alarms.pipeline import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 
 MAX_ALARMS: Final = 100
 """Alarms whose acknowledgements are kept."""

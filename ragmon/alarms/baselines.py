@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from ragmon.alarms.observations import NONE, Observations, ObservationSelector, observe
+from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
@@ -31,74 +31,61 @@ SHOWN: Final = 8
 """Hex digits of a version."""
 PAUSE_EVIDENCE: Final = 0.35
 """A metric's baseline learns nothing while the evidence of any of its detectors is above this."""
-GOLD_ENOUGH: Final = 50
-LIVE_ENOUGH: Final = 1_500
-"""Observations from which a baseline is used."""
-GOLD_FULL: Final = 1_000
-LIVE_FULL: Final = 20_000
-"""Observations at which it is frozen: its own error is small beside the margins, and drift must not be learned."""
+P95: Final = 0.95
 
 
-class BaselineState(msgspec.Struct):
-    """What a `Baseline` has learned.
+class Enough(NamedTuple):
+    """Observations from which a baseline is used, and at which it is frozen.
+
+    When it is full its own error is small beside the margins, and drift must not be learned.
+    """
+
+    used: int
+    full: int
+
+
+GOLD: Final = Enough(50, 1_000)
+LIVE: Final = Enough(1_500, 20_000)
+
+
+class Baseline(msgspec.Struct):
+    """The mean of one metric, oriented as it is exported.
 
     Attributes:
         n, total: The number of learned observations and the sum of their scores.
-        given: It was taken from a file, and is not learned.
         since: The first minute with an observation; None before.
+        given: It was taken from a file, and is not learned.
         usable: It was learned for long enough, or given.
+        frozen: It does not change any more.
         waiting: Minute, number and sum of the observations that are learned after `DELAY`.
     """
 
     n: int = 0
     total: float = 0.0
-    given: bool = False
     since: int | None = None
+    given: bool = False
     usable: bool = False
+    frozen: bool = False
     waiting: list[tuple[int, int, float]] = []
 
-
-class Baseline:
-    """The mean of one metric, oriented as it is exported.
-
-    Args:
-        enough: Observations from which it is used.
-        full: Observations at which it is frozen.
-        learn: Minutes of traffic before it is used.
-        learned: What it has learned, where it continues.
-    """
-
-    __slots__ = ("_learn", "enough", "full", "learned")
-
-    def __init__(self, *, enough: int, full: int, learn: int, learned: BaselineState | None = None) -> None:
-        self.enough, self.full = enough, full
-        self.learned = learned or BaselineState()
-        self._learn = learn
-
     @property
-    def frozen(self) -> bool:
-        """Whether it does not change any more."""
-        return self.learned.given or self.learned.n >= self.full
-
-    @property
-    def state(self) -> str:
+    def phase(self) -> str:
         """`given`, `learning`, `growing` or `frozen`."""
-        if self.learned.given or not self.learned.usable:
-            return "given" if self.learned.given else "learning"
+        if self.given or not self.usable:
+            return "given" if self.given else "learning"
         return "frozen" if self.frozen else "growing"
 
     @property
     def version(self) -> str:
         """The version of a frozen baseline; "" while it still changes."""
-        learned = self.learned
-        if not (self.frozen and learned.usable):
+        if not (self.frozen and self.usable):
             return ""
-        return hashlib.sha256(f"{learned.n} {learned.total!r}".encode()).hexdigest()[:SHOWN]
+        return hashlib.sha256(f"{self.n} {self.total!r}".encode()).hexdigest()[:SHOWN]
 
     def give(self, n: int, total: float) -> None:
         """Set the baseline to given values."""
-        self.learned.n, self.learned.total = n, total
-        self.learned.given = self.learned.usable = True
+        self.n, self.total = n, total
+        self.given = self.usable = self.frozen = True
 
     def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
         """The lower bound for the metric; for an upper bound, the lower bound for one minus the metric.
@@ -111,110 +98,66 @@ class Baseline:
         Returns:
             The level; None while the baseline is being learned.
         """
-        if not self.learned.usable:
+        if not self.usable:
             return None
-        lower, upper = wilson(self.learned.total, self.learned.n, z)
+        lower, upper = wilson(self.total, self.n, z)
         return (lower if at_least else 1.0 - upper) - margin
 
     def see(self, minute: int, seen: Observations) -> None:
         """Queue a step, to be learned after `DELAY` unless an alarm fires."""
-        if self.learned.since is None:
-            self.learned.since = minute
+        if self.since is None:
+            self.since = minute
         if not self.frozen:
-            self.learned.waiting.append((minute, seen.n, seen.total))
+            self.waiting.append((minute, seen.n, seen.total))
 
-    def learn(self, minute: int) -> None:
-        """Learn the queued steps that are older than `DELAY`."""
-        learned, waiting = self.learned, self.learned.waiting
-        while waiting and waiting[0][0] <= minute - DELAY and not self.frozen:
-            _, n, total = waiting.pop(0)
-            learned.n += n
-            learned.total += total
+    def learn(self, minute: int, enough: Enough, period: int) -> None:
+        """Learn the queued steps that are older than `DELAY`.
+
+        Args:
+            minute: The minute since the epoch.
+            enough: The observations it needs.
+            period: Minutes of traffic before it is used.
+        """
+        while self.waiting and self.waiting[0][0] <= minute - DELAY and not self.frozen:
+            _, n, total = self.waiting.pop(0)
+            self.n += n
+            self.total += total
+            self.frozen = self.n >= enough.full
         if self.frozen:
-            waiting.clear()
-        if learned.n >= self.enough and learned.since is not None and minute - learned.since >= self._learn:
-            learned.usable = True
+            self.waiting.clear()
+        if self.n >= enough.used and self.since is not None and minute - self.since >= period:
+            self.usable = True
 
     def absorb(self, seen: Observations) -> None:
         """Learn a step at once."""
-        self.learned.n += seen.n
-        self.learned.total += seen.total
-
-    def begin_with(self, n: int, total: float, since: int | None) -> None:
-        """Start with what was counted before; it is usable at once.
-
-        Args:
-            n: The number of observations.
-            total: The sum of their scores.
-            since: The first minute with an observation.
-        """
-        self.learned = BaselineState(n, total, since=since, usable=True, waiting=self.learned.waiting)
-
-    def restart(self) -> None:
-        """Reset the baseline: the population is another one."""
-        self.learned = BaselineState()
+        self.n += seen.n
+        self.total += seen.total
 
     def forget(self) -> None:
         """Drop the queued steps: they may belong to a fault."""
-        self.learned.waiting.clear()
+        self.waiting.clear()
 
 
-P95: Final = 0.95
-
-
-class P95State(msgspec.Struct):
-    """What a `LatencyBaseline` has learned of the p95.
+class LatencyBaseline(msgspec.Struct):
+    """The baseline of the latency: the p95, and the share of requests above it.
 
     Attributes:
-        value: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
+        p95: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
+        share: The share of requests above the p95.
         since: The first minute with an observation; None before.
-        counts: The learned latencies in log buckets of milliseconds.
+        counts: The latencies from which the p95 is learned, in log buckets of milliseconds.
         waiting: Minute and latencies in milliseconds that are learned after `DELAY`.
     """
 
-    value: float | None = None
+    p95: float | None = None
+    share: Baseline = msgspec.field(default_factory=Baseline)
     since: int | None = None
     counts: dict[int, int] = {}
     waiting: list[tuple[int, list[float]]] = []
 
-
-class LatencyState(msgspec.Struct):
-    """What a `LatencyBaseline` has learned: the p95, and the share of requests above it."""
-
-    p95: P95State = msgspec.field(default_factory=P95State)
-    share: BaselineState = msgspec.field(default_factory=BaselineState)
-
-
-class LatencyBaseline:
-    """The baseline of the latency: the p95, and the share of requests above it.
-
-    Args:
-        learn: Minutes of traffic before it is used.
-        learned: What it has learned, where it continues.
-
-    Attributes:
-        share: The baseline of the share above the p95.
-    """
-
-    def __init__(self, learn: int, learned: LatencyState | None = None) -> None:
-        learned = learned or LatencyState()
-        self.share = Baseline(enough=LIVE_ENOUGH, full=LIVE_FULL, learn=learn, learned=learned.share)
-        self._p95 = learned.p95
-        self._learn = learn
-
-    @property
-    def p95(self) -> float | None:
-        """In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned."""
-        return self._p95.value
-
-    @property
-    def learned(self) -> LatencyState:
-        """What it has learned."""
-        return LatencyState(self._p95, self.share.learned)
-
     def give(self, p95: float, n: int, total: float) -> None:
         """Set the baseline to given values."""
-        self._p95.value = p95
+        self.p95 = p95
         self.share.give(n, total)
 
     def of(self, clusters: Sequence[Sequence[float]], ratio: float = 1.0) -> Observations:
@@ -236,52 +179,42 @@ class LatencyBaseline:
         if self.p95 is not None:
             self.share.see(minute, self.of(clusters))
             return
-        if self._p95.since is None:
-            self._p95.since = minute
-        self._p95.waiting.append((minute, [latency for latencies in clusters for latency in latencies]))
+        if self.since is None:
+            self.since = minute
+        self.waiting.append((minute, [latency for latencies in clusters for latency in latencies]))
 
-    def learn(self, minute: int) -> None:
-        """Learn the queued steps that are older than `DELAY`."""
+    def learn(self, minute: int, period: int) -> None:
+        """Learn the queued steps that are older than `DELAY`; both parts need so many minutes of traffic."""
         if self.p95 is not None:
-            self.share.learn(minute)
+            self.share.learn(minute, LIVE, period)
             return
-        learned, waiting = self._p95, self._p95.waiting
-        while waiting and waiting[0][0] <= minute - DELAY:
-            add_counts(learned.counts, buckets(waiting.pop(0)[1]))
-        if learned.since is not None and minute - learned.since >= self._learn:
+        while self.waiting and self.waiting[0][0] <= minute - DELAY:
+            add_counts(self.counts, buckets(self.waiting.pop(0)[1]))
+        if self.since is not None and minute - self.since >= period:
             self.finalise()
-
-    def _fix_p95(self, p95_bucket: int, n: int) -> None:
-        """Fix the p95 and start learning the share, beginning with the latencies counted so far."""
-        learned = self._p95
-        learned.value = bucket_edge(p95_bucket)
-        slow = sum(count for index, count in learned.counts.items() if index > p95_bucket)
-        self.share.begin_with(n, float(slow), learned.since)
-        learned.counts.clear()
-        for minute, latencies in learned.waiting:
-            self.share.see(minute, self.of([[latency] for latency in latencies]))
-        learned.waiting.clear()
 
     def absorb(self, clusters: Sequence[Sequence[float]]) -> None:
         """Learn a step at once."""
-        add_counts(self._p95.counts, buckets([latency for latencies in clusters for latency in latencies]))
+        add_counts(self.counts, buckets([latency for latencies in clusters for latency in latencies]))
 
     def finalise(self) -> None:
-        """Compute the p95 from the absorbed steps; without enough observations there is no baseline."""
-        counts = self._p95.counts
-        n = sum(counts.values())
-        p95 = quantile(counts, P95) if n >= LIVE_ENOUGH else None
-        if p95 is not None:
-            self._fix_p95(bucket(p95), n)
-
-    def restart(self) -> None:
-        """Reset the baseline: the population is another one."""
-        self.share.restart()
-        self._p95 = P95State()
+        """Fix the p95 if there are enough observations, and begin to learn the share with those counted so far."""
+        n = sum(self.counts.values())
+        p95 = quantile(self.counts, P95) if n >= LIVE.used else None
+        if p95 is None:
+            return
+        p95_bucket = bucket(p95)
+        self.p95 = bucket_edge(p95_bucket)
+        slow = sum(count for index, count in self.counts.items() if index > p95_bucket)
+        self.share = Baseline(n, float(slow), self.since, usable=True, frozen=n >= LIVE.full)
+        self.counts.clear()
+        for minute, latencies in self.waiting:
+            self.share.see(minute, self.of([[latency] for latency in latencies]))
+        self.waiting.clear()
 
     def forget(self) -> None:
         """Drop the queued steps: they may belong to a fault."""
-        self._p95.waiting.clear()
+        self.waiting.clear()
         self.share.forget()
 
 
@@ -290,7 +223,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
-class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True):
+class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The baseline of one metric.
 
     Attributes:
@@ -308,6 +241,11 @@ class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.total <= self.n:
             raise ValueError(f"total {self.total} is more than n {self.n}")
+
+    @classmethod
+    def of(cls, baseline: Baseline, p95: float | None = None) -> FrozenMetric:
+        """What was learned."""
+        return cls(baseline.n, round(baseline.total / baseline.n, 6), baseline.total, p95)
 
 
 class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
@@ -327,51 +265,6 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
         latency = self.metrics.get(constants.LATENCY)
         if latency is not None and latency.p95 is None:
             raise ValueError("the latency has no p95")
-
-
-def freeze(
-    baselines: Mapping[str, Baseline], latency: LatencyBaseline, selector: ObservationSelector
-) -> dict[str, Any]:
-    """The baselines of a pipeline as plain JSON data.
-
-    Args:
-        baselines: By name; those with too few observations are left out, and will be learned.
-        latency: The baseline of the latency.
-        selector: Holds the first score of every gold item.
-    """
-    metrics: dict[str, Any] = {
-        name: _metric(baseline.learned)
-        for name, baseline in sorted(baselines.items())
-        if baseline.learned.n >= baseline.enough
-    }
-    if latency.p95 is not None:
-        metrics[constants.LATENCY] = {**_metric(latency.share.learned), "p95": latency.p95}
-    return {
-        "metrics": metrics,
-        "golds": selector.state.golds,
-        "first": {name: scores for name, scores in selector.state.first.items() if scores},
-    }
-
-
-def _metric(learned: BaselineState) -> dict[str, Any]:
-    n, total = learned.n, learned.total
-    return {"n": n, "mean": round(total / n, 6), "total": total}
-
-
-def restore_baseline(
-    frozen: FrozenPipeline, baselines: Mapping[str, Baseline], latency: LatencyBaseline | None
-) -> None:
-    """Replace baselines by those that `freeze` wrote; the others are learned."""
-    for name, metric in frozen.metrics.items():
-        if name == constants.LATENCY and latency is not None and metric.p95 is not None:
-            latency.give(metric.p95, metric.n, metric.total)
-        elif name in baselines and metric.n:
-            baselines[name].give(metric.n, metric.total)
-
-
-def fingerprint(frozen: FrozenPipeline | None) -> str:
-    """The version of a frozen baseline; "" where there is none."""
-    return "" if frozen is None else version(msgspec.to_builtins(frozen))
 
 
 def version(pipelines: object) -> str:

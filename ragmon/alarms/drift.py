@@ -1,24 +1,25 @@
-"""Drift alarms that need no labels: distributions of the traffic, block by block, and the indexes under each build.
+"""Drift alarms that need no labels: distributions of the traffic, the indexes of each build, and judges that changed.
 
-They are tickets: they report that something changed, never that it is worse.
+They are tickets: they report that something changed, never that it is worse. A distribution is compared block by block
+with its first one. The mean of a judge's scores is compared with that of all blocks before, under the same version, and
+so is label minus score: scores that moved tell of the judge or of the answers; labels tell which.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from math import log
+from math import log, sqrt
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ragmon.alarms.baselines import AlarmTerms
-from ragmon.alarms.judges import JudgeMonitor, JudgeShift, alert_name
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.steps import SHAPES, Step
+from ragmon.stats import MICRO
 from ragmon.stats.histograms import bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60
@@ -34,6 +35,23 @@ _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.1
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
 _SMALL: Final = 0.5
 """The count used for an empty bin, because log(0) is undefined."""
+
+
+class Monitor(msgspec.Struct):
+    """What an alarm on a change watches, block by block.
+
+    Attributes:
+        firing: The minute since which the alarm fires; None while it is silent.
+    """
+
+    firing: int | None = None
+
+    def turn(self, minute: int, *, changed: bool) -> bool:
+        """Fire as long as what is watched has changed; returns whether the alarm began or ended."""
+        if changed == (self.firing is not None):
+            return False
+        self.firing = minute if changed else None
+        return True
 
 
 def psi(reference: Sequence[int], block: Sequence[int]) -> float:
@@ -84,11 +102,10 @@ class Shift(NamedTuple):
     end: int
 
 
-class DistributionMonitor(msgspec.Struct):
+class DistributionMonitor(Monitor):
     """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
     Attributes:
-        firing: The last block drifted.
         edges: The buckets that divide the reference into bins; None before there is one.
         reference: Counts of the reference by bin.
         block: Counts of the open block by log bucket.
@@ -97,12 +114,11 @@ class DistributionMonitor(msgspec.Struct):
         compared_from, compared_to: Its first minute, and the one after its last.
     """
 
-    firing: bool = False
     edges: list[int] | None = None
-    reference: list[int] = []
-    block: dict[int, int] = {}
+    reference: list[int] = msgspec.field(default_factory=list)
+    block: dict[int, int] = msgspec.field(default_factory=dict)
     begun: int | None = None
-    compared: list[int] = []
+    compared: list[int] = msgspec.field(default_factory=list)
     compared_from: int = 0
     compared_to: int = 0
 
@@ -124,8 +140,7 @@ class DistributionMonitor(msgspec.Struct):
             self.reference = self._binned(block)
             return False
         self.compared, self.compared_from, self.compared_to = self._binned(block), begun or minute, minute
-        before, self.firing = self.firing, has_drifted(self.reference, self.compared)
-        return before != self.firing
+        return self.turn(minute, changed=has_drifted(self.reference, self.compared))
 
     def shift(self) -> Shift | None:
         """What moved most from the reference to the block that was compared last; None before there is one."""
@@ -140,7 +155,7 @@ class DistributionMonitor(msgspec.Struct):
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
-        self.firing, self.edges, self.reference = False, None, []
+        self.firing, self.edges, self.reference = None, None, []
         self.block, self.begun, self.compared = {}, None, []
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
@@ -151,23 +166,23 @@ class DistributionMonitor(msgspec.Struct):
         return bins
 
 
-class IndexMonitor(msgspec.Struct):
+class IndexMonitor(Monitor):
     """Counts the indexes that answered under each build within `INDEX_WINDOW` minutes.
 
-    Args:
-        limit: The number of indexes that is allowed.
-
     Attributes:
-        firing: A build has more.
         seen: By build and index, the last minute in which it answered.
     """
 
-    limit: int = 1
-    firing: bool = False
-    seen: dict[str, dict[str, int]] = {}
+    seen: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
-    def step(self, minute: int, indexes: Iterable[tuple[str, str]]) -> bool:
-        """Process the `(build, index_hash)` pairs of a minute; returns whether the alarm changed."""
+    def step(self, minute: int, indexes: Iterable[tuple[str, str]], limit: int) -> bool:
+        """Process a minute; returns whether the alarm changed.
+
+        Args:
+            minute: The minute since the epoch.
+            indexes: The `(build, index_hash)` pairs that answered.
+            limit: The number of indexes that one build may have.
+        """
         for build, index in sorted(indexes):
             self.seen.setdefault(build, {})[index] = minute
         recent = (
@@ -175,18 +190,207 @@ class IndexMonitor(msgspec.Struct):
             for build, seen in self.seen.items()
         )
         self.seen = {build: seen for build, seen in recent if seen}
-        before, self.firing = self.firing, any(len(seen) > self.limit for seen in self.seen.values())
-        return before != self.firing
+        return self.turn(minute, changed=any(len(seen) > limit for seen in self.seen.values()))
 
     def clear(self) -> None:
         """Forget all indexes."""
-        self.firing = False
+        self.firing = None
         self.seen.clear()
 
 
-@dataclass
-class DriftSignal:
-    """The state of one drift alarm.
+MIN_SHIFT: Final = 0.1
+"""Smaller changes of a mean are irrelevant, however certain."""
+FULL: Final = 168
+"""Blocks of a reference; it learns no more when it has them."""
+SILENT: Final = 1440
+"""Minutes without a score after which a version is forgotten."""
+MAX_VERSIONS: Final = 8
+"""Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
+
+
+class BlockRule(NamedTuple):
+    """How blocks are made and compared.
+
+    Attributes:
+        size: Observations of a block, at least.
+        blocks: Blocks that the reference needs.
+        minutes: Minutes that the reference needs.
+        z: How many standard errors are too many; more while the reference has few blocks.
+    """
+
+    size: int
+    blocks: int
+    minutes: int
+    z: float
+
+
+SCORES: Final = BlockRule(300, 8, 1440, 4.0)
+"""Of scores: a day is the least, because traffic cycles by the day."""
+AGREEMENT: Final = BlockRule(50, 2, 0, 3.3)
+"""Of label minus score: labels are few."""
+
+
+class JudgeShift(NamedTuple):
+    """How the mean of a judge's scores, or of label minus score, moved.
+
+    Attributes:
+        version: The version of the judge; "" where it has none.
+        before, after: The mean of the reference, and of the block that was compared last.
+        n: The observations of that block.
+        begin, end: Its first minute, and the one after its last.
+    """
+
+    version: str
+    before: float
+    after: float
+    n: int
+    begin: int
+    end: int
+
+
+Sums = list[int]
+"""`[n, sum, sum of squares]` in micro-units."""
+_LARGEST: Final = 2**63
+"""A sum is saved as a number of 64 bits."""
+
+
+def _added(own: Sums, other: Sequence[int]) -> Sums:
+    """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
+    both = [one + another for one, another in zip(own, other, strict=True)]
+    return both if both[2] < _LARGEST else own
+
+
+class VersionMonitor(msgspec.Struct):
+    """Compares the blocks of one version with its earlier ones.
+
+    Attributes:
+        firing: The last two blocks differed to the same side.
+        reference: The sums of the blocks it learned.
+        blocks: How many.
+        means, squares: The sum of their means, and of the squared means.
+        block: The open block.
+        first, begun, last: The first minute, that of the open block, and the latest with an observation.
+        side: 1 or -1 where the last block was too high or too low, else 0.
+        before, after, n, begin, end: What was compared last (`JudgeShift`).
+    """
+
+    firing: bool = False
+    reference: Sums = msgspec.field(default_factory=lambda: [0, 0, 0])
+    blocks: int = 0
+    means: float = 0.0
+    squares: float = 0.0
+    block: Sums = msgspec.field(default_factory=lambda: [0, 0, 0])
+    first: int = 0
+    begun: int = 0
+    last: int = 0
+    side: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    n: int = 0
+    begin: int = 0
+    end: int = 0
+
+    def step(self, minute: int, sums: Sequence[int], rule: BlockRule) -> None:
+        """Process the observations of a minute."""
+        if not self.last:
+            self.first = self.begun = minute
+        if self.block[0] >= rule.size and minute - self.begun >= PERIOD:
+            self._close(minute, rule)
+            self.block, self.begun = [0, 0, 0], minute
+        self.last = minute
+        self.block = _added(self.block, sums)
+
+    def _close(self, minute: int, rule: BlockRule) -> None:
+        """Compare the open block with the reference, and learn it where it does not differ."""
+        n, total, _ = self.block
+        mean = total / n / MICRO
+        if self.blocks < rule.blocks or self.begun - self.first < rule.minutes:
+            self._learn(mean)
+            return
+        self.before, self.after = self.reference[1] / self.reference[0] / MICRO, mean
+        self.n, self.begin, self.end = n, self.begun, minute
+        difference = mean - self.before
+        error = 0.0 if self.firing else rule.z * self._error(n, rule)  # what changed stays changed until it is undone
+        differs = abs(difference) >= max(MIN_SHIFT, error)
+        side = (1 if difference > 0 else -1) if differs else 0
+        if side == self.side:
+            self.firing = side != 0
+        self.side = side
+        if not side and self.blocks < FULL:
+            self._learn(mean)
+
+    def _error(self, n: int, rule: BlockRule) -> float:
+        """The standard error of the difference of a block: by single observations, and by the blocks before.
+
+        Blocks vary more than single observations say where traffic comes in sessions or cycles.
+        """
+        m, total, squares = self.reference
+        variance = max(0.0, squares / m - (total / m) ** 2) / MICRO**2
+        within = variance / n + variance / m
+        if rule.blocks < SCORES.blocks:
+            return sqrt(within)
+        k = self.blocks
+        between = max(0.0, self.squares - self.means**2 / k) / (k - 1) * (1 + 1 / k)
+        return sqrt(max(within, between)) * (1 + 2 / k)
+
+    def _learn(self, mean: float) -> None:
+        self.reference = _added(self.reference, self.block)
+        self.blocks += 1
+        self.means += mean
+        self.squares += mean * mean
+
+
+class JudgeMonitor(Monitor, kw_only=True):
+    """Compares the scores of a judge, or its agreement with labels, version by version.
+
+    Attributes:
+        metric: The judge's metric.
+        labelled: It compares label minus score, not scores.
+        versions: By version.
+    """
+
+    metric: str
+    labelled: bool = False
+    versions: dict[str, VersionMonitor] = msgspec.field(default_factory=dict)
+
+    def step(self, minute: int, by_version: Mapping[str, Sequence[int]]) -> bool:
+        """Process a minute's `[n, sum, sum of squares]` by version; returns whether the alarm changed."""
+        rule = AGREEMENT if self.labelled else SCORES
+        for version, sums in sorted(by_version.items()):
+            monitor = self.versions.setdefault(version, VersionMonitor())
+            monitor.step(minute, sums, rule)
+        silent = sorted(self.versions, key=lambda version: (self.versions[version].last, version))[:-MAX_VERSIONS]
+        limit = 7 * SILENT if self.labelled else SILENT
+        silent += [version for version, monitor in self.versions.items() if monitor.last < minute - limit]
+        for version in silent:
+            self.versions.pop(version, None)
+        return self.turn(minute, changed=any(monitor.firing for monitor in self.versions.values()))
+
+    def shift(self) -> JudgeShift | None:
+        """What was compared last: of a version that differs, else of the latest; None before anything was."""
+        compared = [(m.firing, m.end, version, m) for version, m in self.versions.items() if m.n]
+        if not compared:
+            return None
+        *_, version, monitor = max(compared, key=lambda entry: entry[:3])
+        return JudgeShift(version, monitor.before, monitor.after, monitor.n, monitor.begin, monitor.end)
+
+    def clear(self) -> None:
+        """Forget everything: the next blocks are the new reference."""
+        self.firing = None
+        self.versions.clear()
+
+
+def alert_name(metric: str, *, labelled: bool) -> str:
+    """The name of the alarm.
+
+    >>> alert_name("judge_tone", labelled=True)
+    'judge_tone:label:drift'
+    """
+    return f"{metric}:label:drift" if labelled else f"{metric}:drift"
+
+
+class DriftSignal(NamedTuple):
+    """One drift alarm.
 
     Attributes:
         alert, metric, severity: Which alarm.
@@ -196,21 +400,19 @@ class DriftSignal:
     alert: str
     metric: str
     severity: str
-    firing: int | None = None
+    firing: int | None
 
 
-class DriftState(msgspec.Struct):
-    """The saved form of `Drift`, by alert.
+class DriftMonitors(msgspec.Struct):
+    """What the drift alarms of a pipeline watch, by alert."""
 
-    Attributes:
-        firing: The minute since which each alarm fires; None while it is silent.
-        indexes, distributions, judges: The monitors.
-    """
-
-    firing: dict[str, int | None] = {}
     indexes: dict[str, IndexMonitor] = {}
     distributions: dict[str, DistributionMonitor] = {}
     judges: dict[str, JudgeMonitor] = {}
+
+
+_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
+"""By alert, the property whose distribution is watched."""
 
 
 class Drift:
@@ -218,46 +420,30 @@ class Drift:
 
     Args:
         terms: Names, severities and limits of the index alarms.
-        state: Their saved state, where they continue; a limit is always that of the terms.
+        state: What they have seen, where they continue.
     """
 
-    def __init__(self, terms: AlarmTerms, state: DriftState | None = None) -> None:
-        saved = state or DriftState()
-        self._indexes = [
-            (
-                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, saved.firing.get(term.alert)),
-                msgspec.structs.replace(saved.indexes.get(term.alert, IndexMonitor()), limit=term.limit),
-            )
-            for term in terms.indexes
-        ]
-        self._distributions = {
-            name: (
-                DriftSignal(alert := f"{name}:drift", name, constants.TICKET, saved.firing.get(alert)),
-                saved.distributions.get(alert, DistributionMonitor()),
-            )
-            for name in SHAPES
-        }
-        self._judges = {
-            alert: (DriftSignal(alert, monitor.metric, constants.TICKET, saved.firing.get(alert)), monitor)
-            for alert, monitor in saved.judges.items()
-        }
-
-    def dump(self) -> DriftState:
-        """The alarms in their saved form; parts of it are not copied."""
-        return DriftState(
-            {signal.alert: signal.firing for signal in self.signals},
-            {signal.alert: monitor for signal, monitor in self._indexes},
-            {signal.alert: monitor for signal, monitor in self._distributions.values()},
-            {alert: monitor for alert, (_, monitor) in self._judges.items()},
-        )
+    def __init__(self, terms: AlarmTerms, state: DriftMonitors | None = None) -> None:
+        self.state = state = state or DriftMonitors()
+        self._indexes = terms.indexes
+        state.indexes = {term.alert: state.indexes.get(term.alert, IndexMonitor()) for term in terms.indexes}
+        state.distributions = {alert: state.distributions.get(alert, DistributionMonitor()) for alert in _DISTRIBUTIONS}
 
     @property
-    def signals(self) -> tuple[DriftSignal, ...]:
+    def signals(self) -> list[DriftSignal]:
         """Every drift alarm."""
-        return tuple(signal for signal, _ in self._all())
-
-    def _all(self) -> list[tuple[DriftSignal, IndexMonitor | DistributionMonitor | JudgeMonitor]]:
-        return [*self._indexes, *self._distributions.values(), *self._judges.values()]
+        state, ticket = self.state, constants.TICKET
+        return [
+            *(
+                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, state.indexes[term.alert].firing)
+                for term in self._indexes
+            ),
+            *(
+                DriftSignal(alert, _DISTRIBUTIONS[alert], ticket, monitor.firing)
+                for alert, monitor in state.distributions.items()
+            ),
+            *(DriftSignal(alert, monitor.metric, ticket, monitor.firing) for alert, monitor in state.judges.items()),
+        ]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
         """Process one step; returns the alarms that changed.
@@ -266,53 +452,59 @@ class Drift:
             step: The step.
             source: The source of user traffic.
         """
-        changed = [signal for signal, indexes in self._indexes if indexes.step(step.minute, step.indexes)]
-        for name, (signal, monitor) in self._distributions.items():
-            counts = step.shape(source, name)
-            if counts and monitor.step(step.minute, counts):
-                changed.append(signal)
-        changed += self._step_judges(step, source)
-        for signal in changed:
-            signal.firing = step.minute if signal.firing is None else None
-        return changed
+        state, minute = self.state, step.minute
+        changed = {
+            term.alert for term in self._indexes if state.indexes[term.alert].step(minute, step.indexes, term.limit)
+        }
+        for alert, monitor in state.distributions.items():
+            counts = step.shape(source, _DISTRIBUTIONS[alert])
+            if counts and monitor.step(minute, counts):
+                changed.add(alert)
+        changed |= self._step_judges(step, source)
+        return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
-    def _step_judges(self, step: Step, source: str) -> list[DriftSignal]:
+    def _step_judges(self, step: Step, source: str) -> set[str]:
         """Process the scores of judges, whose alarms begin with their first score; returns those that changed."""
         scored: dict[str, dict[str, list[int]]] = {}
         for (scored_source, metric, version), sums in step.judged.items():
             if scored_source in (source, constants.LABEL):
-                alert = alert_name(metric, labelled=scored_source == constants.LABEL)
+                labelled = scored_source == constants.LABEL
+                alert = alert_name(metric, labelled=labelled)
                 scored.setdefault(alert, {})[version] = sums
-                if alert not in self._judges:
-                    monitor = JudgeMonitor(metric, scored_source == constants.LABEL)
-                    self._judges[alert] = (DriftSignal(alert, metric, constants.TICKET), monitor)
-        judges = self._judges.items()
-        return [signal for alert, (signal, monitor) in judges if monitor.step(step.minute, scored.get(alert, {}))]
+                if alert not in self.state.judges:
+                    self.state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
+        judges = self.state.judges.items()
+        return {alert for alert, monitor in judges if monitor.step(step.minute, scored.get(alert, {}))}
 
     def judge_shift(self, alert: str) -> JudgeShift | None:
         """How the scores of a judge moved; None for other alarms, and before a block was compared."""
-        return self._judges[alert][1].shift() if alert in self._judges else None
+        monitor = self.state.judges.get(alert)
+        return None if monitor is None else monitor.shift()
 
     def shift(self, alert: str) -> Shift | None:
         """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
-        monitor = next((monitor for signal, monitor in self._distributions.values() if signal.alert == alert), None)
+        monitor = self.state.distributions.get(alert)
         return None if monitor is None else monitor.shift()
 
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
-        monitors: list[tuple[DriftSignal, DistributionMonitor | JudgeMonitor]] = [
-            *self._distributions.values(),
-            *self._judges.values(),
-        ]
-        fired = [signal for signal, _ in monitors if signal.firing is not None]
-        for signal, monitor in monitors:
-            signal.firing = None
-            monitor.clear()
+        state = self.state
+        fired = [signal for signal in self.signals if signal.firing is not None and signal.alert not in state.indexes]
+        for distribution in state.distributions.values():
+            distribution.clear()
+        for judge in state.judges.values():
+            judge.clear()
         return fired
 
     def clear(self, alert: str) -> bool:
         """Silence the alarm with a name; returns whether it fired."""
-        signal, monitor = next(pair for pair in self._all() if pair[0].alert == alert)
-        fired, signal.firing = signal.firing is not None, None
+        state = self.state
+        monitors: dict[str, IndexMonitor | DistributionMonitor | JudgeMonitor] = {
+            **state.indexes,
+            **state.distributions,
+            **state.judges,
+        }
+        monitor = monitors[alert]
+        fired = monitor.firing is not None
         monitor.clear()
         return fired

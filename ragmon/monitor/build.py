@@ -94,13 +94,14 @@ def _alarm_terms(
     )
 
 
-def frozen_file(pipelines: dict[str, Any]) -> dict[str, Any]:
+def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
     """A baseline file's content.
 
     Args:
         pipelines: The frozen baselines, by pipeline name.
     """
-    return {"kind": KIND, "v": VERSION, "version": version(pipelines), "pipelines": pipelines}
+    frozen = msgspec.to_builtins(pipelines)
+    return {"kind": KIND, "v": VERSION, "version": version(frozen), "pipelines": frozen}
 
 
 def _read(path: Path) -> dict[str, FrozenPipeline]:

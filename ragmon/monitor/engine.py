@@ -16,7 +16,7 @@ import msgspec
 
 from ragmon.alarms import AcknowledgedAlarm, AlarmTransition
 from ragmon.alarms.acknowledged import Acknowledgements
-from ragmon.alarms.engine import AlarmsState
+from ragmon.alarms.pipelines import AlarmsState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
@@ -468,7 +468,7 @@ class Engine:
         """
         return EngineState(
             scorer=self.scorer.dump(),
-            alarms=self.alarms.dump(),
+            alarms=self.alarms.state,
             limiter=self._limiter.state,
             builds=list(self._builds),
             errors=list(self.errors.items()),

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
-from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH, freeze
-from ragmon.alarms.pipeline import PipelineAlarms
+from ragmon.alarms.baselines import GOLD, LIVE
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.escaping import printable_json
 from ragmon.core.gold_item import GoldItem
@@ -382,14 +381,9 @@ class BaselineRecorder(_Minutes):
         Raises:
             RagmonError: There are too few observations for any metric.
         """
-        pipelines = {name: _frozen(alarms) for name, alarms in sorted(self._alarms.pipelines.items())}
-        if not any(frozen["metrics"] for frozen in pipelines.values()):
-            hint = f"{GOLD_ENOUGH} answers to gold questions or {LIVE_ENOUGH} requests with their times"
+        pipelines = {name: alarms.freeze() for name, alarms in sorted(self._alarms.pipelines.items())}
+        if not any(frozen.metrics for frozen in pipelines.values()):
+            hint = f"{GOLD.used} answers to gold questions or {LIVE.used} requests with their times"
             untimed = f"; {self.untimed} records carry no time" if self.untimed else ""
             raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
         return frozen_file(pipelines)
-
-
-def _frozen(alarms: PipelineAlarms) -> dict[str, Any]:
-    alarms.latency.finalise()
-    return freeze(alarms.baselines, alarms.latency, alarms.selector)

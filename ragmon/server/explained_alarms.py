@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from ragmon.alarms.detector import Alarm
-from ragmon.alarms.drift import DriftSignal, Shift
-from ragmon.alarms.judges import JudgeShift, alert_name
-from ragmon.alarms.pipeline import PipelineAlarms, minute_end
-from ragmon.alarms.proof import shown
+from ragmon.alarms.detector import Alarm, shown
+from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
+from ragmon.alarms.pipelines import PipelineAlarms, minute_end
+from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.policy import Gate, Outcome
@@ -77,28 +76,29 @@ def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> 
     signals = {} if alarms is None else {signal.alert: signal for signal in alarms.drift.signals}
     if name in gates:
         return _of_gate(gates[name], alarms, signals.get(name))
-    if alarms is not None and name in alarms.alarms:
-        return _of_past(engine, snapshot, alarms, alarms.alarms[name])
+    if alarms is not None and name in alarms.rules:
+        return _of_past(engine, snapshot, alarms, alarms.rules[name])
     if alarms is not None and name in signals:
         return _of_drift(engine, snapshot, alarms, signals[name])
-    raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.alarms), *signals])
+    raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
 
 
 def _of_gate(outcome: Outcome, alarms: PipelineAlarms | None, signal: DriftSignal | None) -> ExplainedAlarm:
-    alarm = None if alarms is None else alarms.alarms.get(outcome.gate.name)
-    if alarm is None:
+    rule = None if alarms is None else alarms.rules.get(outcome.gate.name)
+    if alarms is None or rule is None:
         return ExplainedAlarm(outcome, None if signal is None else minute_end(signal.firing))
-    return ExplainedAlarm(outcome, minute_end(alarm.firing), _seen(alarm))
+    alarm = alarms.state.alarms[rule.alert]
+    return ExplainedAlarm(outcome, minute_end(alarm.firing), _seen(rule, alarm))
 
 
-def _seen(alarm: Alarm) -> str:
+def _seen(rule: AlarmRule, alarm: Alarm) -> str:
     """What an alarm fired for; "" while it is silent."""
-    return "" if alarm.state.proof is None else shown(alarm.state.proof, alarm.rule).text
+    return "" if alarm.proof is None else shown(alarm.proof, rule).text
 
 
-def _of_past(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, alarm: Alarm) -> ExplainedAlarm:
+def _of_past(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, rule: AlarmRule) -> ExplainedAlarm:
     """An alarm on a metric's own past."""
-    rule, level = alarm.rule, alarms.held_against(alarm.rule)
+    alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
     is_latency = rule.metric == constants.LATENCY
     # A paired rule detects items that became worse, whatever is better of its metric.
     better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
@@ -116,19 +116,19 @@ def _of_past(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, alarm: 
         window=_window(engine),
         kind="quantile_ratio" if is_latency else "threshold",
     )
-    text = _seen(alarm) or _compared(alarms, alarm, level)
+    text = _seen(rule, alarm) or _compared(alarms, rule, level)
     return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
 
 
-def _compared(alarms: PipelineAlarms, alarm: Alarm, level: float | None) -> str:
+def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
     """What a silent alarm compares its metric with."""
-    rule, baseline = alarm.rule, alarms.baseline_of(alarm.rule)
+    baseline = alarms.baseline_of(rule)
     what = {"paired": "each gold item with its first answer"}.get(rule.kind, f"{rule.metric} with its own past")
     if level is None or baseline is None:
-        seen = 0 if baseline is None else baseline.learned.n
+        seen = 0 if baseline is None else baseline.n
         return f"compares {what}, which is being learned ({seen} observations so far)"
     direction = "at least" if rule.at_least else "at most"
-    learned = f"baseline {baseline.state}, {baseline.learned.n} observations"
+    learned = f"baseline {baseline.phase}, {baseline.n} observations"
     return f"compares {what}: {direction} {100 * level:.1f} % ({learned})"
 
 

@@ -151,9 +151,9 @@ def reset_alarms(before: Engine, now: Engine) -> None:
         now: The new engine, with the same counts.
     """
     for name, pipeline in now.alarms.pipelines.items():
-        old_alarms = before.alarms.pipelines[name].alarms
-        for alert, alarm in pipeline.alarms.items():
-            if alert in old_alarms and _rule_identity(alarm.rule) != _rule_identity(old_alarms[alert].rule):
+        old_rules = before.alarms.pipelines[name].rules
+        for alert, rule in pipeline.rules.items():
+            if alert in old_rules and _rule_identity(rule) != _rule_identity(old_rules[alert]):
                 now.restart_alarm(name, alert, "it guards something else now")
 
 

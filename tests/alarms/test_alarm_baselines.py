@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.baselines import DELAY, Baseline, LatencyBaseline
+from ragmon.alarms.baselines import DELAY, GOLD, LIVE, Baseline, LatencyBaseline
 from ragmon.alarms.observations import Observations
 from ragmon.core.record import Record
 from ragmon.stats import wilson
@@ -16,83 +16,75 @@ from tests.support.saved import saved
 LEARN = 60
 
 
-def minutes(baseline, seen, first, last):
+def minutes(baseline, seen, first, last, *, enough=GOLD, learn=LEARN):
     """The baseline after minutes that are alike."""
     for minute in range(first, last + 1):
         baseline.see(minute, seen)
-        baseline.learn(minute)
+        baseline.learn(minute, enough, learn)
     return baseline
-
-
-def gold(learn=LEARN):
-    return Baseline(enough=50, full=1_000, learn=learn)
-
-
-def live(learn=LEARN):
-    return Baseline(enough=1_500, full=20_000, learn=learn)
 
 
 # --- when it is used --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("make", "a_minute", "usable_after"),
+    ("enough", "learn", "a_minute", "usable_after"),
     [
-        (gold, 10, 60),
-        (gold, 1, 64),  # 50 observations that are fifteen minutes old
-        (live, 1_000, 60),
-        (live, 25, 74),
-        (lambda: gold(learn=20), 10, 20),
-        (lambda: live(learn=20), 60, 39),
+        (GOLD, LEARN, 10, 60),
+        (GOLD, LEARN, 1, 64),  # 50 observations that are fifteen minutes old
+        (LIVE, LEARN, 1_000, 60),
+        (LIVE, LEARN, 25, 74),
+        (GOLD, 20, 10, 20),
+        (LIVE, 20, 60, 39),
     ],
 )
-def test_it_is_used_after_the_time_to_learn_and_with_enough_observations(make, a_minute, usable_after):
-    baseline = make()
+def test_it_is_used_after_the_time_to_learn_and_with_enough_observations(enough, learn, a_minute, usable_after):
+    baseline = Baseline()
     seen = Observations(ones=a_minute)
-    minutes(baseline, seen, 100, 100 + usable_after - 1)
+    minutes(baseline, seen, 100, 100 + usable_after - 1, enough=enough, learn=learn)
     assert baseline.level(2.6, 0.03, at_least=True) is None
-    minutes(baseline, seen, 100 + usable_after, 100 + usable_after)
+    minutes(baseline, seen, 100 + usable_after, 100 + usable_after, enough=enough, learn=learn)
     assert baseline.level(2.6, 0.03, at_least=True) is not None
 
 
 def test_what_is_younger_than_a_quarter_of_an_hour_is_not_learned():
-    baseline = minutes(gold(), Observations(ones=1), 1, 40)
-    assert (baseline.learned.n, DELAY) == (40 - 15, 15)
+    baseline = minutes(Baseline(), Observations(ones=1), 1, 40)
+    assert (baseline.n, DELAY) == (40 - 15, 15)
     baseline.forget()
     minutes(baseline, Observations(zeros=1), 41, 41 + 14)
-    assert (baseline.learned.n, baseline.learned.total) == (25, 25.0)
+    assert (baseline.n, baseline.total) == (25, 25.0)
     minutes(baseline, Observations(zeros=1), 56, 56)
-    assert (baseline.learned.n, baseline.learned.total) == (26, 25.0)
+    assert (baseline.n, baseline.total) == (26, 25.0)
 
 
 def test_a_gap_in_the_traffic_counts_as_time():
-    baseline = minutes(gold(), Observations(ones=100), 1, 1)
+    baseline = minutes(Baseline(), Observations(ones=100), 1, 1)
     minutes(baseline, Observations(ones=100), 200, 200)
-    assert (baseline.learned.usable, baseline.learned.n) == (True, 100)
+    assert (baseline.usable, baseline.n) == (True, 100)
 
 
-@pytest.mark.parametrize(("make", "a_minute", "full"), [(gold, 30, 1_000), (live, 700, 20_000)])
-def test_it_is_frozen_when_it_is_full(make, a_minute, full):
+@pytest.mark.parametrize(("enough", "a_minute", "full"), [(GOLD, 30, 1_000), (LIVE, 700, 20_000)])
+def test_it_is_frozen_when_it_is_full(enough, a_minute, full):
     """And what still waits is not learned either."""
-    baseline = minutes(make(), Observations(ones=a_minute), 0, 90)
-    assert (baseline.state, full <= baseline.learned.n < full + a_minute) == ("frozen", True)
-    before = saved(baseline.learned)
-    minutes(baseline, Observations(zeros=a_minute), 91, 300)
-    assert baseline.learned == before
+    baseline = minutes(Baseline(), Observations(ones=a_minute), 0, 90, enough=enough)
+    assert (baseline.phase, full <= baseline.n < full + a_minute) == ("frozen", True)
+    before = saved(baseline)
+    minutes(baseline, Observations(zeros=a_minute), 91, 300, enough=enough)
+    assert baseline == before
     assert before.waiting == []
 
 
 @given(st.integers(1, 3_000), st.integers(1, 120), st.integers(1, 200))
 def test_it_is_called_learning_as_long_as_nothing_is_held_against_it(a_minute, learn, last):
     """Busy traffic fills it before its time has come; until then nobody may believe that it is in use."""
-    baseline = minutes(live(learn=learn), Observations(ones=a_minute), 0, last)
-    assert (baseline.state == "learning") == (baseline.level(2.3, 0.01, at_least=True) is None)
+    baseline = minutes(Baseline(), Observations(ones=a_minute), 0, last, enough=LIVE, learn=learn)
+    assert (baseline.phase == "learning") == (baseline.level(2.3, 0.01, at_least=True) is None)
 
 
 @pytest.mark.slow
 @given(st.floats(0.5, 3), st.floats(0.001, 0.1), st.lists(st.booleans(), min_size=50, max_size=400))
 def test_the_level_is_wilsons_bound_less_a_margin(z, margin, scores):
-    baseline = gold()
+    baseline = Baseline()
     baseline.give(len(scores), float(sum(scores)))
     lower, upper = wilson(sum(scores), len(scores), z)
     assert baseline.level(z, margin, at_least=True) == pytest.approx(lower - margin)
@@ -103,8 +95,8 @@ def test_the_level_is_wilsons_bound_less_a_margin(z, margin, scores):
 
 
 def learned(world, name):
-    baseline = world.alarms.of("default").baselines[name]
-    return baseline.learned.n, baseline.learned.total, len(baseline.learned.waiting)
+    baseline = world.alarms.of("default").state.baselines[name]
+    return baseline.n, baseline.total, len(baseline.waiting)
 
 
 def test_while_anything_fires_nothing_is_learned_and_what_waits_is_dropped():
@@ -220,28 +212,28 @@ def test_of_a_baseline_of_exactly_one_a_failure_is_no_proof_and_many_are():
 
 
 def test_latency_learns_what_is_slow_first_and_then_how_common_that_is():
-    latency = LatencyBaseline(learn=LEARN)
+    latency = LatencyBaseline()
     minute = [[float(ms)] for ms in range(1, 101)]
     for number in range(60):
         latency.see(number, minute)
-        latency.learn(number)
+        latency.learn(number, LEARN)
         assert (latency.p95, latency.of(minute).n, latency.share.level(2.3, 0.01, at_least=False)) == (None, 0, None)
     latency.see(60, minute)
-    latency.learn(60)
+    latency.learn(60, LEARN)
     assert latency.p95 == pytest.approx(95, rel=0.02)
-    assert latency.share.learned.total / latency.share.learned.n == pytest.approx(0.05, abs=0.011)
+    assert latency.share.total / latency.share.n == pytest.approx(0.05, abs=0.011)
     assert latency.of([[200.0], [1.0, 200.0], [1.0]]) == Observations(ones=1, zeros=1, parts=(0.5,))
     assert (latency.of([[120.0]]).ones, latency.of([[120.0]], ratio=1.5).ones) == (1, 0)
-    known = latency.share.learned.n
+    known = latency.share.n
     for number in range(61, 90):
         latency.see(number, minute)
-        latency.learn(number)
-    assert latency.share.learned.n == known + 29 * 100, "what waited when the p95 was known is not lost"
+        latency.learn(number, LEARN)
+    assert latency.share.n == known + 29 * 100, "what waited when the p95 was known is not lost"
 
 
 def test_too_little_latency_is_no_baseline():
-    latency = LatencyBaseline(learn=LEARN)
+    latency = LatencyBaseline()
     for number in range(200):
         latency.see(number, [[10.0]] * 8)
-        latency.learn(number)
+        latency.learn(number, LEARN)
         assert (latency.p95 is None) == (8 * (number - DELAY + 1) < 1_500)

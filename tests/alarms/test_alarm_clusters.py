@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.alarms.clusters import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, ClusterState
 from ragmon.alarms.detector import Alarm
-from ragmon.alarms.observations import observe
+from ragmon.alarms.observations import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
 from ragmon.scoring.membership import Membership
@@ -60,11 +59,11 @@ def observed(memory, minute, requests):
 
 def pages_of(gate, minutes, detectors=13):
     """The minutes in which one of so many page alarms fires; it is acknowledged at once."""
-    alarm = Alarm(AlarmRule("a", "a", "page", at_least=True, kind="gate", threshold=detectors * MONTH))
-    memory, found = ClusterMemory(), []
+    rule = AlarmRule("a", "a", "page", at_least=True, kind="gate", threshold=detectors * MONTH)
+    alarm, memory, found = Alarm(), ClusterMemory(), []
     for minute, requests in enumerate(minutes):
         seen = observe((n, total) for n, total, _ in observed(memory, minute, requests))
-        if seen.n and alarm.step(minute, seen, gate) == "firing":
+        if seen.n and alarm.step(rule, minute, seen, gate) == "firing":
             found.append(minute)
             alarm.clear()
     return found
@@ -230,7 +229,7 @@ def test_probe_rounds_are_observed_every_time():
     """Five items every minute are five observations every minute, and their fall is found as soon as ever."""
     rng, memory = random.Random(SEED), ClusterMemory()
     assert {len(observed(memory, minute, asked)) for minute, asked in enumerate(rounds(rng, 60, 5, 1, 5))} == {5}
-    assert memory.state.questions == memory.state.sessions == {}
+    assert memory.questions == memory.sessions == {}
     assert pages_of(0.8, rounds(rng, 20, 5, 3, 5))[0] < 15
 
 
@@ -320,7 +319,7 @@ def test_what_counts_is_what_the_definition_says_in_any_order_and_after_any_rest
             [],
             Step(at, {LIVE: {Membership(*pair): {} for pair in rng.sample(sorted(members), len(members))}}),
         )
-        memory = ClusterMemory(saved(memory.state))
+        memory = saved(memory)
         clusters = memory.open(step)
         counts = clusters.new("live", "precision", step.facts[LIVE])
         found = list(clusters.fold("live", "precision", step.facts[LIVE], lambda _: ItemSums(1, MICRO)))
@@ -350,21 +349,28 @@ def test_a_session_counts_for_a_metric_when_the_metric_can_score_it_first():
 
 
 def test_more_sessions_than_are_remembered_are_a_sample_that_counts_once():
-    """The state stays below a megabyte, as JSON; what is observed was never observed before."""
+    """The state stays below a megabyte; what is observed was never observed before."""
     memory, seen = ClusterMemory(), []
     members = [Membership(f"{n:016x}", f"{n + 10**6:016x}") for n in range(4 * MOST)]
     for minute in range(3):
         seen.append(len(observed(memory, minute, [(member, True) for member in members])))
-        assert max(len(memory.state.sessions), len(memory.state.questions)) <= MOST
-        assert len(msgspec.json.encode(memory.state)) < 1_000_000
+        assert max(len(memory.sessions), len(memory.questions)) <= MOST
+        assert len(msgspec.msgpack.encode(memory)) < 1_000_000
     assert seen == [4 * MOST, 0, 0]
-    assert memory.state.halvings >= 2
+    assert memory.halvings >= 2
     fresh = [(Membership(f"a{n:015x}", f"b{n:015x}"), True) for n in range(4 * MOST)]
     assert MOST / 8 < len(observed(memory, 3, fresh)) < 2 * MOST
     for minute in range(100, 110):
         observed(memory, minute, [(Membership("s", "q"), True)])
-    assert memory.state.halvings == 0
+    assert memory.halvings == 0
 
 
-def test_a_state_without_a_memory_starts_with_nothing():
-    assert msgspec.convert({}, ClusterState) == ClusterState()
+def test_a_session_may_count_for_more_uses_than_a_number_has_bits():
+    """Metrics times sources; each counts once, after a restart too."""
+    memory, member = ClusterMemory(), Membership("s", "q")
+    for minute in range(2):
+        clusters = memory.open(Step(minute, {LIVE: {member: {}}}))
+        counted = [list(clusters.fold("live", f"m{n}", [member], lambda _: ItemSums(1, 0))) for n in range(100)]
+        memory.close()
+        assert counted == [[ItemSums(1, 0)] if minute == 0 else []] * 100
+        memory = saved(memory)

@@ -222,7 +222,7 @@ def engine_of(settings):
 
 
 def thresholds(alarms, pipeline):
-    return {alarm.rule.severity: alarm.rule.threshold for alarm in alarms.of(pipeline).alarms.values()}
+    return {rule.severity: rule.threshold for rule in alarms.of(pipeline).rules.values()}
 
 
 BUDGET = "[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2.0\n"
@@ -257,22 +257,22 @@ def test_a_place_is_given_back_and_taken_by_the_next(configured):
         alarms.of(name)
     alarms.give_up("a", 0.0)
     restored = engine_of(settings)
-    restored.restore(alarms.dump())
+    restored.restore(alarms.state)
     for engine in (alarms, restored):
-        assert [engine.of(name).place for name in ("b", "c", "d", "e")] == [2, 3, 1, 4]
+        assert [engine.of(name).state.place for name in ("b", "c", "d", "e")] == [2, 3, 1, 4]
 
 
-def test_a_saved_state_without_places_gives_each_pipeline_one(configured):
+def test_pipelines_that_had_no_place_get_one_each(configured):
     settings = configured(BUDGET + "[pipelines.shop]\n")
     alarms = engine_of(settings)
     for name in ("shop", "b", "a"):
         alarms.of(name)
-    saved = alarms.dump()
+    saved = alarms.state
     for state in saved.pipelines.values():
         state.place = 0
     restored = engine_of(settings)
     restored.restore(saved)
-    assert {name: restored.of(name).place for name in ("shop", "a", "b")} == {"shop": 0, "a": 1, "b": 2}
+    assert {name: restored.of(name).state.place for name in ("shop", "a", "b")} == {"shop": 0, "a": 1, "b": 2}
 
 
 def test_a_pipeline_that_is_configured_later_leaves_its_place(configured):
@@ -280,8 +280,8 @@ def test_a_pipeline_that_is_configured_later_leaves_its_place(configured):
     for name in ("a", "b"):
         alarms.of(name)
     restored = engine_of(configured(BUDGET + "[pipelines.a]\n"))
-    restored.restore(alarms.dump())
-    assert [restored.of(name).place for name in ("a", "b", "c")] == [0, 2, 1]
+    restored.restore(alarms.state)
+    assert [restored.of(name).state.place for name in ("a", "b", "c")] == [0, 2, 1]
 
 
 @pytest.mark.parametrize("looks", [1_000, 27_360, 27_361, 1e9])

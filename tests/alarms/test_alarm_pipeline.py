@@ -100,7 +100,7 @@ def test_the_order_of_arrival_within_a_minute_changes_nothing():
         rng.shuffle(records)
         shuffled.feed(records)
     assert straight.edges == shuffled.edges != []
-    assert straight.alarms.dump().pipelines == shuffled.alarms.dump().pipelines
+    assert straight.alarms.state.pipelines == shuffled.alarms.state.pipelines
 
 
 def in_sessions(records):
@@ -192,11 +192,11 @@ def test_an_acknowledged_index_is_forgotten_with_all_that_answered_until_then():
 def test_learning_goes_on_after_the_last_alarm_was_acknowledged():
     world = World()
     world.run(30, error=0.5)
-    assert world.alarms.of("default").baselines["compliance"].learned.n == 0
+    assert world.alarms.of("default").state.baselines["compliance"].n == 0
     for alert in world.firing:
         world.alarms.acknowledge("default", alert)
     world.run(20)
-    assert world.alarms.of("default").baselines["compliance"].learned.n > 0
+    assert world.alarms.of("default").state.baselines["compliance"].n > 0
 
 
 @pytest.mark.parametrize(

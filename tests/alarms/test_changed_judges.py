@@ -7,11 +7,11 @@ from math import sin, tau
 import pytest
 
 from ragmon.alarms.baselines import AlarmTerms
-from ragmon.alarms.drift import Drift
+from ragmon.alarms.drift import Drift, JudgeMonitor
 from ragmon.scoring.steps import Step
 from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
+from tests.support.saved import saved
 
-pytestmark = pytest.mark.slow
 SCORES, AGREEMENT = f"{JUDGE}:drift", f"{JUDGE}:label:drift"
 
 
@@ -33,6 +33,7 @@ def tickets(world):
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_an_unannounced_change_is_a_ticket_by_its_scores_in_a_day_and_by_labels_in_six(seed):
     found = tickets(JudgedWorld(changed=3.0, seed=seed))
@@ -41,6 +42,7 @@ def test_an_unannounced_change_is_a_ticket_by_its_scores_in_a_day_and_by_labels_
     assert len(found[SCORES]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_an_announced_change_is_no_ticket(seed):
     assert tickets(JudgedWorld(changed=3.0, versions=("1", "2"), seed=seed)) == {}
@@ -52,5 +54,19 @@ def quiet(seed):
     return JudgedWorld(answers=2_000, truth=lambda day: 0.8 + swing * sin(tau * day), seed=100 + seed)
 
 
+@pytest.mark.slow
 def test_fourteen_quiet_worlds_of_fourteen_days_have_no_ticket():
     assert [tickets(quiet(seed)) for seed in range(14)] == [{}] * 14
+
+
+def test_any_number_of_scores_can_be_saved_and_is_compared():
+    """Two million a minute: the sum of their squares outgrows a number of 64 bits within the hour."""
+    monitor, changes = JudgeMonitor(metric=JUDGE), []
+    for minute in range(1, 31 * 60):
+        score = 900_000 if minute < 28 * 60 else 500_000
+        n = 2_000_000
+        if monitor.step(minute, {"": [n, n * score, n * score * score]}):
+            changes.append(minute // 60)
+        if minute % 60 == 0:
+            monitor = saved(monitor)
+    assert changes == [30]

@@ -35,9 +35,9 @@ def minutes(rng, mean, rate, number):
 def test_a_fault_of_a_month_pages_at_most_twice_and_fires_nearly_always(mean, gate, rate, seed):
     """A fixed threshold of 100 paged 12 to 90 times a month, and fired down to 9 % of the time."""
     rng = np.random.default_rng(seed)
-    alarm, pages, firing, begun = Alarm(RULE), 0, 0, None
+    alarm, pages, firing, begun = Alarm(), 0, 0, None
     for minute, seen in enumerate(minutes(rng, mean, rate, MONTH)):
-        pages += alarm.step(minute, seen, gate) == "firing"
+        pages += alarm.step(RULE, minute, seen, gate) == "firing"
         firing += alarm.firing is not None
         begun = minute if pages and begun is None else begun
     assert 1 <= pages <= 2
@@ -48,9 +48,9 @@ def test_a_fault_of_a_month_pages_at_most_twice_and_fires_nearly_always(mean, ga
 @pytest.mark.parametrize("rate", [1, 10])
 def test_a_fault_that_is_hardly_one_pages_at_most_three_times_a_month(rate, seed):
     rng = np.random.default_rng(seed)
-    alarm, pages, firing = Alarm(RULE), 0, 0
+    alarm, pages, firing = Alarm(), 0, 0
     for minute, seen in enumerate(minutes(rng, 0.78, rate, MONTH)):
-        pages += alarm.step(minute, seen, 0.80) == "firing"
+        pages += alarm.step(RULE, minute, seen, 0.80) == "firing"
         firing += alarm.firing is not None
     assert 1 <= pages <= 3
     assert firing >= 0.7 * MONTH
@@ -62,13 +62,13 @@ def test_a_recovery_is_seen_in_at_most_1_6_times_what_a_threshold_of_100_took(ra
     """The median of forty: mean .70 against a gate of .80 for so many minutes, then .90."""
     rng, lags = np.random.default_rng(SEED), []
     for _ in range(40):
-        alarm, minute = Alarm(RULE), 0
-        while alarm.firing is None or alarm.state.steps < lasted:
-            alarm.step(minute, *minutes(rng, 0.70, rate, 1), 0.80)
+        alarm, minute = Alarm(), 0
+        while alarm.firing is None or alarm.steps < lasted:
+            alarm.step(RULE, minute, *minutes(rng, 0.70, rate, 1), 0.80)
             minute += 1
         ended = minute
         while alarm.firing is not None:
-            alarm.step(minute, *minutes(rng, 0.90, rate, 1), 0.80)
+            alarm.step(RULE, minute, *minutes(rng, 0.90, rate, 1), 0.80)
             minute += 1
         lags.append(minute - ended)
     assert median(lags) <= 1.6 * usual

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, replace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms import AlarmRule, AlarmState
-from ragmon.alarms.detector import Alarm, DetectionState
+from ragmon.alarms.detector import Alarm, shown
 from ragmon.alarms.observations import observe
-from ragmon.alarms.proof import shown
 from ragmon.config.load import defaults
 from ragmon.core.policy import Gate, Outcome
 from ragmon.export.pages.overview import page
@@ -22,21 +20,22 @@ from ragmon.export.status_page import gate as shown_gate
 from ragmon.export.status_page import problems, status
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.stats import micro
+from tests.support.saved import saved
 
 SCORES = st.one_of(st.sampled_from([0.0, 1.0]), st.integers(1, 99).map(lambda n: n / 100))
 GOOD = st.lists(st.sampled_from([1.0, 1.0, 1.0, 1.0, 0.0]), max_size=40)
 STEPS = st.lists(st.lists(SCORES, min_size=1, max_size=12), min_size=1, max_size=12)
 LEVELS = st.floats(0.05, 0.99)
+RULE = AlarmRule("g", "recall", "page", at_least=True, kind="gate", threshold=500.0)
 INTERVAL = re.compile(r"\d+(\.\d+)? (–|to) \d+(\.\d+)? ?%?")
 
 
-def fired(level, good, steps, *, at_least=True, kind="gate"):
+def fired(level, good, steps):
     """An alarm that saw good steps, then those, then only failures until it fired; returns it and all it saw."""
-    alarm = Alarm(AlarmRule("g", "recall", "page", at_least, kind, level=level, threshold=500.0))
-    seen = []
+    alarm, seen = Alarm(), []
     for minute, scores in enumerate([[score] for score in good] + steps + [[0.0] * 5] * 200, start=1000):
         seen.append((minute, scores))
-        if alarm.step(minute, observe((1, micro(score)) for score in scores), level) == "firing":
+        if alarm.step(RULE, minute, observe((1, micro(score)) for score in scores), level) == "firing":
             return alarm, seen
     return None, seen
 
@@ -47,7 +46,7 @@ def test_the_stretch_is_its_own_and_its_mean_is_below_the_level(level, good, ste
     if alarm is None:  # only near a level of 0, where failures prove nothing
         assert level < 0.2
         return
-    proof = alarm.state.proof
+    proof = alarm.proof
     own = [score for minute, scores in seen if proof.begin <= minute <= proof.end for score in scores]
     assert proof.end == seen[-1][0] == alarm.firing
     assert proof.n == len(own)
@@ -60,8 +59,8 @@ def test_the_text_shows_a_value_on_the_wrong_side_and_no_interval(level, good, s
     alarm, _ = fired(level, good, steps)
     if alarm is None:
         return
-    rule = replace(alarm.rule, at_least=at_least)
-    proof = shown(alarm.state.proof, rule)
+    rule = replace(RULE, at_least=at_least)
+    proof = shown(alarm.proof, rule)
     value, asked = (float(number) for number in re.findall(r"([\d.]+) %", proof.text))
     assert (value < asked) if at_least else (value > asked)
     assert (proof.value < proof.level) if at_least else (proof.value > proof.level)
@@ -87,7 +86,7 @@ def test_no_text_of_a_firing_page_has_an_interval_that_includes_the_gate(drawn, 
     in_window = outcome(*drawn)
     gate = in_window.gate
     alarm, _ = fired(max(0.3, gate.threshold if gate.at_least else 1 - gate.threshold), good, steps)
-    proof = shown(alarm.state.proof, replace(alarm.rule, at_least=gate.at_least)) if proven else None
+    proof = shown(alarm.proof, replace(RULE, at_least=gate.at_least)) if proven else None
     state = AlarmState("support", "g", "recall", "page", 5000.0, 1.0, gate.threshold, proof=proof)
     reading = MonitorSnapshot(
         Snapshot(5000.0, (), (), (), frozenset()), outcomes=[in_window], alarms=[state], last_scored=5000.0
@@ -106,18 +105,12 @@ def test_no_text_of_a_firing_page_has_an_interval_that_includes_the_gate(drawn, 
 
 def test_the_proof_goes_with_the_saved_state_and_ends_with_the_alarm():
     alarm, _ = fired(0.8, [1.0] * 20, [])
-    saved = msgspec.json.decode(msgspec.json.encode(alarm.state), type=DetectionState)
-    assert saved.proof == alarm.state.proof is not None
+    assert saved(alarm).proof == alarm.proof is not None
     halfway, _ = fired(0.8, [1.0] * 20, [[0.0, 1.0]])
     halfway.clear()
-    assert (halfway.state.proof, halfway.state.stretches) == (None, {})
+    assert (halfway.proof, halfway.stretches) == (None, {})
 
 
 def test_the_stretch_begins_with_the_fault_and_not_with_the_traffic():
     alarm, _ = fired(0.8, [1.0, 1.0, 1.0, 1.0, 0.0] * 8, [])
-    assert 1000 + 40 - 5 <= alarm.state.proof.begin <= 1000 + 40
-
-
-def test_an_alarm_saved_before_there_were_proofs_opens():
-    state = msgspec.json.decode(b'{"firing": 7, "recovered_level": 0.7}', type=DetectionState)
-    assert (state.firing, state.proof, state.stretches) == (7, None, {})
+    assert 1000 + 40 - 5 <= alarm.proof.begin <= 1000 + 40

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ragmon.alarms.clusters import StepClusters
-from ragmon.alarms.observations import ObservationSelector
+from ragmon.alarms.observations import ObservationSelector, StepClusters
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record, Sampling, Totals

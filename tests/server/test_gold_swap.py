@@ -12,8 +12,7 @@ from itertools import count
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ragmon.alarms.clusters import StepClusters
-from ragmon.alarms.observations import ObservationSelector
+from ragmon.alarms.observations import ObservationSelector, StepClusters
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem

@@ -130,7 +130,7 @@ def test_a_silent_pipeline_takes_its_gates_and_alarms_along_and_leaves_its_place
         send_body(running, whole([asked(2, pipeline="second", ts=clocks.now)]))
         accounted(running)
         pass_by(running, clocks, 23 * 3600.0)
-        assert {name: found.place for name, found in alarms.pipelines.items()} == {"first": 1, "second": 2}
+        assert {name: found.state.place for name, found in alarms.pipelines.items()} == {"first": 1, "second": 2}
         send_body(running, whole([asked(3, pipeline="second", ts=clocks.now)]))
         accounted(running)
         pass_by(running, clocks, 2 * 3600.0)
@@ -139,7 +139,7 @@ def test_a_silent_pipeline_takes_its_gates_and_alarms_along_and_leaves_its_place
         pass_by(running, clocks, 90.0)
         send_body(running, whole([asked(5, pipeline="third", ts=clocks.now)]))
         accounted(running)
-        assert {name: found.place for name, found in alarms.pipelines.items()} == {"second": 2, "third": 1}
+        assert {name: found.state.place for name, found in alarms.pipelines.items()} == {"second": 2, "third": 1}
         exposition = running.get("/metrics")[1]
         for family in ("ragmon_gate_threshold", "ragmon_gate_alarm"):
             assert pipelines_of(exposition, family) == {"second", "third"}

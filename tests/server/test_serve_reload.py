@@ -364,7 +364,7 @@ def minutes(running, moved, n, wrong):
 def alarms(running):
     """Everything alarms and baselines hold, by name."""
     with running.server.writer.lock:
-        return saved(running.server.writer.server_state.engine.alarms.dump()).pipelines["support"]
+        return saved(running.server.writer.server_state.engine.alarms.state).pipelines["support"]
 
 
 def fires(running):
@@ -386,7 +386,7 @@ def test_alarms_and_baselines_survive_a_reload_that_does_not_concern_them(tmp_pa
         assert gate(running, "empty")["threshold"] == 0.2
         for name in before.alarms.keys() - {"empty"}:
             assert after.alarms[name] == before.alarms[name], name
-        learned = [(state.baselines, state.latency, state.selector) for state in (before, after)]
+        learned = [(state.baselines, state.latency, state.selection) for state in (before, after)]
         assert learned[0] == learned[1]
 
 

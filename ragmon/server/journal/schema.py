@@ -307,8 +307,6 @@ CHECKPOINT: Final = 3
 """The version of the checkpoints that this ragmon writes: `ragmon.server.pipeline.state.SavedServerState`. One of
 version 2 has the calls of producers in a form that is still read, and no chunks."""
 
-_Data = dict[str, Any]
-
 
 class _CheckpointVersion(msgspec.Struct):
     v: int
