@@ -90,7 +90,7 @@ class StatusService:
                 server_state.engine.alarms.steps.closed,
                 writer.open_traces.pending,
             )
-            label_counts = (labels.results.total(), labels.pending)
+            label_counts = (sum(labels.results.values()), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
             return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
 

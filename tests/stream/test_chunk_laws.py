@@ -256,12 +256,13 @@ def test_what_is_no_chunk_is_refused(data):
         Chunk.load(data)
 
 
-def test_a_chunk_of_a_newer_ragmon_is_refused_with_what_to_do(chunks):
+@pytest.mark.parametrize("version", [0, 99])
+def test_a_chunk_of_another_version_is_refused_with_what_to_do(chunks, version):
     chunk = Chunk.load(chunks[0])
-    chunk.v = 99
-    with pytest.raises(ChunkError, match="version 99") as error:
+    chunk.v = version
+    with pytest.raises(ChunkError, match=f"version {version}, and this ragmon reads and writes version 1") as error:
         Chunk.load(chunk.dump())
-    assert error.value.hint == "upgrade who adds chunks up before who counts them"
+    assert error.value.hint == "let who counts and who adds up chunks be of one version"
 
 
 def test_a_chunk_that_inflates_without_end_is_refused():

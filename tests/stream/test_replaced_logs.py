@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.windows import State
-from ragmon.stream.adding import LOGS, AdderState, ChunkAdder
+from ragmon.stream.adding import LOGS, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
+from tests.support.saved import saved
 
 COUNTS = PartialCounts(windows=State().dump())
 
@@ -73,7 +73,7 @@ def test_all_of_it_is_saved(adder):
     for number in range(LOGS + 1):
         adder.take(chunk(f"log{number}", 1, 3))
     again = ChunkAdder(["shard"])
-    again.restore(msgspec.json.decode(msgspec.json.encode(adder.dump()), type=AdderState))
+    again.state = saved(adder.state)
     assert not again.take(chunk("log1", 1, 3))
     assert again.take(chunk("log1", 3, 4))
     with pytest.raises(ChunkError, match="is of a log"):

@@ -17,13 +17,13 @@ SAVED_AFTER = 67 * 60 + 10
 
 
 def saved(state, kind=None):
-    """A state after it was written as JSON and read by another process; it shares nothing with the first."""
-    return msgspec.json.decode(msgspec.json.encode(state), type=kind or type(state))
+    """A state after it was written and read by another process; it shares nothing with the first."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=kind or type(state))
 
 
 def unordered(state):
     """What a state is saved as, in which lists have no order: what was counted first is no difference."""
-    return _unordered(msgspec.json.decode(msgspec.json.encode(state)))
+    return _unordered(msgspec.msgpack.decode(msgspec.msgpack.encode(state)))
 
 
 def _unordered(value):

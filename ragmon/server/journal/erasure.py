@@ -22,12 +22,12 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.gold.labels.ratings import LabelState, LabelStore
+from ragmon.gold.labels.ratings import LabelStore
 from ragmon.server.journal import failures, files, store
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.journal.retention import LEVEL
-from ragmon.server.journal.schema import checksum, upgrade_checkpoint
+from ragmon.server.journal.schema import checksum
 from ragmon.server.journal.store import translate_read_errors
 
 PROTOBUF: Final = "protobuf"
@@ -168,7 +168,7 @@ def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
 _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _ENGINE, _LABELS = "engine", "labels"
 """Where a checkpoint holds labels (`ragmon.monitor.engine.EngineState`)."""
 
@@ -206,15 +206,14 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
 
 def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
     """The data of a checkpoint without the labels of traces; None if it holds no such label."""
-    state = _parts(upgrade_checkpoint(data))
+    state = _parts(data)
     engine = _parts(state[_ENGINE])
-    label_store = LabelStore()
-    label_store.restore(msgspec.json.decode(engine[_LABELS], type=LabelState))
-    if not label_store.erase(trace_ids):
+    labels = msgspec.msgpack.decode(engine[_LABELS], type=LabelStore)
+    if not labels.erase(trace_ids):
         return None
-    engine[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
-    state[_ENGINE] = msgspec.Raw(msgspec.json.encode(engine))
-    return msgspec.json.encode(state)
+    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(labels))
+    state[_ENGINE] = msgspec.Raw(msgspec.msgpack.encode(engine))
+    return msgspec.msgpack.encode(state)
 
 
 def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
