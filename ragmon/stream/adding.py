@@ -119,16 +119,6 @@ class ChunkAdder:
         awaited = [(log, number) for log, number in known if self._logs is None or log in self._logs]
         return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
 
-    @property
-    def positions(self) -> dict[str, PartitionPosition]:
-        """How far each partition was added, in the log that was added last; one of which nothing came is missing."""
-        return self.state.positions
-
-    @property
-    def returned(self) -> dict[str, float]:
-        """Partitions in which logs take turns, and when that was last, seconds since the epoch."""
-        return self.state.returned
-
     def position(self, part: str, log: str | None = None) -> PartitionPosition | None:
         """How far a log of a partition was added; None where nothing of it was.
 
@@ -136,20 +126,10 @@ class ChunkAdder:
             part: The partition.
             log: The log; "" or None for the one that was added last.
         """
-        last = self.positions.get(part)
+        last = self.state.positions.get(part)
         if last is None or not log or not last.log or last.log == log:
             return last
         return next((found for found in self.state.replaced.get(part, ()) if found.log == log), None)
-
-    @property
-    def offsets(self) -> dict[int, int]:
-        """By partition of the topic of chunks, the offset of the chunk that comes next."""
-        return self.state.offsets
-
-    @property
-    def results(self) -> dict[str, int]:
-        """How many chunks came, by what became of them."""
-        return self.state.results
 
     def take(self, chunk: Chunk, *, is_ordered: bool = False) -> bool:
         """Whether a chunk is to be added now; its place is remembered then.
@@ -189,8 +169,8 @@ class ChunkAdder:
 
     def _put(self, part: str, position: PartitionPosition) -> None:
         """Remember how far a partition was added, and what was lost of it in all its logs."""
-        last = self.positions.get(part)
-        self.positions[part] = position
+        last = self.state.positions.get(part)
+        self.state.positions[part] = position
         position.lost += 0 if last is None else last.lost
         if last is None or not last.log or last.log == position.log:
             self._note(ADDED)
@@ -261,18 +241,13 @@ class ChunkAdder:
         self.state.log = log or self.state.log
         self.state.offsets[partition] = offset
 
-    @property
-    def chunks_log(self) -> str:
-        """Which topic of chunks the offsets are of; "" where that is not known."""
-        return self.state.log
-
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
         self.refusal = why
         self._note(DAMAGED)
 
     def _note(self, result: str) -> None:
-        self.results[result] = self.results.get(result, 0) + 1
+        self.state.results[result] = self.state.results.get(result, 0) + 1
 
     def _refused(self, result: str, message: str, hint: str) -> ChunkError:
         self._note(result)
@@ -291,10 +266,10 @@ class ChunkAdder:
         return min(untils, default=0.0)
 
     def _until(self, part: str) -> float:
-        if part not in self.positions:
+        if part not in self.state.positions:
             return 0.0
         others = self.state.replaced.get(part, [])
-        return max([self.positions[part].until, *(position.until for position in others)])
+        return max([self.state.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
         """By partition, how many seconds ago it spoke last; if its time lies ahead, how far: it stands still as long.
@@ -307,13 +282,13 @@ class ChunkAdder:
     @property
     def lost(self) -> int:
         """Messages that nobody counted, because the log had deleted them."""
-        return sum(position.lost for position in self.positions.values())
+        return sum(position.lost for position in self.state.positions.values())
 
     @property
     def configs(self) -> frozenset[str]:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
         awaited = set(self.parts)
-        return frozenset(position.config for part, position in self.positions.items() if part in awaited)
+        return frozenset(position.config for part, position in self.state.positions.items() if part in awaited)
 
 
 def _comes_again(chunk: Chunk, position: PartitionPosition) -> bool:

@@ -49,7 +49,7 @@ def use(journal):
     journal.checkpoint()
     journal.base()
     journal.last_before(NOW)
-    for what in (journal.rows(), journal.row_counts(), journal.pending_requests(), journal.assembled(0)):
+    for what in (journal.rows(), journal.pending_requests(), journal.assembled(0)):
         list(what)
     for query in (
         FailureQuery(),
