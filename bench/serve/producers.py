@@ -125,7 +125,7 @@ def main() -> None:
     )
     run(state, Fleet(options.producers), options.minutes * 60 // STEP)
 
-    print(f"  {sum(1 for _ in state.producers)} series taken")
+    print(f"  {len(state.producers.last)} series taken")
     print(f"  checkpoint: {milliseconds(state.dump):.0f} ms, {len(state.dump()) / 1e6:.1f} MB")
 
 

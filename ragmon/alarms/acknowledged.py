@@ -38,36 +38,31 @@ class AcknowledgedAlarm(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-class Acknowledgements:
+class Acknowledgements(msgspec.Struct):
     """The last acknowledgement of each alarm.
 
-    Args:
-        saved: The acknowledgements to start from, the newest last.
+    Attributes:
+        by_alarm: The acknowledgements by pipeline and alarm, the newest last.
     """
 
-    def __init__(self, saved: Iterable[AcknowledgedAlarm] = ()) -> None:
-        self._by_alarm = {(entry.pipeline, entry.alert): entry for entry in saved}
+    by_alarm: dict[tuple[str, str], AcknowledgedAlarm] = {}
 
     def add(self, entry: AcknowledgedAlarm) -> None:
         """Add an acknowledgement; it replaces the one before of the same alarm."""
         key = entry.pipeline, entry.alert
-        self._by_alarm.pop(key, None)
-        self._by_alarm[key] = msgspec.structs.replace(entry, reason=entry.reason[:LONGEST_REASON])
-        while len(self._by_alarm) > MAX_ALARMS:
-            del self._by_alarm[next(iter(self._by_alarm))]
+        self.by_alarm.pop(key, None)
+        self.by_alarm[key] = msgspec.structs.replace(entry, reason=entry.reason[:LONGEST_REASON])
+        while len(self.by_alarm) > MAX_ALARMS:
+            del self.by_alarm[next(iter(self.by_alarm))]
 
     def see(self, transitions: Iterable[AlarmTransition]) -> None:
         """End the acknowledgements of the alarms that fire anew."""
         for transition in transitions:
             key = transition.pipeline, transition.alert
-            entry = self._by_alarm.get(key)
+            entry = self.by_alarm.get(key)
             if entry is not None and entry.until is None and transition.state == "firing":
-                self._by_alarm[key] = msgspec.structs.replace(entry, until=transition.ts)
+                self.by_alarm[key] = msgspec.structs.replace(entry, until=transition.ts)
 
     def shown(self, now: float) -> list[AcknowledgedAlarm]:
         """The acknowledgements of the last days, the newest first; `now` is in seconds since the epoch."""
-        return [entry for entry in reversed(self._by_alarm.values()) if entry.at > now - SHOWN]
-
-    def dump(self) -> list[AcknowledgedAlarm]:
-        """All of them in their saved form, the newest last."""
-        return list(self._by_alarm.values())
+        return [entry for entry in reversed(self.by_alarm.values()) if entry.at > now - SHOWN]

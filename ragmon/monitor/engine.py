@@ -29,7 +29,7 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
-from ragmon.gold.labels.ratings import ORPHAN, LabelState
+from ragmon.gold.labels.ratings import ORPHAN, LabelStore
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
 from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts
@@ -62,7 +62,7 @@ class EngineState(msgspec.Struct):
         last_scored: When a record was scored last, seconds since the epoch.
         transitions: The latest alarm transitions.
         labels: The ratings of people; the server erases from them (`ragmon.server.journal.erasure`).
-        acknowledged: The last acknowledgement of each alarm, the newest last.
+        acknowledged: The last acknowledgement of each alarm.
     """
 
     scorer: ScorerState
@@ -72,8 +72,8 @@ class EngineState(msgspec.Struct):
     errors: list[tuple[tuple[str, str], int]]
     last_scored: float | None
     transitions: list[AlarmTransition]
-    labels: LabelState
-    acknowledged: list[AcknowledgedAlarm] = []
+    labels: LabelStore
+    acknowledged: Acknowledgements
 
 
 class Engine:
@@ -393,7 +393,7 @@ class Engine:
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
-            labels=dict(self.labels.book.results + Counter(captured.labels)),
+            labels=dict(Counter(self.labels.book.results) + Counter(captured.labels)),
             labels_waiting=self.labels.book.pending,
             predictions=self._predictions(now),
             judges=[judge for judge in self.scorer.state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
@@ -474,8 +474,8 @@ class Engine:
             errors=list(self.errors.items()),
             last_scored=self.last_scored,
             transitions=list(self.transitions),
-            labels=self.labels.book.dump(),
-            acknowledged=self.acknowledged.dump(),
+            labels=self.labels.book,
+            acknowledged=self.acknowledged,
         )
 
     def restore(self, state: EngineState) -> None:
@@ -489,8 +489,8 @@ class Engine:
             self.errors[pipeline, shown_name(code, constants.ERROR)] += n
         self.last_scored = state.last_scored
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
-        self.labels.book.restore(state.labels)
-        self.acknowledged = Acknowledgements(state.acknowledged)
+        self.labels.book = state.labels
+        self.acknowledged = state.acknowledged
 
 
 def _log_transition(transition: AlarmTransition) -> None:

@@ -243,7 +243,7 @@ class Series(msgspec.Struct, omit_defaults=True):
         yield UNTIMED, UNTIMED, self.past_items.facts
 
 
-class State(msgspec.Struct, dict=True, omit_defaults=True):
+class State(msgspec.Struct, dict=True):
     """All buckets of a scorer, and all calls that producers report.
 
     Args:

@@ -90,7 +90,7 @@ class StatusService:
                 server_state.engine.alarms.steps.state.closed,
                 writer.open_traces.pending,
             )
-            label_counts = (labels.results.total(), labels.pending)
+            label_counts = (sum(labels.results.values()), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
             return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
 
@@ -124,7 +124,9 @@ class StatusService:
         if adder is None:
             return None
         now = self.writer.clock.now()
-        return StreamStats(adder.watermark(now), adder.behind(now), dict(adder.results), adder.lost, len(adder.configs))
+        return StreamStats(
+            adder.watermark(now), adder.behind(now), dict(adder.state.results), adder.lost, len(adder.configs)
+        )
 
     def trouble(self) -> str:
         """Why requests cannot be accepted; "" where they can."""
@@ -190,7 +192,7 @@ class StatusService:
     def _alternating(self) -> Iterator[StatusFinding]:
         """The partitions in which logs took turns within the hour."""
         adder, now = self.writer.server_state.adder, self.writer.clock.now()
-        for part, at in sorted({} if adder is None else adder.returned.items()):
+        for part, at in sorted({} if adder is None else adder.state.returned.items()):
             if now - at < HOUR:
                 text = f"{part}: journals take turns at this address"
                 yield StatusFinding(text, at, "give each server in `[serve] of` an address of its own")
@@ -225,12 +227,11 @@ class StatusService:
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
-                first, saved = next(journal.row_counts(), None), journal.last_checkpoint()
+                oldest, saved = journal.oldest(), journal.last_checkpoint()
                 newest = journal.last()[1] or None
         except RagmonError:  # `trouble` says why
-            first = newest = saved = None
+            oldest = newest = saved = None
         checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
-        oldest = None if first is None else first.arrival
         return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
 
 

@@ -112,7 +112,7 @@ class StreamReader:
         """Where to go on in each partition; a topic that was made anew is read from its beginning."""
         with self._writer.lock:
             adder = self._writer.server_state.adder
-            offsets, known = ({}, "") if adder is None else (dict(adder.offsets), adder.chunks_log)
+            offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
         if log and known and log != known:
             _log.warning("%s was deleted and made anew: it is read from its beginning", printable(self._stream.chunks))
             offsets = {}

@@ -58,8 +58,7 @@ def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[R
         trace_id = _only(trace_id, _beginning_so(journal, trace_id)) or trace_id
     records = journal.records_of(trace_id, MOST)
     if not records:
-        first = next(journal.row_counts(), None)
-        raise _unknown(asked, settings, _kept(None if first is None else first.arrival, settings))
+        raise _unknown(asked, settings, _kept(journal.oldest(), settings))
     return records
 
 

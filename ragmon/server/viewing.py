@@ -45,14 +45,14 @@ class JournalView:
     def __init__(self, settings: Settings, folder: Path) -> None:
         with open_readonly(folder) as journal:
             self.server_state: ServerState = recover(settings, journal)
-            (row, newest), first = journal.last(), next(journal.row_counts(), None)
-        if first is None:
+            (row, newest), oldest = journal.last(), journal.oldest()
+        if oldest is None:
             hint = "the state folder of a `ragmon serve` that received data"
             raise RagmonError(f"{folder} holds no row yet", hint=hint)
         self.folder, self.lock = folder, Lock()
         self.clock = Clock(wall=lambda: newest, passed=lambda: 0.0)
         self.queries = QueryService(self, folder)
-        self._oldest, self._row = first.arrival, row
+        self._oldest, self._row = oldest, row
         self.server_state.advance(newest)
 
     @contextmanager

@@ -38,7 +38,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     unknown: dict[str, int] = {}
     labels: dict[str, int] = {}
     probed: dict[str, int] = {}
-    native: int = msgspec.field(default=0, name="own")
+    native: int = 0
     scopes: dict[str, int] = {}
     tools: dict[str, int] = {}
 

@@ -57,7 +57,7 @@ class PartitionPosition(msgspec.Struct):
 
 
 class AdderState(msgspec.Struct):
-    """The saved form of a `ChunkAdder`.
+    """What a `ChunkAdder` knows of partitions, logs and acknowledgements.
 
     Attributes:
         positions: How far each partition was added, in the log that was added last.
@@ -97,13 +97,14 @@ class ChunkAdder:
             a topic that was renamed, are added, and nobody waits for more of them.
 
     Attributes:
+        state: What it knows; a checkpoint holds it.
         refusal: Why a chunk was refused last; "" where none was.
     """
 
     def __init__(
         self, parts: Iterable[str] | None, patience: float | None = None, logs: Iterable[str] | None = None
     ) -> None:
-        self._state = AdderState()
+        self.state = AdderState()
         self.refusal = ""
         self._patience = patience
         self._parts = None if parts is None else tuple(parts)
@@ -114,19 +115,9 @@ class ChunkAdder:
         """The partitions that are waited for, as far as they are known."""
         if self._parts is not None:
             return self._parts
-        known = sorted(self._state.partitions.items())
+        known = sorted(self.state.partitions.items())
         awaited = [(log, number) for log, number in known if self._logs is None or log in self._logs]
         return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
-
-    @property
-    def positions(self) -> dict[str, PartitionPosition]:
-        """How far each partition was added, in the log that was added last; one of which nothing came is missing."""
-        return self._state.positions
-
-    @property
-    def returned(self) -> dict[str, float]:
-        """Partitions in which logs take turns, and when that was last, seconds since the epoch."""
-        return self._state.returned
 
     def position(self, part: str, log: str | None = None) -> PartitionPosition | None:
         """How far a log of a partition was added; None where nothing of it was.
@@ -135,20 +126,10 @@ class ChunkAdder:
             part: The partition.
             log: The log; "" or None for the one that was added last.
         """
-        last = self.positions.get(part)
+        last = self.state.positions.get(part)
         if last is None or not log or not last.log or last.log == log:
             return last
-        return next((found for found in self._state.replaced.get(part, ()) if found.log == log), None)
-
-    @property
-    def offsets(self) -> dict[int, int]:
-        """By partition of the topic of chunks, the offset of the chunk that comes next."""
-        return self._state.offsets
-
-    @property
-    def results(self) -> dict[str, int]:
-        """How many chunks came, by what became of them."""
-        return self._state.results
+        return next((found for found in self.state.replaced.get(part, ()) if found.log == log), None)
 
     def take(self, chunk: Chunk, *, is_ordered: bool = False) -> bool:
         """Whether a chunk is to be added now; its place is remembered then.
@@ -167,7 +148,7 @@ class ChunkAdder:
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if self._parts is not None and chunk.part not in self._parts:
             raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
-        if chunk.log in self._state.retired.get(chunk.part, ()):
+        if chunk.log in self.state.retired.get(chunk.part, ()):
             message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
             raise self._refused(UNKNOWN, message, "give each server an address of its own")
         if position is not None and _comes_again(chunk, position):
@@ -188,29 +169,29 @@ class ChunkAdder:
 
     def _put(self, part: str, position: PartitionPosition) -> None:
         """Remember how far a partition was added, and what was lost of it in all its logs."""
-        last = self.positions.get(part)
-        self.positions[part] = position
+        last = self.state.positions.get(part)
+        self.state.positions[part] = position
         position.lost += 0 if last is None else last.lost
         if last is None or not last.log or last.log == position.log:
             self._note(ADDED)
             return
-        others = self._state.replaced.get(part, [])
+        others = self.state.replaced.get(part, [])
         kept = [other for other in others if other.log != position.log]
         is_back = len(kept) < len(others)
         last.lost = 0
         kept.append(last)
         if len(kept) >= LOGS:
-            self._state.retired[part] = [*self._state.retired.get(part, ()), kept.pop(0).log][-RETIRED:]
-        self._state.replaced[part] = kept
+            self.state.retired[part] = [*self.state.retired.get(part, ()), kept.pop(0).log][-RETIRED:]
+        self.state.replaced[part] = kept
         if is_back:
-            self._state.returned[part] = self._until(part)
+            self.state.returned[part] = self._until(part)
         self._note(RETURNED if is_back else ADDED)
 
     def hear(self, ack: Ack) -> None:
         """Let an acknowledgement of the topic of chunks wait for its time; one that is read again is known."""
-        if ack not in self._state.acks:
-            self._state.acks = [*self._state.acks, ack][-ACKS:]
-            self._state.waiting.append(ack)
+        if ack not in self.state.acks:
+            self.state.acks = [*self.state.acks, ack][-ACKS:]
+            self.state.waiting.append(ack)
 
     def due_acks(self, watermark: float) -> list[Ack]:
         """The acknowledgements whose time has come, by their times; they wait no longer.
@@ -218,9 +199,9 @@ class ChunkAdder:
         Args:
             watermark: Until when every partition has spoken, seconds since the epoch.
         """
-        due = [ack for ack in self._state.waiting if (ack.at or 0.0) <= watermark]
+        due = [ack for ack in self.state.waiting if (ack.at or 0.0) <= watermark]
         if due:
-            self._state.waiting = [ack for ack in self._state.waiting if ack not in due]
+            self.state.waiting = [ack for ack in self.state.waiting if ack not in due]
         return sorted(due, key=lambda ack: ack.at or 0.0)
 
     def expects(self, stretch: ChunkStretch, upto: int | None, *, is_ordered: bool) -> bool:
@@ -235,7 +216,7 @@ class ChunkAdder:
         if upto is None:
             upto = None if position is None else position.upto
         is_known = self._parts is None or stretch.part in self._parts
-        is_known = is_known and stretch.log not in self._state.retired.get(stretch.part, ())
+        is_known = is_known and stretch.log not in self.state.retired.get(stretch.part, ())
         return is_known and (upto is None or stretch.base == upto or (is_ordered and stretch.base > upto))
 
     def _see_partitions(self, chunk: Chunk) -> None:
@@ -243,9 +224,9 @@ class ChunkAdder:
         if not chunk.partitions:
             return
         log, _, number = chunk.part.rpartition("/")
-        if self._state.logs.get(log, "") != chunk.log:
-            self._state.logs[log], self._state.partitions[log] = chunk.log, 0
-        self._state.partitions[log] = max(self._state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
+        if self.state.logs.get(log, "") != chunk.log:
+            self.state.logs[log], self.state.partitions[log] = chunk.log, 0
+        self.state.partitions[log] = max(self.state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
 
     def read(self, log: str, partition: int, offset: int) -> None:
         """Note that a chunk was read.
@@ -255,15 +236,10 @@ class ChunkAdder:
             partition: The partition of that topic.
             offset: The offset of the message that comes next.
         """
-        if log and self._state.log and log != self._state.log:
-            self._state.offsets.clear()
-        self._state.log = log or self._state.log
-        self._state.offsets[partition] = offset
-
-    @property
-    def chunks_log(self) -> str:
-        """Which topic of chunks the offsets are of; "" where that is not known."""
-        return self._state.log
+        if log and self.state.log and log != self.state.log:
+            self.state.offsets.clear()
+        self.state.log = log or self.state.log
+        self.state.offsets[partition] = offset
 
     def damaged(self, why: str) -> None:
         """Account for bytes that are no chunk."""
@@ -271,7 +247,7 @@ class ChunkAdder:
         self._note(DAMAGED)
 
     def _note(self, result: str) -> None:
-        self.results[result] = self.results.get(result, 0) + 1
+        self.state.results[result] = self.state.results.get(result, 0) + 1
 
     def _refused(self, result: str, message: str, hint: str) -> ChunkError:
         self._note(result)
@@ -290,10 +266,10 @@ class ChunkAdder:
         return min(untils, default=0.0)
 
     def _until(self, part: str) -> float:
-        if part not in self.positions:
+        if part not in self.state.positions:
             return 0.0
-        others = self._state.replaced.get(part, [])
-        return max([self.positions[part].until, *(position.until for position in others)])
+        others = self.state.replaced.get(part, [])
+        return max([self.state.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
         """By partition, how many seconds ago it spoke last; if its time lies ahead, how far: it stands still as long.
@@ -306,21 +282,13 @@ class ChunkAdder:
     @property
     def lost(self) -> int:
         """Messages that nobody counted, because the log had deleted them."""
-        return sum(position.lost for position in self.positions.values())
+        return sum(position.lost for position in self.state.positions.values())
 
     @property
     def configs(self) -> frozenset[str]:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
         awaited = set(self.parts)
-        return frozenset(position.config for part, position in self.positions.items() if part in awaited)
-
-    def dump(self) -> AdderState:
-        """The saved form; it is not copied."""
-        return self._state
-
-    def restore(self, state: AdderState) -> None:
-        """Go on from a saved form."""
-        self._state = state
+        return frozenset(position.config for part, position in self.state.positions.items() if part in awaited)
 
 
 def _comes_again(chunk: Chunk, position: PartitionPosition) -> bool:

@@ -30,7 +30,7 @@ from ragmon.scoring.buckets import DIGEST
 from ragmon.stream.accounts import BatchCounts
 
 CHUNK_VERSION: Final = 1
-"""The version of a chunk's format: a later ragmon reads chunks of every earlier version."""
+"""The version of a chunk's format."""
 TRACE_ID: Final = 16
 """Bytes of a trace id."""
 PERIOD: Final = 10.0
@@ -47,7 +47,7 @@ class ChunkError(RagmonError):
     """Bytes that are no chunk, or a chunk that does not belong where it came."""
 
 
-class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Chunk(msgspec.Struct, kw_only=True):
     """A stretch of one partition of a log, counted.
 
     Attributes:
@@ -99,14 +99,14 @@ class Chunk(msgspec.Struct, kw_only=True, omit_defaults=True):
         """The chunk that `dump` wrote.
 
         Raises:
-            ChunkError: The bytes are no chunk, or a newer ragmon wrote it.
+            ChunkError: The bytes are no chunk, or one of another version.
         """
         try:
             text, rest = _inflate(data)
             version = _decode_version(text).v
-            if version > CHUNK_VERSION:
-                message = f"a chunk of version {version}, and this ragmon knows versions up to {CHUNK_VERSION}"
-                raise ChunkError(message, hint="upgrade who adds chunks up before who counts them")
+            if version != CHUNK_VERSION:
+                message = f"a chunk of version {version}, and this ragmon reads and writes version {CHUNK_VERSION}"
+                raise ChunkError(message, hint="let who counts and who adds up chunks be of one version")
             chunk = _decode(text)
             chunk.lines = _inflate(rest)[0] if rest else b""
         except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -169,7 +169,7 @@ def _decides(name: str) -> bool:
 
 
 class _Version(msgspec.Struct):
-    v: int = CHUNK_VERSION
+    v: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -241,7 +241,6 @@ def test_what_is_no_monitor_is_named(page):
 
 
 def test_a_monitor_without_a_history_is_shown_without(server):
-    """An older version does not know the path."""
     with answering(server.get("/api/status")[1]) as (url, _):
         assert row(shown(url), "errors")[1:3] == ["fail", "0.200"]
 

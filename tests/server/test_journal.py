@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -17,7 +20,7 @@ from ragmon.server.journal import (
     JournalError,
     JournalRow,
     PendingRequest,
-    RowCounts,
+    erase,
     open_readonly,
     schema,
 )
@@ -57,7 +60,7 @@ def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(jou
         JournalRow(1, 100.0, 1, b'{"received":1}', LINES),
         JournalRow(2, 101.0, 2, b"{}", LINES * 2),
     ]
-    assert list(journal.row_counts()) == [RowCounts(1, 100.0, 1, b'{"received":1}'), RowCounts(2, 101.0, 2, b"{}")]
+    assert journal.oldest() == 100.0
     assert list(journal.pending_requests()) == [PendingRequest(1, 101.5, "json", b"{}")]
     assert journal.assembled(since=102.0) == {b"t" * 16: 102.0}
     assert journal.assembled(since=102.1) == {}
@@ -119,6 +122,7 @@ def test_the_last_row_before_a_moment_is_found(journal):
 def test_nothing_is_in_a_new_journal(journal):
     assert (journal.last(), journal.checkpoint(), journal.base(), journal.last_before(1e9)) == ((0, 0.0), None, None, 0)
     assert (list(journal.rows()), list(journal.pending_requests()), journal.assembled(0)) == ([], [], {})
+    assert journal.oldest() is None
 
 
 def test_a_body_that_is_released_is_gone_and_its_number_is_never_given_again(journal):
@@ -183,48 +187,33 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder_until_that_on
     Journal(folder).close()
 
 
-def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch):
-    Journal(folder).close()
-    with monkeypatch.context() as newer:
-        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
-        Journal(folder).close()
-    for _ in range(2):
-        with pytest.raises(RagmonError, match="version 6"):
-            Journal(folder)
-
-
-def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(folder, monkeypatch):
-    journal = Journal(folder)
-    append(journal, LINES)
-    journal.close()
-    with monkeypatch.context() as newer:
-        steps = [*schema.MIGRATIONS, lambda connection: connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")]
-        newer.setattr(schema, "MIGRATIONS", steps)
-        with pytest.raises(RagmonError, match="older ragmon"):
-            open_readonly(folder)
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_journal_of_another_version_is_refused_and_neither_changed_nor_held(folder, monkeypatch, version):
+    with monkeypatch.context() as other:
+        other.setattr(schema, "VERSION", version)
         journal = Journal(folder)
-        assert [row.lines for row in journal.rows()] == [LINES]
-        assert journal._connection.execute("SELECT shard FROM rows").fetchall() == [(None,)]
+        append(journal, LINES)
         journal.close()
-        Journal(folder).close()
-    for opens in (Journal, open_readonly):
-        with pytest.raises(RagmonError, match="version 6, and this ragmon knows versions up to 5") as refused:
+    file = folder / "journal.db"
+    before = file.read_bytes()
+    for opens in (Journal, open_readonly, partial(erase, trace="ab" * 16), Journal):
+        with pytest.raises(RagmonError) as refused:
             opens(folder)
-        assert "newer ragmon" in refused.value.hint
+        assert str(refused.value).startswith(
+            f"{file} is of version {version}, and this ragmon reads and writes version 1"
+        )
+        assert "use the ragmon that wrote it, or another `state_dir`" in refused.value.hint
+    assert file.read_bytes() == before
     assert [path for path in folder.iterdir() if "corrupt" in path.name] == []
 
 
-def test_a_migration_that_fails_half_way_changes_nothing(folder, monkeypatch):
-    Journal(folder).close()
-
-    def half(connection):
-        connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")
-        raise OSError("pulled the plug")
-
-    with monkeypatch.context() as newer:
-        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
-        with pytest.raises(JournalError, match="pulled the plug"):
+def test_a_journal_whose_tables_cannot_all_be_created_has_none(folder, monkeypatch):
+    with monkeypatch.context() as full:
+        full.setattr(schema, "TABLES", schema.TABLES + "INSERT INTO meta VALUES (zeroblob(2000000000), 1);")
+        with pytest.raises(JournalError):
             Journal(folder)
+        with closing(sqlite3.connect(folder / "journal.db")) as connection:
+            assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
     journal = Journal(folder)
     assert append(journal, LINES) == 1
     journal.close()

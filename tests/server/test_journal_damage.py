@@ -49,7 +49,7 @@ def use(journal):
     journal.checkpoint()
     journal.base()
     journal.last_before(NOW)
-    for what in (journal.rows(), journal.row_counts(), journal.pending_requests(), journal.assembled(0)):
+    for what in (journal.rows(), journal.pending_requests(), journal.assembled(0)):
         list(what)
     for query in (
         FailureQuery(),
@@ -225,7 +225,7 @@ def test_what_cannot_be_set_aside_is_tried_again_when_something_is_written(tmp_p
     fill(tmp_path)
     journal = Journal(tmp_path, clock=clock)
     with monkeypatch.context() as broken:
-        broken.setattr(files.schema, "migrate", _no_room)
+        broken.setattr(files.schema, "create", _no_room)
         with pytest.raises(JournalError) as found:
             journal.quarantine_and_reset()
         assert found.value.reason == "disk_full"

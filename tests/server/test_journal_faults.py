@@ -46,7 +46,7 @@ def test_on_a_full_disk_nothing_is_half_written_and_it_goes_on_when_there_is_roo
         assert again.value.reason == "disk_full"
     assert [row.lines for row in journal.rows()] == [LINES] * written
     with open_readonly(disk / "state") as reader:
-        assert len(list(reader.row_counts())) == written
+        assert len(list(reader.rows())) == written
     ballast.unlink()
     with journal.begin() as batch:
         assert batch.claim([(1, b"%d" % n) for n in range(written + 1)]) == set(range(written))

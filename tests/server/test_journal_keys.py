@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
         keys._MERGED_AT_ONCE = at_once
         self.fresh = fresh
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        schema.MIGRATIONS[0](self.connection)
+        self.connection.executescript(schema.TABLES)
         self.keys = Keys(self.connection, fresh)
         self.known = set()
 

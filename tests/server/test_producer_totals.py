@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
 from ragmon.server.pipeline import producers
-from ragmon.server.pipeline.producers import LastTotals, ProducerSeries, ProducerTotals
+from ragmon.server.pipeline.producers import ProducerTotals
 from tests.support.examples import cases
 from tests.support.saved import saved
 
@@ -35,7 +35,7 @@ totals = st.builds(
 def walked(seen):
     """Calls, latency, losses and kept calls, of the latest totals of each producer."""
     calls, latency, dropped, kept = Counter(), {}, Counter(), 0
-    for key, last in seen:
+    for key, last in seen.last.items():
         calls[key.pipeline, key.source, key.stratum] += last.calls
         latency.setdefault((key.pipeline, key.source), Counter()).update(last.latency)
         dropped.update(last.dropped)
@@ -66,7 +66,7 @@ def test_sums_are_those_of_the_latest_totals(lines, chance):
             now += chance.choice((1.0, 3600.0, 40_000.0))
             seen.see(one, now)
             if chance.random() < 0.1:
-                seen = ProducerTotals(saved(list(seen), list[tuple[ProducerSeries, LastTotals]]))
+                seen = saved(seen)
             agree(seen)
 
 

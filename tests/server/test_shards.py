@@ -255,7 +255,7 @@ def test_what_is_forgotten_on_a_server_is_forgotten_at_the_head(tmp_path):
         send_body(shard, whole(minutes[2]))
         caught_up(time, head)
         with head.server.writer.lock:
-            assert answer.trace_id not in head.server.writer.server_state.engine.labels.book.dump().answers
+            assert answer.trace_id not in head.server.writer.server_state.engine.labels.book.answers
         assert digest(head) == digest(shard)
 
 

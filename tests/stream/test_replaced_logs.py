@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import State
-from ragmon.stream.adding import LOGS, AdderState, ChunkAdder
+from ragmon.stream.adding import LOGS, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
+from tests.support.saved import saved
 
-COUNTS = PartialCounts(windows=State().dump())
+COUNTS = PartialCounts(state=State())
 
 
 def chunk(log, base, upto, until=None, lost=0):
@@ -29,16 +29,16 @@ def test_a_log_that_comes_back_goes_on_where_it_was_added(adder):
     added = [adder.take(one) for one in (chunk("a", 1, 5), chunk("b", 1, 3), chunk("a", 1, 5), chunk("a", 5, 9))]
     assert added == [True, True, False, True]
     assert adder.take(chunk("b", 3, 4))
-    assert adder.results == {"added": 2, "repeated": 1, "returned": 2}
+    assert adder.state.results == {"added": 2, "repeated": 1, "returned": 2}
     assert (adder.position("shard").log, adder.position("shard", "a").upto) == ("b", 9)
 
 
 def test_that_logs_take_turns_is_known_with_the_time(adder):
     adder.take(chunk("a", 1, 5))
     adder.take(chunk("b", 1, 3))
-    assert adder.returned == {}
+    assert adder.state.returned == {}
     adder.take(chunk("a", 5, 9))
-    assert adder.returned == {"shard": 90.0}
+    assert adder.state.returned == {"shard": 90.0}
 
 
 def test_of_a_log_that_comes_back_a_gap_and_an_overlap_are_refused_as_ever(adder):
@@ -73,7 +73,7 @@ def test_all_of_it_is_saved(adder):
     for number in range(LOGS + 1):
         adder.take(chunk(f"log{number}", 1, 3))
     again = ChunkAdder(["shard"])
-    again.restore(msgspec.json.decode(msgspec.json.encode(adder.dump()), type=AdderState))
+    again.state = saved(adder.state)
     assert not again.take(chunk("log1", 1, 3))
     assert again.take(chunk("log1", 3, 4))
     with pytest.raises(ChunkError, match="is of a log"):

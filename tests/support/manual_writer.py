@@ -135,7 +135,7 @@ class ManualWriter:
 
 def fingerprint(server_state):
     """What was counted: what came in, what producers said, and every window."""
-    return server_state.counts.dump(), deepcopy(list(server_state.producers)), server_state.engine.scorer.state.digest()
+    return server_state.counts.dump(), deepcopy(server_state.producers.last), server_state.engine.scorer.state.digest()
 
 
 def body(*spans):

@@ -186,7 +186,7 @@ class OverviewReader:
         self._due = 0.0
 
     def read(self) -> Overview:
-        """The state. A monitor of an older version tells no history, and is shown without.
+        """The state. A monitor that tells no history is shown without.
 
         Raises:
             RagmonError: The address is invalid.

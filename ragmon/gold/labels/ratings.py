@@ -10,7 +10,7 @@ the least likely to be joined. The choice depends only on the order of the label
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -38,29 +38,29 @@ class _PendingLabel(NamedTuple):
     size: int
 
 
-class PendingLabels:
+class PendingLabels(msgspec.Struct, dict=True):
     """Labels whose traces have not arrived, in the order of arrival.
 
-    Args:
-        most: The limit of their number.
-        largest: The limit of their total size in bytes.
-        size: The approximate size of a label in bytes.
+    Attributes:
+        by_number: The labels by their numbers.
+        number: The number of the next label.
     """
 
-    def __init__(self, most: int, largest: int, size: Callable[[Label], int]) -> None:
-        self._most = most
-        self._largest = largest
-        self._size = size
-        self._next = 0
+    by_number: dict[int, _PendingLabel] = {}
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        """Index the labels by trace and by rater."""
         self._bytes = 0
-        self._by_number: dict[int, _PendingLabel] = {}
         self._by_trace: dict[str, dict[int, None]] = {}
         self._by_rater: dict[str, dict[int, None]] = {}
         self._bytes_of_rater: dict[str, int] = {}
         self._over_share: set[str] = set()
+        for number, pending in self.by_number.items():
+            self._index(number, pending)
 
     def __len__(self) -> int:
-        return len(self._by_number)
+        return len(self.by_number)
 
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self._by_trace
@@ -75,38 +75,42 @@ class PendingLabels:
         Returns:
             How many labels were evicted.
         """
-        pending = _PendingLabel(now, msgspec.structs.replace(label, comment=None), self._size(label))
-        number, self._next = self._next, self._next + 1
-        self._by_number[number] = pending
-        self._by_trace.setdefault(label.trace_id, {})[number] = None
-        self._by_rater.setdefault(label.rater, {})[number] = None
-        self._add_bytes(label.rater, pending.size)
+        number, self.number = self.number, self.number + 1
+        pending = _PendingLabel(now, msgspec.structs.replace(label, comment=None), _size(label.rater, label))
+        self.by_number[number] = pending
+        self._index(number, pending)
         evicted = 0
-        while len(self._by_number) > self._most or self._bytes > self._largest:
+        while len(self.by_number) > MAX_ANSWERS or self._bytes > MAX_BYTES:
             self._remove(self._next_to_evict())
             evicted += 1
         return evicted
+
+    def _index(self, number: int, pending: _PendingLabel) -> None:
+        label = pending.label
+        self._by_trace.setdefault(label.trace_id, {})[number] = None
+        self._by_rater.setdefault(label.rater, {})[number] = None
+        self._add_bytes(label.rater, pending.size)
 
     def _add_bytes(self, rater: str, size: int) -> None:
         """Add to the bytes of a rater, or subtract them, and update whether the rater is over the share."""
         self._bytes += size
         self._bytes_of_rater[rater] = self._bytes_of_rater.get(rater, 0) + size
-        if self._usage(rater) * SHARE > self._most * self._largest:
+        if self._usage(rater) * SHARE > MAX_ANSWERS * MAX_BYTES:
             self._over_share.add(rater)
         else:
             self._over_share.discard(rater)
 
     def _usage(self, rater: str) -> int:
-        """The share of the limit that a rater's labels use, by number or by bytes, in units of `most * largest`."""
-        return max(len(self._by_rater[rater]) * self._largest, self._bytes_of_rater[rater] * self._most)
+        """The share of the limit that a rater's labels use, by number or by bytes, in units of both limits."""
+        return max(len(self._by_rater[rater]) * MAX_BYTES, self._bytes_of_rater[rater] * MAX_ANSWERS)
 
     def _next_to_evict(self) -> int:
         if not self._over_share:
-            return next(iter(self._by_number))
+            return next(iter(self.by_number))
         return next(iter(self._by_rater[max(self._over_share, key=lambda rater: (self._usage(rater), rater))]))
 
     def _remove(self, number: int) -> _PendingLabel:
-        pending = self._by_number.pop(number)
+        pending = self.by_number.pop(number)
         trace_id, rater = pending.label.trace_id, pending.label.rater
         del self._by_trace[trace_id][number]
         if not self._by_trace[trace_id]:
@@ -124,14 +128,10 @@ class PendingLabels:
     def expire(self, before: float) -> int:
         """Remove labels that arrived before a time in seconds since the epoch; returns how many."""
         expired = 0
-        while self._by_number and next(iter(self._by_number.values())).at < before:
-            self._remove(next(iter(self._by_number)))
+        while self.by_number and next(iter(self.by_number.values())).at < before:
+            self._remove(next(iter(self.by_number)))
             expired += 1
         return expired
-
-    def __iter__(self) -> Iterator[tuple[float, Label]]:
-        """Arrival time and label of each, in the order of arrival."""
-        return ((pending.at, pending.label) for pending in self._by_number.values())
 
 
 # Results: what became of a label.
@@ -339,40 +339,23 @@ def raters_of(answers: Collection[RatedAnswer]) -> Raters:
     return Raters(len(answers), len(names), shared, disputed, fields)
 
 
-class LabelState(msgspec.Struct):
-    """The saved form of a `LabelStore`; it holds no comments.
+class LabelStore(msgspec.Struct, dict=True):
+    """The ratings of recent answers, and the labels that wait for their traces; it holds no comments.
 
     Attributes:
-        results: Number of labels by result.
+        results: Number of labels by result (`ragmon.gold.labels.ratings.RESULTS`); a `Counter`.
         answers: The ratings by trace, the oldest first.
-        pending: Arrival time and label of those that wait, in the order of arrival.
+        waiting: The labels that wait.
     """
 
-    results: dict[str, int]
-    answers: dict[str, RatedAnswer]
-    pending: list[tuple[float, Label]]
+    results: dict[str, int] = {}
+    answers: dict[str, RatedAnswer] = {}
+    waiting: PendingLabels = msgspec.field(default_factory=PendingLabels)
 
-
-class LabelStore:
-    """The ratings of recent answers, and the labels that wait for their traces.
-
-    Args:
-        ttl: Seconds for which a label waits for its trace, and for which the ratings of an answer are kept.
-
-    Attributes:
-        results: Number of labels by result (`ragmon.gold.labels.ratings.RESULTS`).
-    """
-
-    def __init__(self, ttl: float = TTL) -> None:
-        self.results: Counter[str] = Counter()
-        self._ttl = ttl
-        self._answers: dict[str, RatedAnswer] = {}
-        self._bytes = 0
-        self._pending = self._new_pending()
-
-    @staticmethod
-    def _new_pending() -> PendingLabels:
-        return PendingLabels(MAX_ANSWERS, MAX_BYTES, lambda label: _size(label.rater, label))
+    def __post_init__(self) -> None:
+        """Sum the sizes up."""
+        self.results = Counter(self.results)
+        self._bytes = sum(answer.size for answer in self.answers.values())
 
     def apply(self, label: Label, now: float) -> Consensus | None:
         """Apply a label to an answer whose trace has arrived.
@@ -384,7 +367,7 @@ class LabelStore:
         Returns:
             The judgement of the answer, if this is its first label; else None.
         """
-        answer = self._answers.get(label.trace_id)
+        answer = self.answers.get(label.trace_id)
         is_first = answer is None
         answer = answer or RatedAnswer(now)
         previous = answer.raters.get(label.rater)
@@ -405,25 +388,25 @@ class LabelStore:
 
     def _store(self, trace_id: str, answer: RatedAnswer, size: int) -> None:
         """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""
-        self._answers[trace_id] = answer
+        self.answers[trace_id] = answer
         self._bytes += size - answer.size
         answer.size = size
-        while len(self._answers) > MAX_ANSWERS or self._bytes > MAX_BYTES:
-            self._drop(next(iter(self._answers)))
+        while len(self.answers) > MAX_ANSWERS or self._bytes > MAX_BYTES:
+            self._drop(next(iter(self.answers)))
 
     def _drop(self, trace_id: str) -> bool:
         """Remove the ratings of an answer; returns whether there were any."""
-        answer = self._answers.pop(trace_id, None)
+        answer = self.answers.pop(trace_id, None)
         self._bytes -= 0 if answer is None else answer.size
         return answer is not None
 
     def add_pending(self, label: Label, now: float) -> None:
         """Let a label wait for its trace; beyond the limit labels are evicted (`ragmon.gold.labels.ratings`)."""
-        self._count(EVICTED, self._pending.put(label, now))
+        self._count(EVICTED, self.waiting.put(label, now))
 
     def take(self, trace_id: str | None) -> list[Label]:
         """Remove and return the labels that waited for a trace that has now arrived."""
-        return [] if trace_id is None else self._pending.take(trace_id)
+        return [] if trace_id is None else self.waiting.take(trace_id)
 
     def erase(self, trace_ids: Iterable[str]) -> int:
         """Erase the ratings of traces, and the labels that wait for them.
@@ -437,44 +420,29 @@ class LabelStore:
         erased = 0
         for trace_id in trace_ids:
             had_ratings = self._drop(trace_id)
-            erased += had_ratings or trace_id in self._pending
+            erased += had_ratings or trace_id in self.waiting
             self._count(ORPHAN, len(self.take(trace_id)))
         return erased
 
     @property
     def pending(self) -> int:
         """Labels that wait for their traces."""
-        return len(self._pending)
+        return len(self.waiting)
 
     def rated(self, since: float) -> list[RatedAnswer]:
         """The answers of which the first label came after a time in seconds since the epoch; they are not copied."""
-        return [answer for answer in self._answers.values() if answer.since >= since]
+        return [answer for answer in self.answers.values() if answer.since >= since]
 
     def expire(self, now: float) -> None:
         """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""
-        before = now - self._ttl
-        while self._answers and next(iter(self._answers.values())).since < before:
-            self._drop(next(iter(self._answers)))
-        self._count(ORPHAN, self._pending.expire(before))
+        before = now - TTL
+        while self.answers and next(iter(self.answers.values())).since < before:
+            self._drop(next(iter(self.answers)))
+        self._count(ORPHAN, self.waiting.expire(before))
 
     def _count(self, result: str, n: int) -> None:
         if n:
             self.results[result] += n
-
-    def dump(self) -> LabelState:
-        """The ratings and labels in their saved form; they are not copied."""
-        return LabelState(self.results, self._answers, list(self._pending))
-
-    def restore(self, state: LabelState) -> None:
-        """Replace everything by a saved state."""
-        self.results = Counter(state.results)
-        self._answers = state.answers
-        for answer in self._answers.values():  # the estimate of a size may differ between versions
-            answer.size = sum(_size(rater, rating) for rater, rating in answer.raters.items())
-        self._bytes = sum(answer.size for answer in self._answers.values())
-        self._pending = self._new_pending()
-        arrivals = sorted(state.pending, key=lambda arrival: arrival[0])
-        self._count(EVICTED, sum(self._pending.put(label, at) for at, label in arrivals))
 
 
 def _size(rater: str, judgement: Rating | Label) -> int:

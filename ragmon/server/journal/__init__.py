@@ -10,7 +10,7 @@ from ragmon.server.journal.failures import Failure, FailurePage, FailureQuery
 from ragmon.server.journal.journal import Journal, JournalBatch
 from ragmon.server.journal.keys import Key
 from ragmon.server.journal.quarantine import QuarantinedRequest
-from ragmon.server.journal.reader import Checkpoint, JournalReader, JournalRow, PendingRequest, RowCounts, open_readonly
+from ragmon.server.journal.reader import Checkpoint, JournalReader, JournalRow, PendingRequest, open_readonly
 from ragmon.server.journal.retention import RetentionLimits
 from ragmon.server.journal.store import JournalError
 
@@ -29,7 +29,6 @@ __all__ = [
     "PendingRequest",
     "QuarantinedRequest",
     "RetentionLimits",
-    "RowCounts",
     "erase",
     "open_readonly",
 ]

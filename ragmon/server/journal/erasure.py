@@ -22,13 +22,13 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.gold.labels.ratings import LabelState, LabelStore
+from ragmon.gold.labels.ratings import LabelStore
 from ragmon.scoring.captured import CapturedTable
 from ragmon.server.journal import failures, files, store
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.journal.retention import LEVEL
-from ragmon.server.journal.schema import checksum, upgrade_checkpoint
+from ragmon.server.journal.schema import checksum
 from ragmon.server.journal.store import translate_read_errors
 
 PROTOBUF: Final = "protobuf"
@@ -170,8 +170,8 @@ _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
 _parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-_ENGINE, _LABELS = "engine", "labels"
-"""Where a checkpoint holds labels (`ragmon.monitor.engine.EngineState`)."""
+_LABELS, _TO_CAPTURED = "labels", ("engine", "scorer", "state", "captured")
+"""Where a checkpoint holds labels and examples of ids: below `engine`, and the path."""
 
 
 def checkpoint_seqs(connection: sqlite3.Connection) -> list[int]:
@@ -206,25 +206,20 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
 
 
 def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
-    """The data of a checkpoint without the labels of traces and examples of ids; None if it holds neither."""
-    state = _parts(upgrade_checkpoint(data))
-    engine = _parts(state[_ENGINE])
-    scorer = _parts(engine["scorer"])
-    windows = _parts(scorer["windows"])
-    captured = msgspec.msgpack.decode(windows["captured"], type=CapturedTable)
-    label_store = LabelStore()
-    label_store.restore(msgspec.msgpack.decode(engine[_LABELS], type=LabelState))
-    if not (label_store.erase(trace_ids) | captured.forget_examples()):
+    """The data of a checkpoint without the labels of traces and without examples of ids; None if it holds neither."""
+    parts = [_parts(data)]
+    for name in _TO_CAPTURED[:-1]:
+        parts.append(_parts(parts[-1][name]))
+    engine, labels = parts[1], msgspec.msgpack.decode(parts[1][_LABELS], type=LabelStore)
+    captured = msgspec.msgpack.decode(parts[-1][_TO_CAPTURED[-1]], type=CapturedTable)
+    if not (labels.erase(trace_ids) | captured.forget_examples()):
         return None
-    for parts, name, part in (
-        (windows, "captured", captured),
-        (scorer, "windows", windows),
-        (engine, "scorer", scorer),
-    ):
-        parts[name] = msgspec.Raw(msgspec.msgpack.encode(part))
-    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(label_store.dump()))
-    state[_ENGINE] = msgspec.Raw(msgspec.msgpack.encode(engine))
-    return msgspec.msgpack.encode(state)
+    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(labels))
+    below: object = captured
+    for name, part in zip(reversed(_TO_CAPTURED), reversed(parts), strict=True):
+        part[name] = msgspec.Raw(msgspec.msgpack.encode(below))
+        below = part
+    return msgspec.msgpack.encode(below)
 
 
 def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:

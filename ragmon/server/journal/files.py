@@ -77,17 +77,17 @@ _CHECKED: Final = 16 << 20
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a journal's file, create it if needed, and migrate it to the schema version of this ragmon.
+    """Open a journal's file, and create it if needed.
 
     Raises:
-        RagmonError: A newer ragmon wrote it.
+        RagmonError: Its version is another one.
         JournalError: It cannot be opened, or is damaged.
     """
     with translate_file_errors(path):
         store.create(path)
         connection = store.open_writer(path)
         try:
-            schema.migrate(connection, path)
+            schema.create(connection, path)
             if path.stat().st_size <= _CHECKED:
                 _check(connection, path)
         except BaseException:
@@ -115,17 +115,14 @@ def journal_file(folder: Path) -> Path:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that a journal has the schema version of this ragmon.
+    """Check that a file holds a journal of this ragmon's version.
 
     Raises:
-        RagmonError: It has another version.
+        RagmonError: It is empty, or its version is another one.
         JournalError: It is damaged.
     """
-    version = schema.check(connection, path)
-    if not version:
+    if not schema.check(connection, path):
         raise RagmonError(f"{path} holds nothing yet", hint="start `ragmon serve` first")
-    if version < len(schema.MIGRATIONS):
-        raise RagmonError(f"{path} was written by an older ragmon", hint="start this one's `ragmon serve` once")
 
 
 def quarantine_file(path: Path, now: float) -> Path:

@@ -227,7 +227,7 @@ class Journal(JournalReaderBase):
         log_id: What tells its row numbers from those of another journal; it stays when a damaged file is replaced.
 
     Raises:
-        RagmonError: Another process writes to the folder, or a newer ragmon wrote the journal.
+        RagmonError: Another process writes to the folder, or the version of the journal is another one.
         JournalError: The disk is full, or the folder cannot be written to.
     """
 

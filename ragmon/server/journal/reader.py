@@ -47,15 +47,6 @@ class JournalRow(NamedTuple):
     lines: bytes
 
 
-class RowCounts(NamedTuple):
-    """A row without its lines."""
-
-    seq: int
-    arrival: float
-    n: int
-    counts: bytes
-
-
 class PendingRequest(NamedTuple):
     """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
 
@@ -151,18 +142,15 @@ class JournalReaderBase:
             _check(f"row {values[0]}", expected, checksum(*values))
             yield JournalRow._make(values)
 
-    def row_counts(self, after: int = 0) -> Iterator[RowCounts]:
-        """Rows in order without their lines, which are not read.
-
-        Args:
-            after: Start after the row of this number.
+    def oldest(self) -> float | None:
+        """When the first row arrived, seconds since the epoch; None where there is none.
 
         Raises:
-            JournalError: The rows cannot be read.
+            JournalError: The journal cannot be read.
         """
-        return translate_errors_of(
-            self.path, map(RowCounts._make, self._each("seq, arrival, n, counts", "rows", after))
-        )
+        with translate_read_errors(self.path):
+            row = self._connection.execute("SELECT arrival FROM rows ORDER BY seq LIMIT 1").fetchone()
+            return None if row is None else float(row[0])
 
     def pending_requests(self) -> Iterator[PendingRequest]:
         """Pending requests, in order.
@@ -411,7 +399,10 @@ def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]
     for seq, ends in _rows(connection, set(ids_by_end)):
         (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
         missing = {candidate for end in ends for candidate in ids_by_end[end] if candidate not in records}
-        records |= _scan_lines(lines, missing) if len(missing) > FEW else _search_each(lines, missing)
+        if len(missing) > FEW:
+            records |= _scan_lines(lines, missing)
+        else:
+            records |= {trace_id: record for trace_id in missing for record in _records_in(lines, trace_id)}
         if len(records) == len(trace_ids):
             break
     return records
@@ -459,21 +450,3 @@ def _records_in(lines: bytes, trace_id: str) -> Iterator[Record]:
                 record = decode_entry(line)
                 if isinstance(record, Record) and record.trace_id == trace_id:
                     yield record
-
-
-def _search_each(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    return {trace_id: record for trace_id in trace_ids if (record := _search_lines(lines, trace_id)) is not None}
-
-
-def _search_lines(lines: bytes, trace_id: str) -> Record | None:
-    """The last record of a trace in the lines of a row; labels of the trace and tags named `trace_id` do not count."""
-    needle = b'"trace_id":"%b"' % trace_id.encode()
-    match = lines.rfind(needle)
-    while match >= 0:
-        start, end = lines.rfind(b"\n", 0, match) + 1, lines.find(b"\n", match)
-        with suppress(msgspec.DecodeError):
-            record = decode_entry(lines[start : end if end >= 0 else None])
-            if isinstance(record, Record) and record.trace_id == trace_id:
-                return record
-        match = lines.rfind(needle, 0, start)
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -55,21 +55,23 @@ NO_TOTALS: Final = LastTotals(0.0, 0, 0, {}, {})
 """The totals of a producer that has reported nothing."""
 
 
-class ProducerTotals:
+class ProducerTotals(msgspec.Struct, dict=True):
     """The latest totals of every producer, and their sums, which change by the difference that a report makes.
 
-    Args:
-        saved: The totals to start from, as iteration gives them.
+    Attributes:
+        last: The latest totals. The sums follow from them, and a checkpoint holds none.
     """
 
-    def __init__(self, saved: Iterable[tuple[ProducerSeries, LastTotals]] = ()) -> None:
-        self._last = dict(saved)
+    last: dict[ProducerSeries, LastTotals] = {}
+
+    def __post_init__(self) -> None:
+        """Sum the totals up."""
         self._due = 0.0
         self._calls: Counter[tuple[str, str, str]] = Counter()
         self._kept = 0
         self._dropped: Counter[str] = Counter()
         self._latency: dict[tuple[str, str], dict[int, int]] = {}
-        for key, last in self:
+        for key, last in self.last.items():
             self._add_difference(key, NO_TOTALS, last)
 
     def see(self, line: Totals, now: float) -> None:
@@ -80,12 +82,12 @@ class ProducerTotals:
             now: When they arrived, seconds since the epoch.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        previous = self._last.get(key)
+        previous = self.last.get(key)
         if previous is None or line.calls >= previous.calls:
             last = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
-            self._last[key] = last
+            self.last[key] = last
             self._add_difference(key, previous or NO_TOTALS, last)
-        if len(self._last) > MOST and now > self._due:
+        if len(self.last) > MOST and now > self._due:
             self._sum_silent(now - SILENT)
             self._due = now + SILENT / 24
 
@@ -99,9 +101,9 @@ class ProducerTotals:
             _add_difference(histogram, previous.latency, last.latency)
 
     def _sum_silent(self, before: float) -> None:
-        for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
-            last = self._last.pop(key)
-            totals = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
+        for key in [key for key, last in self.last.items() if last.at < before and key.instance != GONE]:
+            last = self.last.pop(key)
+            totals = self.last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
             totals.calls += last.calls
             totals.kept += last.kept
             add_counts(totals.dropped, last.dropped)
@@ -126,9 +128,6 @@ class ProducerTotals:
             arrived: Native records that arrived.
         """
         return max(0, self._kept - self._dropped.total() - arrived)
-
-    def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
-        return iter(self._last.items())
 
 
 def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:

@@ -10,13 +10,10 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.core.log import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
-from ragmon.metrics.facts import VERSION
-from ragmon.scoring.buckets import DIGEST
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
-from ragmon.server.journal.schema import counts_alike
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
@@ -25,8 +22,7 @@ from ragmon.stream.accounts import BatchCounts
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
     """The server state after every row of a journal, starting from the newest checkpoint.
 
-    If that counts other facts than today's, or has another version of the digest, all rows that are kept are counted
-    anew.
+    If that has another version, of what it is, of the facts or of the digest, all rows that are kept are counted anew.
 
     Args:
         settings: The configuration.
@@ -37,10 +33,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
         JournalError: The journal cannot be read.
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
-    newest = journal.checkpoint()
-    if newest is not None and not counts_alike(newest.data, VERSION, DIGEST):
-        newest = None
-    server_state = _from_checkpoint(empty_state, [newest, journal.base()])
+    server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
     for row in journal.rows(after=server_state.seq):
         _apply(server_state, row, journal)
     server_state.engine.failed = None  # what fails here fails in every replay

@@ -45,9 +45,8 @@ from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
-from ragmon.server.journal.schema import CHECKPOINT, upgrade_checkpoint
 from ragmon.server.pipeline.clock import SLICE
-from ragmon.server.pipeline.producers import LastTotals, ProducerSeries, ProducerTotals
+from ragmon.server.pipeline.producers import ProducerTotals
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.adding import AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError
@@ -60,32 +59,45 @@ _ACK: Final = b'{"kind":"ack"'
 """With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
 
 
+class CheckpointVersion(msgspec.Struct, frozen=True):
+    """The versions of a checkpoint: that of its form, that of the facts that were counted, and that of the digest."""
+
+    v: int
+    facts: int
+    digest: int
+
+
+CURRENT: Final = CheckpointVersion(1, VERSION, DIGEST)
+"""The versions of the checkpoints that are written and read."""
+
+
 class SavedServerState(msgspec.Struct):
-    """A checkpoint; `v` is the version of its format.
+    """A checkpoint.
 
     Attributes:
+        version: Its versions.
         engine: Scores and alarms.
         counts: What arrived and what became of it.
         seq: The last journal row that was counted.
         producers: The latest totals of every producer.
-        v: The version.
-        facts: The version of the facts that were counted.
-        digest: The version of the digest.
         chunks: How far each partition was added, where chunks are.
     """
 
-    v: int
+    version: CheckpointVersion
     engine: EngineState
     counts: BatchCounts
     seq: int
-    producers: list[tuple[ProducerSeries, LastTotals]]
-    facts: int = 1
-    digest: int = 1
-    chunks: AdderState | None = None
+    producers: ProducerTotals
+    chunks: AdderState | None
+
+
+class _Head(msgspec.Struct):
+    version: CheckpointVersion
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(SavedServerState).decode
+_decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 
 
 class ServerState:
@@ -318,9 +330,8 @@ class ServerState:
 
     def dump(self) -> bytes:
         """A checkpoint; it holds no text, session or question."""
-        parts = (self.engine.dump(), self.counts, self.seq, list(self.producers))
-        chunks = self._added_before if self.adder is None else self.adder.dump()
-        return _encode(SavedServerState(CHECKPOINT, *parts, facts=VERSION, digest=DIGEST, chunks=chunks))
+        chunks = self._added_before if self.adder is None else self.adder.state
+        return _encode(SavedServerState(CURRENT, self.engine.dump(), self.counts, self.seq, self.producers, chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
         """Continue with the counts and the unsaved failures of a state of another configuration.
@@ -334,19 +345,22 @@ class ServerState:
         self.engine.continue_capture_log(previous.engine)
 
     def load(self, data: bytes) -> None:
-        """Restore a checkpoint of any version up to this one's.
+        """Go on from a checkpoint.
 
         Raises:
-            ValueError: The checkpoint is damaged, or has a later version.
+            ValueError: The checkpoint is damaged, or of another version.
         """
-        checkpoint = _decode(upgrade_checkpoint(data))
+        version = _decode_head(data).version
+        if version != CURRENT:
+            raise ValueError(f"{version}, in place of {CURRENT}")
+        checkpoint = _decode(data)
         self.engine.restore(checkpoint.engine)
         self.counts = checkpoint.counts
-        self.producers = ProducerTotals(checkpoint.producers)
+        self.producers = checkpoint.producers
         self.seq = checkpoint.seq
         self._added_before = checkpoint.chunks
         if self.adder is not None and checkpoint.chunks is not None:
-            self.adder.restore(checkpoint.chunks)
+            self.adder.state = checkpoint.chunks
 
 
 def is_chunk_line(entry: Entry) -> TypeGuard[Label | Record]:
