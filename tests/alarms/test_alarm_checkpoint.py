@@ -113,7 +113,7 @@ def test_open_minutes_survive_a_dump(world, cut, closed):
         scorer.observe(record)
         other.observe(record)
     assert broken.steps.close(float("inf")) == straight.steps.close(float("inf"))
-    assert broken.steps.late == straight.steps.late
+    assert broken.steps.state.late == straight.steps.state.late
 
 
 @pytest.mark.slow

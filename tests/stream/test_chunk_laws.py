@@ -174,7 +174,7 @@ def test_names_above_the_limits_are_counted_as_other(tmp_path):
     settings = load(write_config(tmp_path), environ={})
     records = [make_record(ts=START + n / 100, pipeline=f"p{n}", build=f"b{n}", error="E") for n in range(3000)]
     chunks = all_chunks(settings, partitions_of(records, 2), START + 60)
-    assert all(len(Chunk.load(data).counts.windows.series) < 1500 for part in chunks.values() for data in part)
+    assert all(len(Chunk.load(data).counts.state.series) < 1500 for part in chunks.values() for data in part)
     head = Head(settings, sorted(chunks))
     for data in in_any_order(chunks, random.Random(1)):
         head.take(data)

@@ -106,7 +106,7 @@ def result(engine):
         "scored": (scorer.scored, scorer.unmatched, scorer.dropped),
         "errors": dict(engine.errors),
         "last": engine.last_scored,
-        "late": engine.alarms.steps.late,
+        "late": engine.alarms.steps.state.late,
     }
 
 
