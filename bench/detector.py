@@ -22,8 +22,8 @@ from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.monitor.build import ScorerFactory, build_alarms
+from ragmon.scoring.minutes import Step
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.steps import Step
 
 START = 1_763_683_200.0
 WARM, TIMED = 120, 300

@@ -19,8 +19,8 @@ from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
+from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.counts import add_counts
-from ragmon.scoring.membership import CLUSTER
 from ragmon.stats import MICRO, bucket, bucket_edge, buckets, quantile, wilson
 
 DELAY: Final = 15

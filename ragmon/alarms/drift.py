@@ -18,7 +18,7 @@ import msgspec
 from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
-from ragmon.scoring.steps import SHAPES, Step
+from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats import MICRO
 from ragmon.stats.histograms import bucket_edge, decile_edges
 

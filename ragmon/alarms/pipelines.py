@@ -41,9 +41,8 @@ from ragmon.alarms.observations import (
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import MinuteBatches, Minutes
+from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.steps import STEP, Step
 
 _USERS: Final = ""
 """Stands for the source of user traffic, whichever that is."""

@@ -26,10 +26,9 @@ from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
-from ragmon.scoring.exemplars import Exemplar
-from ragmon.scoring.predictions import Prediction
+from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
 
 
 def histogram(family: Family) -> HistogramMetricFamily:

@@ -24,12 +24,11 @@ from ragmon.gates.releases import Comparison
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
-from ragmon.scoring.items import item_outcome
-from ragmon.scoring.labels import Labelled
-from ragmon.scoring.predictions import Prediction
+from ragmon.scoring.labels import Labelled, Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.windows import item_outcome
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,8 @@ from ragmon.alarms import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.cohorts import JudgeVersion
-from ragmon.scoring.exemplars import Exemplar
-from ragmon.scoring.predictions import Prediction
-from ragmon.scoring.snapshot import Snapshot
+from ragmon.scoring.labels import Prediction
+from ragmon.scoring.snapshot import Exemplar, Snapshot
 
 
 @dataclass(frozen=True)

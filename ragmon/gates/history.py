@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ragmon.core.policy import Policy
 from ragmon.gates.evaluate import evaluate
-from ragmon.scoring.history import POINT
-from ragmon.scoring.snapshot import Snapshot
+from ragmon.scoring.snapshot import POINT, Snapshot
 
 GateKey = tuple[str, str]
 """A pipeline and the name of one of its gates."""
@@ -94,7 +93,7 @@ def gate_points(snapshot: Snapshot, policies: Iterable[Policy]) -> dict[GateKey,
     """The points of every gate in one window. Gates on distinct values have none: those are not counted by time.
 
     Args:
-        snapshot: The window, from `ragmon.scoring.history.take_history`.
+        snapshot: The window, from `ragmon.scoring.snapshot.take_history`.
         policies: The policies of the pipelines.
     """
     points: dict[GateKey, GatePoint] = {}

@@ -37,12 +37,10 @@ from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import Rename, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.counts import add_counts
-from ragmon.scoring.exemplars import Exemplars
-from ragmon.scoring.labels import LabelJoiner, LabelObserver
-from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.labels import LabelJoiner, LabelObserver, Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerState
-from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
+from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, retrieved_counts
 
 _log = logging.getLogger(constants.ALARM_LOG)
 

@@ -13,7 +13,7 @@ from ragmon.gates.gold_items import GoldFindings, item_findings, oldest
 from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import TTL, Raters, raters_of
 from ragmon.monitor.engine import Engine
-from ragmon.scoring.items import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
+from ragmon.scoring.windows import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
 
 SPANS: Final = (
     TimeSpan("10m", "last 10 min", 600, 10),

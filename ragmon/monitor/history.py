@@ -16,8 +16,7 @@ from ragmon.gates.history import ChangeMark, GateHistory, GateKey, GatePoint, Ti
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.gold_reading import GoldReader
 from ragmon.scoring.buckets import SeriesKey
-from ragmon.scoring.history import point_ends, take_history
-from ragmon.scoring.snapshot import Snapshot
+from ragmon.scoring.snapshot import Snapshot, point_ends, take_history
 
 SPANS: Final = {
     "10m": TimeSpan("10m", "last 10 min", 600, 10),
@@ -183,7 +182,7 @@ def series_history(engine: Engine, end: int, step: int, pipelines: Collection[st
 
     Args:
         engine: Has the counts.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.history.point_ends`.
+        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
         step: The length of the window, seconds.
         pipelines: The pipelines; None for all.
     """
@@ -205,7 +204,7 @@ def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = Non
 
     Args:
         engine: Has the counts and the gates.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.history.point_ends`.
+        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
         step: The length of the window, seconds.
         pipeline: Whose gates; None for those of all pipelines with records.
     """

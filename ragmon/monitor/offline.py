@@ -35,8 +35,8 @@ from ragmon.gates.releases import (
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import MakeScorer, Run
+from ragmon.scoring.minutes import Step
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.steps import Step
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import State
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
-from ragmon.scoring.exemplars import Exemplar, Exemplars
 from ragmon.scoring.failing import FailureDetector
-from ragmon.scoring.steps import Step
-from ragmon.scoring.without_text import without_text
+from ragmon.scoring.labels import without_text
+from ragmon.scoring.minutes import Step
+from ragmon.scoring.snapshot import Exemplar, Exemplars
 
 MAX_BUILDS: Final = 32
 """Builds with their indexes of which it is told that they answered last."""

@@ -45,13 +45,10 @@ from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.buckets import State
-from ragmon.scoring.history import take_history
-from ragmon.scoring.labels import FinalLabels, Labelled
-from ragmon.scoring.minutes import MinuteBatches
-from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
+from ragmon.scoring.minutes import MinuteBatches, Step
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.snapshot import ALL, Snapshot
-from ragmon.scoring.steps import Step
+from ragmon.scoring.snapshot import ALL, Snapshot, take_history
 from ragmon.tabular.columns import USUAL, TableOptions
 from ragmon.tabular.files import Frame, frame_table
 from ragmon.tabular.gold import gold_as_traces, is_gold

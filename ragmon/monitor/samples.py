@@ -1,7 +1,7 @@
 """A sample of whole records beside what was counted, so that single requests can be looked at where others counted.
 
 Some are drawn, and of each gate some fail it. Those whose trace ids have the smallest hashes are kept. So the sample is
-a function of the records, and it adds up: that of a whole is among those of its parts (`ragmon.scoring.bottom_k`).
+a function of the records, and it adds up: that of a whole is among those of its parts (`ragmon.scoring.minutes`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Record, encode_entry
-from ragmon.scoring.bottom_k import rank
+from ragmon.scoring.clusters import HASH_DIGITS
 from ragmon.scoring.failing import Failed
-from ragmon.scoring.membership import HASH_DIGITS
+from ragmon.scoring.minutes import rank
 
 PER_GATE: Final = 8
 """Failing requests of a pipeline and metric that are kept."""

@@ -1,4 +1,4 @@
-"""Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.predictions`).
+"""Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.labels`).
 
 A label comes days after its answer. It is compared with the proxies of all answers of its own hour and judge version,
 so that neither a change of the judge nor of the traffic comes between them. Everything is a sum of integers.

@@ -1,27 +1,35 @@
-"""Snapshots: the metrics of every series and window at one moment, immutable.
+"""Snapshots: the metrics of every series and window at one moment, immutable; and histories of such moments.
 
-Series are read group by group, and what did not change since the last snapshot is not read again.
+Series are read group by group, and what did not change since the last snapshot is not read again. A point of a history
+is a window like any other, so it has the value and the interval that a gate would have had then. Where a window lies in
+the past, late records are counted in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from math import inf
+from math import inf, isfinite
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ragmon.core import constants
 from ragmon.core.constants import (
     ALL_CALLS,
     ALSO_LIVE_SOURCES,
     DROPPED_PIPELINES,
     EXPORTED_TRAFFIC,
+    FOLDED,
+    HOUR,
     LIVE,
+    STEP,
     UNKNOWN_WEIGHT,
 )
+from ragmon.core.record import Record
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
 from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State
@@ -29,6 +37,62 @@ from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of, merged
 from ragmon.stats.strata import Estimate
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Exemplar(NamedTuple):
+    """An exemplar of a latency series.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        seconds: The latency of its call.
+        ts: When it arrived, seconds since the epoch.
+    """
+
+    trace_id: str
+    seconds: float
+    ts: float
+
+
+class Exemplars:
+    """The newest exemplar by pipeline and source."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Exemplar] = {}
+
+    def see(self, record: Record, now: float) -> None:
+        """Keep a record's trace, if it was exported and its latency is known.
+
+        Args:
+            record: The record, already counted.
+            now: When it arrived, seconds since the epoch.
+        """
+        trace = record.trace_id or ""
+        total = None if record.latency_ms is None else record.latency_ms.total
+        if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
+            key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
+            self._newest[key] = Exemplar(trace, total / 1000, now)
+
+    def add(self, key: tuple[str, str], exemplar: Exemplar) -> None:
+        """Keep an exemplar of a pipeline and source that another process saw, if it is newer.
+
+        Args:
+            key: The pipeline and the source.
+            exemplar: The exemplar.
+        """
+        known = self._newest.get(key)
+        if known is None or exemplar.ts >= known.ts:
+            self._newest[key] = exemplar
+
+    def forget(self, pipeline: str) -> None:
+        """Remove the exemplars of a pipeline."""
+        self._newest = {key: exemplar for key, exemplar in self._newest.items() if key[0] != pipeline}
+
+    def newest(self) -> dict[tuple[str, str], Exemplar]:
+        """The exemplars by pipeline and source."""
+        return dict(self._newest)
+
 
 ALL: Final = "all"
 """The name of the window that holds everything counted so far."""
@@ -431,3 +495,70 @@ def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
                 if flags & IDS:
                     counts[length] += n
     return by_source
+
+
+POINT: Final = "point"
+"""The name of the window of a point."""
+
+
+def point_ends(now: float, span: int, step: int) -> list[int]:
+    """The ends of the windows that cover a span of time up to now.
+
+    Args:
+        now: Seconds since the epoch.
+        span: How far back the first one begins, seconds.
+        step: The length of a window, seconds: up to an hour a multiple of 10, otherwise of 300.
+
+    Returns:
+        Multiples of the step, the last of them the first after now.
+
+    Raises:
+        ValueError: The windows cannot lie on the edges of rows.
+
+    >>> point_ends(7201.0, 3600, 1800)
+    [7200, 9000]
+    """
+    row = STEP if step <= HOUR else FOLDED
+    if step <= 0 or step % row:
+        raise ValueError(f"step is {step}: it must be a multiple of {row} seconds")
+    last = (int(now) // step + 1) * step
+    return list(range(last - step * max(1, span // step) + step, last + 1, step))
+
+
+def take_history(
+    state: State,
+    table: ScoreTable,
+    *,
+    ends: Sequence[int],
+    step: int,
+    golds: Sequence[GoldInfo] = (),
+    gated: Collection[str] = (),
+    pipelines: Collection[str] | None = None,
+) -> list[Snapshot]:
+    """The snapshots of a history, one a window, each of which has the name `point`.
+
+    Args:
+        state: The counts.
+        table: The metrics.
+        ends: The ends of the windows, seconds since the epoch, from `point_ends`.
+        step: The length of a window, seconds.
+        golds: The gold sets in use.
+        gated: Metrics whose sums per item are needed by gates.
+        pipelines: The pipelines to read; None reads all.
+    """
+    windows = [Window(POINT, step, end - 1) for end in ends]
+    totals = [window_totals(state, step, end - 1) for end in ends]
+    points: list[list[SeriesStats]] = [[] for _ in ends]
+    reader = SeriesReader(state, table, tuple(gated))
+    reader.refresh()
+    for group, keys in reader.groups.items():
+        if group.pipeline == DROPPED_PIPELINES or (pipelines is not None and group.pipeline not in pipelines):
+            continue
+        for place, series in enumerate(reader.read(group, keys, windows, totals)):
+            points[place] += series
+    builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
+    needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
+    return [
+        Snapshot(end - 1, tuple(series), tuple(golds), tuple(builds), needs_gold)
+        for end, series in zip(ends, points, strict=True)
+    ]

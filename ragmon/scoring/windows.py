@@ -1,18 +1,25 @@
-"""Windows: the sums of buckets over spans of time, and gold items in them, kept up from one reading to the next."""
+"""Windows: the sums of buckets over spans of time, and gold items in them, kept up from one reading to the next.
+
+An answer to a gold item is right where a question that can be answered is answered with a citation of a gold document,
+and any other is refused: the outcomes `OK` and `REFUSAL_OK` of a report. Whether it was is not known where citations
+were not captured, or where gold names no document ids.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import inf
 from operator import add, sub
 from typing import Final, Literal, NamedTuple
 
 from ragmon import stats
-from ragmon.core.constants import HOUR, IGNORABLE
-from ragmon.metrics.facts import Key
-from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, Table, edges, grid
+from ragmon.core.constants import HOUR, IGNORABLE, LABEL
+from ragmon.core.gold_item import HAS_GOLD_IDS
+from ragmon.metrics.facts import CITATIONS_MISSING, HITS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts, Key
+from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, State, Table, edges, grid
 from ragmon.scoring.score_table import ScoreTable
 
 
@@ -317,3 +324,107 @@ def _holds(window: Window, place: _Place) -> bool:
         return window.begin <= start < window.end
     is_overlapping = (start + 1) * HOUR > window.begin and start * HOUR < window.end
     return kind == "hour" and window.span > HOUR and is_overlapping
+
+
+RIGHT: Final = ("OK", "REFUSAL_OK")
+"""The outcomes of right answers."""
+_KNOWN_KEYS: Final = 16_384
+"""Facts whose outcome is cached: many items have the same few."""
+
+
+def item_outcome(observed: Facts) -> str:
+    """The outcome of one request of a gold question, in the terms of seed 002's report.
+
+    >>> item_outcome(Facts(0))
+    'NO_ANSWER'
+    """
+    shipped, refused, hit = observed.has(SHIPPED), observed.has(REFUSED), observed.has(HITS)
+    if not (shipped or refused):
+        return "NO_ANSWER"
+    if observed.answerable:
+        return "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
+    return "REFUSAL_OK" if refused else "HALLUCINATION"
+
+
+@lru_cache(_KNOWN_KEYS)
+def is_right(key: Key) -> bool | None:
+    """Whether a request of a gold question was answered rightly; None where that is not known."""
+    observed = Facts._make(key)
+    outcome = item_outcome(observed)
+    if outcome == "NO_ANSWER" and observed.has(OUTCOME_UNKNOWN):
+        return None
+    if outcome == "ANS_NO_HIT" and (not observed.has(HAS_GOLD_IDS) or observed.has(CITATIONS_MISSING)):
+        return None
+    return outcome in RIGHT
+
+
+class ItemPoint(NamedTuple):
+    """The answers to a gold item in one step or hour.
+
+    Attributes:
+        begin, end: Its edges, seconds since the epoch; both are -1 for requests whose time is not known.
+        right, wrong: Answers that were right, and others.
+        unknown: Answers of which neither is known.
+    """
+
+    begin: int
+    end: int
+    right: int = 0
+    wrong: int = 0
+    unknown: int = 0
+
+
+class SetPipeline(NamedTuple):
+    """A gold set in force, and a pipeline that was asked its questions."""
+
+    gold: str
+    version: str
+    pipeline: str
+
+
+ItemPoints = dict[str, list[ItemPoint]]
+"""The answers to each item; several points may have the same time."""
+
+
+def set_pipelines(state: State) -> set[SetPipeline]:
+    """The gold sets that pipelines were asked, in all versions."""
+    return {SetPipeline(key.gold, key.gold_version, key.pipeline) for key in state.series if key.gold_version}
+
+
+def item_tables(state: State, asked: SetPipeline) -> list[tuple[int, int, Table]]:
+    """The tables of the items of a set, of every source and build, with the start and the end of their step or hour.
+
+    They are of audit members, as `ragmon_gold_items_seen` is, and are not copied.
+
+    Args:
+        state: The counts.
+        asked: The set and the pipeline.
+    """
+    return [
+        timed
+        for key, series in state.series.items()
+        if (key.gold, key.gold_version, key.pipeline) == asked and key.drawn and not key.slice and key.source != LABEL
+        for timed in series.timed_items()
+    ]
+
+
+def add_points(found: ItemPoints, begin: int, end: int, table: Table) -> None:
+    """Add the answers of a table to those of each item.
+
+    Args:
+        found: What is added to.
+        begin: The start of the table's step or hour, seconds since the epoch; -1 where it has none.
+        end: Its end, likewise.
+        table: The table.
+    """
+    for qid, counts in table.items():
+        right = wrong = unknown = 0
+        for key, n in counts.items():
+            verdict = is_right(key)
+            if verdict is None:
+                unknown += n
+            elif verdict:
+                right += n
+            else:
+                wrong += n
+        found.setdefault(qid, []).append(ItemPoint(begin, end, right, wrong, unknown))

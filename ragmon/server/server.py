@@ -16,7 +16,7 @@ from ragmon.config.types import Address
 from ragmon.core.net import own_names
 from ragmon.core.private_files import read_token
 from ragmon.monitor.http.listener import HttpServer, shares
-from ragmon.scoring.steps import STEP
+from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
 from ragmon.server.erasing import DueErasures
 from ragmon.server.journal import Journal, JournalError

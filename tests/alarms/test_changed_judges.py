@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.alarms.baselines import AlarmTerms
 from ragmon.alarms.drift import Drift, JudgeMonitor
-from ragmon.scoring.steps import Step
+from ragmon.scoring.minutes import Step
 from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
 from tests.support.saved import saved
 

@@ -12,10 +12,9 @@ from ragmon.alarms.observations import observe
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
-from ragmon.scoring.membership import cluster_of
-from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring.clusters import cluster_of
+from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.steps import SHAPES, CountedRecord
 from ragmon.stats import buckets
 from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds

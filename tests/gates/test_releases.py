@@ -17,7 +17,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
 from ragmon.gates.releases import Clusters, Release, compare, judge, of_release
 from ragmon.scoring.buckets import State
-from ragmon.scoring.membership import CLUSTER
+from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats import betting, paired
 from ragmon.testing import make_gold, make_record

@@ -17,8 +17,8 @@ from ragmon.metrics.facts import Facts
 from ragmon.monitor import gold_reading
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.gold_reading import GoldReader
-from ragmon.scoring.items import SetPipeline, add_points, item_outcome
 from ragmon.scoring.snapshot import ALL
+from ragmon.scoring.windows import SetPipeline, add_points, item_outcome
 
 START = 1_763_683_200.0
 ITEMS = 12

@@ -12,7 +12,7 @@ from ragmon.core.record import Record
 from ragmon.monitor import history
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.history import LATE, SPANS, MonitorHistory, gate_history
-from ragmon.scoring.history import point_ends
+from ragmon.scoring.snapshot import point_ends
 
 START = 1_763_683_200.0
 CONFIG = """

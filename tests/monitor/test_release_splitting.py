@@ -18,7 +18,7 @@ from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
-from ragmon.scoring.membership import CLUSTER
+from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import betting, paired
 from ragmon.stats.betting import ALPHA, BETS

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.scoring import bottom_k as sampling
-from ragmon.scoring import steps
-from ragmon.scoring.bottom_k import left_out, rank
-from ragmon.scoring.membership import Membership
-from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring import minutes
+from ragmon.scoring.clusters import Membership
+from ragmon.scoring.minutes import CountedRecord, MinuteBatches, Step, left_out, rank
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.steps import CountedRecord, Step
 from ragmon.testing import make_record
 from tests.support.examples import cases
 from tests.support.random_records import NOON
@@ -27,10 +24,10 @@ MEASURE = "grounded"
 
 def keep_few(patch):
     """Let steps keep eight clusters of three memberships, and be cut in the middle of a minute from 16 on."""
-    patch.setattr(sampling.left_out, "__defaults__", (8, 3))
-    patch.setattr(steps, "CLUSTERS", 8)
-    patch.setattr(steps, "MEMBERS", 3)
-    patch.setattr(steps, "ROOM", 16)
+    patch.setattr(minutes.left_out, "__defaults__", (8, 3))
+    patch.setattr(minutes, "CLUSTERS", 8)
+    patch.setattr(minutes, "MEMBERS", 3)
+    patch.setattr(minutes, "ROOM", 16)
 
 
 @pytest.fixture
@@ -143,10 +140,10 @@ def test_a_minute_of_any_number_of_sessions_stays_small_and_its_shares_true():
         step.count(LIVE, Membership(f"session {number}"), key(number % 5 == 0), {})
         largest = max(largest, len(step.facts[LIVE]))
     step.cut()
-    assert largest <= sampling.ROOM
-    assert len(step.facts[LIVE]) == sampling.CLUSTERS
+    assert largest <= minutes.ROOM
+    assert len(step.facts[LIVE]) == minutes.CLUSTERS
     failing = sum(counts.get(key(True), 0) for counts in step.facts[LIVE].values())
-    assert abs(failing / sampling.CLUSTERS - 0.2) < 4 * (0.16 / sampling.CLUSTERS) ** 0.5
+    assert abs(failing / minutes.CLUSTERS - 0.2) < 4 * (0.16 / minutes.CLUSTERS) ** 0.5
 
 
 def test_a_saved_minute_goes_on_where_it_was(few):

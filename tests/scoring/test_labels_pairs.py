@@ -13,7 +13,7 @@ from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.cohorts import METRIC, Cohorts
-from ragmon.scoring.predictions import predictions, samples
+from ragmon.scoring.labels import predictions, samples
 from ragmon.stats import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, predicted
 from ragmon.testing import make_record

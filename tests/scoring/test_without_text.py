@@ -7,9 +7,8 @@ from hypothesis import given, settings
 
 from ragmon.core.record import Answer, Record, encode
 from ragmon.gold.labels.ratings import Consensus
-from ragmon.scoring.labels import gold_item, labelled_record
+from ragmon.scoring.labels import gold_item, labelled_record, without_text
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.without_text import without_text
 from tests.support.oracle.draw import drawn
 from tests.support.random_records import IDS, NOON, record
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from ragmon.config.load import defaults, load
 from ragmon.core.constants import OTHER
 from ragmon.core.record import Label, Totals, encode
-from ragmon.scoring import bottom_k as sampling
-from ragmon.scoring import steps
+from ragmon.scoring import minutes
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError, config_version
 from ragmon.stream.counting import CountingLimits, PartitionCounter
@@ -96,9 +95,9 @@ def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypa
     settings, records, end = day
     monkeypatch.setattr("ragmon.scoring.counts.CELLS", cells)
     monkeypatch.setattr("ragmon.scoring.score_table.CELLS", cells, raising=False)
-    monkeypatch.setattr(sampling.left_out, "__defaults__", (12, 2))
-    monkeypatch.setattr(steps, "MEMBERS", 2)
-    monkeypatch.setattr(steps, "ROOM", 24)
+    monkeypatch.setattr(minutes.left_out, "__defaults__", (12, 2))
+    monkeypatch.setattr(minutes, "MEMBERS", 2)
+    monkeypatch.setattr(minutes, "ROOM", 24)
     once = counted_at_once(settings, records)
     once.advance(end // 10 * 10)
     chunks = all_chunks(settings, partitions_of(records, PARTS), end)

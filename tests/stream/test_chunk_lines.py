@@ -10,7 +10,7 @@ from ragmon.config.load import defaults, load
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, ErasedTraces, Label, Record, Tombstone, encode
 from ragmon.monitor import samples as sampling
 from ragmon.monitor.samples import PER_GATE
-from ragmon.scoring.bottom_k import rank
+from ragmon.scoring.minutes import rank
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts

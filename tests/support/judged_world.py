@@ -15,8 +15,7 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Record
 from ragmon.scoring.buckets import State
-from ragmon.scoring.labels import LabelJoiner
-from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.labels import LabelJoiner, Prediction, predictions
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_record
 

@@ -24,7 +24,7 @@ from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import RESULTS
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.cohorts import METRIC
-from ragmon.scoring.predictions import Prediction
+from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import ALL
 
 SHOWN: Final = 20

@@ -47,7 +47,7 @@ class PipelineHistory:
     Args:
         span: The span.
         now: Its end, seconds since the epoch.
-        points: The state in each window, from `ragmon.scoring.history.take_history`, in order of time.
+        points: The state in each window, from `ragmon.scoring.snapshot.take_history`, in order of time.
     """
 
     def __init__(self, span: TimeSpan, now: float, points: Sequence[Snapshot]) -> None:

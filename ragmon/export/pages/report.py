@@ -21,7 +21,7 @@ from ragmon.export.report import QuestionReport, Report
 from ragmon.export.report_content import MetricFigures, ReportContent, SeriesFigures, content_of
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
-from ragmon.scoring.items import RIGHT
+from ragmon.scoring.windows import RIGHT
 
 FEW: Final = 2
 """Windows with a value up to which there is no chart over time."""
