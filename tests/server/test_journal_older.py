@@ -101,13 +101,6 @@ def test_its_scores_are_those_of_the_records_that_were_sent(manual, sent):
 
 
 @pytest.mark.slow
-def test_its_saved_state_is_read(manual):
-    saved = manual.writer.journal.checkpoint()
-    ServerState(manual.settings).load(saved.data)
-    assert 0 < saved.seq < manual.writer.journal.last()[0]
-
-
-@pytest.mark.slow
 def test_what_waited_goes_on_waiting_and_is_accounted_for(manual):
     manual.send(body(foreign(5, at=AFTER)[0]))
     for _ in range(2):
