@@ -128,12 +128,12 @@ class ProducerCalls(msgspec.Struct):
     """What is kept of a producer.
 
     Attributes:
-        start: When it started, as far as its reports do not say otherwise; seconds since the epoch.
+        start: The step in which it started, as far as its reports do not say otherwise.
         first: Its first reported step.
         series: Its counts by key.
     """
 
-    start: float
+    start: int
     first: int
     series: dict[CallKey, CounterSeries] = {}
 
@@ -167,7 +167,7 @@ class CallTotals(msgspec.Struct):
 
     recent: int | None = None
     fresh: float = 0.0
-    oldest: float = 0.0
+    oldest: int = 0
     producers: dict[Producer, ProducerCalls] = {}
     sums: dict[CallKey, CallSums] = {}
 
@@ -182,7 +182,7 @@ class CallTotals(msgspec.Struct):
         """Add a report, which may be the first one of its key, or of its producer."""
         known = self.producers.get(producer)
         if known is None:
-            known = self.producers[producer] = ProducerCalls(producer.started, step)
+            known = self.producers[producer] = ProducerCalls(int(producer.started) // STEP * STEP, step)
         series, first = known.series.get(key), (step, count)
         is_first = series is None or (first < series.first and not series.is_settled)
         if series is None:
@@ -219,7 +219,7 @@ class CallTotals(msgspec.Struct):
         if step == producer.first:
             sums, count = self._sums_of(key), Count(sign * calls, sign * kept)
             self._add(sums, step, NOTHING.minus(count))
-            self._add_first(sums, int(producer.start) // STEP * STEP, step, count)
+            self._add_first(sums, producer.start, step, count)
 
     def _sums_of(self, key: CallKey) -> CallSums:
         sums = self.sums.get(key)

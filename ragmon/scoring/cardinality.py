@@ -22,7 +22,7 @@ from ragmon.scoring.counts import add_counts
 PRODUCERS: Final = 20_000
 """Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted.
 
-These are 5,000 processes with four strata. They take about 130 MB.
+These are 5,000 processes with four strata. They take about 100 MB.
 """
 SILENT: Final = 86_400.0
 """Seconds without a report after which a process may be gone."""
@@ -30,7 +30,7 @@ _FRESH: Final = 60.0
 """Seconds between two searches for processes that are gone."""
 
 
-class Process(msgspec.Struct):
+class AcceptedProcess(msgspec.Struct):
     """A process whose totals are accepted.
 
     Attributes:
@@ -52,7 +52,7 @@ class Processes(msgspec.Struct):
     """
 
     full_until: float = 0.0
-    held: dict[tuple[str, float], Process] = {}
+    held: dict[tuple[str, float], AcceptedProcess] = {}
     series: int = 0
 
     def take(self, line: Totals, now: float) -> bool:
@@ -65,7 +65,7 @@ class Processes(msgspec.Struct):
         process = self.held.get((line.instance, line.started))
         if process is None and not self._has_room(now):
             return False
-        process = process or self.held.setdefault((line.instance, line.started), Process(now))
+        process = process or self.held.setdefault((line.instance, line.started), AcceptedProcess(now))
         series = (line.pipeline, line.source, line.stratum)
         if series not in process.series:
             if self.series >= 2 * PRODUCERS:  # a known process may report more series, within a limit
