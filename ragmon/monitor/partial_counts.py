@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import Label, Record, Totals
+from ragmon.gates.failing import FailureDetector
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms, retention_of
 from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import State
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
-from ragmon.scoring.failing import FailureDetector
 from ragmon.scoring.labels import without_text
 from ragmon.scoring.minutes import Step
 from ragmon.scoring.snapshot import Exemplar, Exemplars

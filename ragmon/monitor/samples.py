@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Record, encode_entry
+from ragmon.gates.failing import Failed
 from ragmon.scoring.clusters import HASH_DIGITS
-from ragmon.scoring.failing import Failed
 from ragmon.scoring.minutes import rank
 
 PER_GATE: Final = 8

@@ -34,11 +34,11 @@ from ragmon.core.record import (
 )
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
+from ragmon.gates.failing import Failed, FailureDetector
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.scoring.buckets import DIGEST, State
-from ragmon.scoring.failing import Failed, FailureDetector
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer
