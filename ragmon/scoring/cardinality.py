@@ -39,7 +39,7 @@ class AcceptedProcess(msgspec.Struct):
     """
 
     last: float
-    series: set[tuple[str, str, str]] = set()
+    series: dict[tuple[str, str, str], None] = {}
 
 
 class Processes(msgspec.Struct):
@@ -70,7 +70,7 @@ class Processes(msgspec.Struct):
         if series not in process.series:
             if self.series >= 2 * PRODUCERS:  # a known process may report more series, within a limit
                 return False
-            process.series.add(series)
+            process.series[series] = None
             self.series += 1
         process.last = now
         return True
@@ -154,7 +154,7 @@ class LimiterState(msgspec.Struct):
     recent_pairs: dict[str, list[float]] = {}
     processes: Processes = msgspec.field(default_factory=Processes)
     unchanged_until: float = 0.0
-    unchanged_names: set[Names] = set()
+    unchanged_names: dict[Names, None] = {}
 
 
 class CardinalityLimiter:
@@ -194,7 +194,7 @@ class CardinalityLimiter:
             state.unchanged_names.clear()
             state.unchanged_until = now + _FRESH
         if renamed is record:
-            state.unchanged_names.add(names)
+            state.unchanged_names[names] = None
         return renamed
 
     def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:

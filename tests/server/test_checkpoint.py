@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.baselines import BaselineState
+from ragmon.alarms.baselines import Baseline
 from ragmon.alarms.detector import Detector
 from ragmon.config.load import load
 from ragmon.core.log import RateLimitedLog
@@ -85,7 +85,7 @@ def test_a_state_of_another_version_is_passed_over_and_its_rows_are_counted(tmp_
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_every_float_comes_back_to_the_last_bit(values):
     assert [value.hex() for value in saved(Detector(values)).wealth] == [value.hex() for value in values]
-    assert saved(BaselineState(total=values[0])).total.hex() == values[0].hex()
+    assert saved(Baseline(total=values[0])).total.hex() == values[0].hex()
 
 
 DAMAGE = {

@@ -74,7 +74,7 @@ def test_a_label_on_an_old_answer_brings_back_neither_its_index_nor_its_latency_
     old = answer(1, build="b", index_hash="old", latency_ms=Latency(total=9e5))
     scorer.observe_label(labelled_record(old, Consensus(correct=1.0), NOW), None, NOW)
     ((_, step),) = steps.close(float("inf"))
-    assert step.indexes == {("b", "new")}
+    assert step.indexes == {("b", "new"): 1}
     assert step.latency == {}
     assert {place.source for place in step.facts} == {"live", "label"}
 

@@ -93,5 +93,5 @@ def test_a_clock_that_is_set_back_while_nobody_serves_opens_no_minute_again(tmp_
         manual.send(whole([asked(2, ts=manual.time.now + manual.time.off)]))
         manual.tick(200)
         mine, other = manual.server_state.engine.alarms.steps, manual.replayed().engine.alarms.steps
-        assert (mine.late, mine.closed) == (other.late, other.closed)
-        assert mine.late == 0
+        assert (mine.state.late, mine.state.closed) == (other.state.late, other.state.closed)
+        assert mine.state.late == 0

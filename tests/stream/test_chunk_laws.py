@@ -12,6 +12,7 @@ from ragmon.config.load import defaults, load
 from ragmon.core.constants import OTHER
 from ragmon.core.record import Label, Totals, encode
 from ragmon.scoring import minutes
+from ragmon.scoring.score_table import ScoreTable
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError, config_version
 from ragmon.stream.counting import CountingLimits, PartitionCounter
@@ -93,9 +94,9 @@ def test_any_split_order_and_repeats_give_the_counts_and_edges_of_one_pass(day, 
 @pytest.mark.parametrize("cells", [5])
 def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypatch):
     settings, records, end = day
-    monkeypatch.setattr("ragmon.scoring.counts.CELLS", cells)
-    monkeypatch.setattr("ragmon.scoring.score_table.CELLS", cells, raising=False)
+    monkeypatch.setitem(ScoreTable.__init__.__kwdefaults__, "cells", cells)
     monkeypatch.setattr(minutes.left_out, "__defaults__", (12, 2))
+    monkeypatch.setattr(minutes, "CLUSTERS", 12)
     monkeypatch.setattr(minutes, "MEMBERS", 2)
     monkeypatch.setattr(minutes, "ROOM", 24)
     once = counted_at_once(settings, records)
