@@ -310,16 +310,16 @@ def _place(metric: Metric, facts: Facts) -> int:
         return APPLIES
 
 
-def weighted(rows: Mapping[str, Bucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
+def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
     """Every metric over all calls.
 
     Args:
-        rows: The kept records of each stratum, whatever they were kept for: within a stratum both samples are random.
+        buckets: The kept records of each stratum, whatever they were kept for: within a stratum both samples are random.
         calls: The number of all calls of each stratum.
         table: The metrics.
     """
-    rows = {name: row for name, row in rows.items() if name != constants.UNKNOWN_WEIGHT}
-    samples = {name: table.of(row) for name, row in rows.items()}
+    buckets = {name: bucket for name, bucket in buckets.items() if name != constants.UNKNOWN_WEIGHT}
+    samples = {name: table.of(bucket) for name, bucket in buckets.items()}
     strata = sorted({*samples, *calls})
     estimates: dict[str, Estimate] = {}
     for key in table.metrics:

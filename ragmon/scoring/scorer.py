@@ -81,7 +81,7 @@ class OpenBucket:
     Attributes:
         step: The start of the step; `UNTIMED` for requests without a time.
         latest: The newest time of one of them, seconds since the epoch; None where they have none.
-        is_fresh: Whether the row of the step was fresh when they came.
+        is_fresh: Whether the bucket of the step was fresh when they came.
         counts: How many there are.
         measures: What was measured on their texts, by metric.
         latencies: Their latencies.
@@ -249,7 +249,8 @@ class Scorer:
         ts, names, stream = record.ts, _names_of(record), self._latest
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
             stream = self._latest = self._streams.get(names) or self._stream(record, names)
-        if ts is not None and (reason := self._out_of_time(ts)):
+        # A replay takes records of any time.
+        if ts is not None and (self._state.is_live or self._clock is not None) and (reason := self._out_of_time(ts)):
             return self._drop(reason)
         item = stream.items.by_qid.get(record.qid)
         if item is None and (record.q is not None or record.facts is not None):
@@ -390,7 +391,7 @@ class Scorer:
         self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
 
     def reset_labels(self) -> None:
-        """Delete the counts of labels, so that a report counts them anew: no row expires, and no observer follows."""
+        """Delete the counts of labels, so that a report counts them anew: no bucket expires, and no observer follows."""
         self.forget_streams()
         for key in [key for key in self._state.series if key.source == constants.LABEL]:
             del self._state.series[key]
@@ -512,15 +513,15 @@ class Scorer:
         tables = [state.item_table(each, ts, is_fresh=bucket.is_fresh) for each in series] if has_items else []
         if stream.model:
             series.append(self._series(stream, source, gold, version, stream.model))
-        rows = [state.bucket(each, ts, is_fresh=bucket.is_fresh) for each in series]
+        closed = [state.bucket(each, ts, is_fresh=bucket.is_fresh) for each in series]
         masks: dict[int, int] = {}
         citing = known = shipped = 0
         for (item, group, lacks, facts), n in bucket.counts.items():
             key = shared(facts)
-            for row in rows:
-                row.cells[key] = row.cells.get(key, 0) + n
+            for into in closed:
+                into.cells[key] = into.cells.get(key, 0) + n
                 if group is not None:
-                    groups = row.groups.setdefault(key, {})
+                    groups = into.groups.setdefault(key, {})
                     groups[group] = groups.get(group, 0) + n
             if item is not None:
                 for table in tables:
@@ -536,13 +537,13 @@ class Scorer:
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
         for (_, group, _, facts), measured in bucket.measures.items():
             for name, sums in measured.items():
-                for row in rows:
-                    by_group = row.measures.setdefault(name, {}).setdefault(shared(facts), {})
+                for into in closed:
+                    by_group = into.measures.setdefault(name, {}).setdefault(shared(facts), {})
                     add_sums(by_group, ALONE if group is None else group, sums)
         latency = _histograms(bucket.latencies) if bucket.latencies else {}
-        for row in rows:
-            row.add_latency(latency)
-            self.table.cut(row)
+        for into in closed:
+            into.add_latency(latency)
+            self.table.cut(into)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
         if source == constants.LIVE and stream.sampling.drawn:

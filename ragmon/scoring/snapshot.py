@@ -268,9 +268,9 @@ class _Group(NamedTuple):
 
 @dataclass
 class _Part:
-    """The counts of one gold set of a group, or of requests without gold; its row is for reading alone."""
+    """The counts of one gold set of a group, or of requests without gold; its bucket is for reading alone."""
 
-    row: Bucket = field(default_factory=Bucket)
+    bucket: Bucket = field(default_factory=Bucket)
     clusters: Mapping[str, Clusters] = field(default_factory=dict)
     traced: int = 0
 
@@ -281,7 +281,7 @@ class _GroupCache:
 
     Attributes:
         results: The statistics by window, with what they depend on.
-        sums: The sums of its rows.
+        sums: The sums of its buckets.
         items: The items of its gold sets, by name and version.
     """
 
@@ -363,7 +363,7 @@ class SeriesReader:
 
 
 def _parts(
-    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], rows: Mapping[Kind, Bucket]
+    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], buckets: Mapping[Kind, Bucket]
 ) -> tuple[dict[tuple[str, str], _Part], dict[str, Bucket]]:
     """The counts of one window by gold set and version, and by stratum.
 
@@ -372,11 +372,11 @@ def _parts(
     by_gold: dict[tuple[str, str], list[Bucket]] = {("", ""): []}
     by_stratum: dict[str, list[Bucket]] = {}
     for kind in dict.fromkeys(map(kind_of, keys)):
-        row = rows.get(kind)
+        bucket = buckets.get(kind)
         if kind.drawn:
-            by_gold.setdefault((kind.gold, kind.gold_version), []).extend(() if row is None else (row,))
-        if row is not None and group.source == LIVE:
-            by_stratum.setdefault(kind.stratum, []).append(row)
+            by_gold.setdefault((kind.gold, kind.gold_version), []).extend(() if bucket is None else (bucket,))
+        if bucket is not None and group.source == LIVE:
+            by_stratum.setdefault(kind.stratum, []).append(bucket)
     parts = {gold: _Part(merged(found)) for gold, found in by_gold.items()}
     for gold, items in cached.items.items():
         part = parts.setdefault(gold, _Part())
@@ -393,7 +393,7 @@ class _Traffic(NamedTuple):
 
 def _traffic(
     group: _Group,
-    rows: Mapping[str, Bucket],
+    buckets: Mapping[str, Bucket],
     calls: Mapping[str, Count],
     since: Mapping[str, Count],
     table: ScoreTable,
@@ -406,22 +406,22 @@ def _traffic(
 
     Args:
         group: The group.
-        rows: Its records by stratum.
+        buckets: Its records by stratum.
         calls: All its calls by stratum.
         since: Its calls since the first report of each producer; the same as `calls` for a bounded window.
         table: The metrics.
     """
     if group.source != LIVE:
         return _Traffic()
-    records = sum(row.count for stratum, row in rows.items() if stratum != UNKNOWN_WEIGHT)
+    records = sum(bucket.count for stratum, bucket in buckets.items() if stratum != UNKNOWN_WEIGHT)
     if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
         calls = since
     kept = sum(count.kept for count in calls.values())
     if not calls or records > SLACK * kept + FEW:  # other records come from producers that report no totals
         return _Traffic(EXPORTED_TRAFFIC)
-    if group.slice or len({*calls, *rows}) == 1:
+    if group.slice or len({*calls, *buckets}) == 1:
         return _Traffic(ALL_CALLS)
-    return _Traffic(ALL_CALLS, weighted(rows, {stratum: count.calls for stratum, count in calls.items()}, table))
+    return _Traffic(ALL_CALLS, weighted(buckets, {stratum: count.calls for stratum, count in calls.items()}, table))
 
 
 def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, Count]:
@@ -445,16 +445,16 @@ def _stats_of(
     traffic: _Traffic,
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over all requests, and one per gold set version over its requests only."""
-    with_rows = [part.row for part in parts.values() if part.row.count]
-    all_requests = merged(with_rows)
+    with_buckets = [part.bucket for part in parts.values() if part.bucket.count]
+    all_requests = merged(with_buckets)
     of_all = table.of(all_requests)
 
-    def statistics(row: Bucket) -> Mapping[str, Stat]:
-        return of_all if row is all_requests else table.of(row)  # the only bucket of a window is all requests as well
+    def statistics(bucket: Bucket) -> Mapping[str, Stat]:
+        return of_all if bucket is all_requests else table.of(bucket)  # the only bucket of a window is all requests as well
 
     for (gold, version), part in sorted(parts.items()):
-        row = part.row if gold else all_requests
-        if row.count or (traffic.estimates and not gold):
+        bucket = part.bucket if gold else all_requests
+        if bucket.count or (traffic.estimates and not gold):
             yield SeriesStats(
                 pipeline=group.pipeline,
                 source=group.source,
@@ -463,12 +463,12 @@ def _stats_of(
                 window=window,
                 slice=group.slice,
                 metrics=MappingProxyType(
-                    statistics(row) if gold else _metrics_of_all(table, of_all, statistics(part.row))
+                    statistics(bucket) if gold else _metrics_of_all(table, of_all, statistics(part.bucket))
                 ),
-                latency=MappingProxyType({stage: dict(counts) for stage, counts in row.latency.items()}),
+                latency=MappingProxyType({stage: dict(counts) for stage, counts in bucket.latency.items()}),
                 clusters=MappingProxyType(part.clusters),
                 traced=part.traced,
-                records=row.count,
+                records=bucket.count,
                 estimates={} if gold else traffic.estimates,
                 of=traffic.of,
             )
@@ -513,14 +513,14 @@ def point_ends(now: float, span: int, step: int) -> list[int]:
         Multiples of the step, the last of them the first after now.
 
     Raises:
-        ValueError: The windows cannot lie on the edges of rows.
+        ValueError: The windows cannot lie on the edges of buckets.
 
     >>> point_ends(7201.0, 3600, 1800)
     [7200, 9000]
     """
-    row = STEP if step <= HOUR else FOLDED
-    if step <= 0 or step % row:
-        raise ValueError(f"step is {step}: it must be a multiple of {row} seconds")
+    grain = STEP if step <= HOUR else FOLDED
+    if step <= 0 or step % grain:
+        raise ValueError(f"step is {step}: it must be a multiple of {grain} seconds")
     last = (int(now) // step + 1) * step
     return list(range(last - step * max(1, span // step) + step, last + 1, step))
 
