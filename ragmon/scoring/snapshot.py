@@ -363,7 +363,11 @@ class SeriesReader:
 
 
 def _parts(
-    group: _Group, keys: Sequence[SeriesKey], cached: _GroupCache, window: tuple[int, str], buckets: Mapping[Kind, Bucket]
+    group: _Group,
+    keys: Sequence[SeriesKey],
+    cached: _GroupCache,
+    window: tuple[int, str],
+    buckets: Mapping[Kind, Bucket],
 ) -> tuple[dict[tuple[str, str], _Part], dict[str, Bucket]]:
     """The counts of one window by gold set and version, and by stratum.
 
@@ -450,7 +454,9 @@ def _stats_of(
     of_all = table.of(all_requests)
 
     def statistics(bucket: Bucket) -> Mapping[str, Stat]:
-        return of_all if bucket is all_requests else table.of(bucket)  # the only bucket of a window is all requests as well
+        return (
+            of_all if bucket is all_requests else table.of(bucket)
+        )  # the only bucket of a window is all requests as well
 
     for (gold, version), part in sorted(parts.items()):
         bucket = part.bucket if gold else all_requests
