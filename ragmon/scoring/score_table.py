@@ -314,7 +314,7 @@ def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: Sco
     """Every metric over all calls.
 
     Args:
-        buckets: The kept records of each stratum, whatever they were kept for: within a stratum both samples are random.
+        buckets: The kept records of each stratum, whatever they were kept for: both samples are random within one.
         calls: The number of all calls of each stratum.
         table: The metrics.
     """

@@ -391,7 +391,7 @@ class Scorer:
         self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
 
     def reset_labels(self) -> None:
-        """Delete the counts of labels, so that a report counts them anew: no bucket expires, and no observer follows."""
+        """Delete the counts of labels, so that a report counts them anew: nothing expires, and no observer follows."""
         self.forget_streams()
         for key in [key for key in self._state.series if key.source == constants.LABEL]:
             del self._state.series[key]
