@@ -500,7 +500,7 @@ def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: fro
     """
     if wanted.isdisjoint(seen):
         return ()
-    return ranks_of(map(wanted.__contains__, ids))
+    return tuple([rank for rank, name in enumerate(ids[:DEPTH], start=1) if name in wanted])
 
 
 def ranks_of(relevant: Iterable[bool]) -> Ranks:
