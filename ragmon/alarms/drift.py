@@ -37,7 +37,7 @@ _SMALL: Final = 0.5
 """The count used for an empty bin, because log(0) is undefined."""
 
 
-class Monitor(msgspec.Struct):
+class DriftMonitor(msgspec.Struct):
     """What an alarm on a change watches, block by block.
 
     Attributes:
@@ -102,7 +102,7 @@ class Shift(NamedTuple):
     end: int
 
 
-class DistributionMonitor(Monitor):
+class DistributionMonitor(DriftMonitor):
     """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
     Attributes:
@@ -166,7 +166,7 @@ class DistributionMonitor(Monitor):
         return bins
 
 
-class IndexMonitor(Monitor):
+class IndexMonitor(DriftMonitor):
     """Counts the indexes that answered under each build within `INDEX_WINDOW` minutes.
 
     Attributes:
@@ -340,7 +340,7 @@ class VersionMonitor(msgspec.Struct):
         self.squares += mean * mean
 
 
-class JudgeMonitor(Monitor, kw_only=True):
+class JudgeMonitor(DriftMonitor, kw_only=True):
     """Compares the scores of a judge, or its agreement with labels, version by version.
 
     Attributes:

@@ -96,6 +96,13 @@ class Bucket(msgspec.Struct, omit_defaults=True):
         """How many requests the bucket holds."""
         return sum(self.cells.values()) + self.spilled
 
+    def add(self, key: Key, n: int, group: int | None) -> None:
+        """Add requests with some facts, whose clusters fall into a group, if there is one."""
+        self.cells[key] = self.cells.get(key, 0) + n
+        if group is not None:
+            groups = self.groups.setdefault(key, {})
+            groups[group] = groups.get(group, 0) + n
+
     def merge(self, other: Bucket) -> None:
         """Add another bucket's counts to this one."""
         add_counts(self.cells, other.cells)
@@ -151,6 +158,12 @@ class ItemTable(msgspec.Struct):
 
     n: int = 0
     facts: Table = {}
+
+    def add(self, qid: str, key: Key, n: int) -> None:
+        """Add requests of a gold item."""
+        self.n += n
+        facts = self.facts.setdefault(qid, {})
+        facts[key] = facts.get(key, 0) + n
 
     def merge(self, other: ItemTable) -> None:
         """Add another table."""

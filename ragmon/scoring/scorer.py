@@ -453,7 +453,7 @@ class Scorer:
             measured.pop(metric.key, None)
         return measured, grounded
 
-    def _count(
+    def _count(  # noqa: C901 - what a request is counted under, in one place
         self,
         stream: Stream,
         source: str,
@@ -473,7 +473,8 @@ class Scorer:
         step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
         is_fresh = self._state.is_fresh(ts)
         if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
-            self._close(stream, place, bucket)
+            if bucket.counts:
+                self._close(stream, place, bucket)
             bucket.step, bucket.is_fresh, bucket.latest = step, is_fresh, ts
             self._open[bucket] = stream, place
         elif ts is not None:
@@ -499,13 +500,12 @@ class Scorer:
     def _close_all(self) -> None:
         """Add up the open buckets."""
         for bucket, (stream, place) in self._open.items():
-            self._close(stream, place, bucket)
+            if bucket.counts:
+                self._close(stream, place, bucket)
         self._open.clear()
 
     def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901, PLR0912 - all of it in one place
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
-        if not bucket.counts:
-            return
         state, ts, shared = self._state, bucket.latest, self.table.shared
         source, gold, version, slices = place
         series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
@@ -519,19 +519,13 @@ class Scorer:
         for (item, group, lacks, facts), n in bucket.counts.items():
             key = shared(facts)
             for into in closed:
-                into.cells[key] = into.cells.get(key, 0) + n
-                if group is not None:
-                    groups = into.groups.setdefault(key, {})
-                    groups[group] = groups.get(group, 0) + n
+                into.add(key, n, group)
             if item is not None:
                 for table in tables:
-                    table.n += n
-                    of_item = table.facts.setdefault(item.qid, {})
-                    of_item[key] = of_item.get(key, 0) + n
+                    table.add(item.qid, key, n)
             if lacks is not None:
-                masks[lacks] = masks.get(lacks, 0) + n
-            if not key[0] & OUTCOME_UNKNOWN:
-                known += n
+                add_counts(masks, {lacks: n})
+            known += 0 if key[0] & OUTCOME_UNKNOWN else n
             if key[0] & SHIPPED:
                 shipped += n
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
@@ -547,8 +541,8 @@ class Scorer:
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
         if source == constants.LIVE and stream.sampling.drawn:
-            sampling, total = stream.sampling, sum(bucket.counts.values())
-            state.cohorts.see(stream.pipeline, sampling.stratum, ts, total, known=known, shipped=shipped)
+            total = sum(bucket.counts.values())
+            state.cohorts.see(stream.pipeline, stream.sampling.stratum, ts, total, known=known, shipped=shipped)
         stream.captured.add(ts, masks)
         bucket.counts, bucket.measures, bucket.latencies = {}, {}, []
 

@@ -107,9 +107,9 @@ def test_open_minutes_survive_a_dump(world, cut, closed):
     for number, record in enumerate(records):
         if number == cut:
             assert broken.steps.close(START + closed) == straight.steps.close(START + closed)
-            open_steps = saved(broken.steps.dump())
+            open_steps = saved(broken.steps.state)
             broken.steps = MinuteBatches({"lang=de"})
-            broken.steps.restore(open_steps)
+            broken.steps.state = open_steps
         scorer.observe(record)
         other.observe(record)
     assert broken.steps.close(float("inf")) == straight.steps.close(float("inf"))
