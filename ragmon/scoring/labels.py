@@ -24,7 +24,6 @@ from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS, OTHER
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
-from ragmon.core.refusal import RefusalRule
 from ragmon.core.text import READ, fold
 from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.metrics import facts as bits
@@ -491,7 +490,7 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     flags = rules.facts.read(answer, None, grounded)[0]
     given = answer.answer_json
     claim = None if given is None else given.claim
-    is_token = claim is not None and _is_token(claim, rules.facts.refusal)
+    is_token = claim is not None and rules.facts.refusal.is_token(fold(claim.strip()[:READ]))
     facts = _facts(answer, claim, flags, is_token=is_token)
     facts.grounded, facts.question_hash = grounded, question_of(answer) or None
     return msgspec.structs.replace(
@@ -508,10 +507,6 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         facts=None if facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,
     )
-
-
-def _is_token(claim: str, refusal: RefusalRule) -> bool:
-    return refusal.is_token(fold(claim.strip()[:READ]))
 
 
 def _facts(answer: Record, claim: str | None, flags: int, *, is_token: bool) -> TextFacts:

@@ -77,13 +77,8 @@ def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int 
         if name in crowded:
             crowded[name].append(member)
     for together in crowded.values():
-        found += sorted(together, key=_rank_within)[most:]
+        found += sorted(together, key=lambda member: rank("\0".join(astuple(member))))[most:]
     return found
-
-
-def _rank_within(member: Membership) -> int:
-    """The rank of a membership among those of its name."""
-    return rank("\0".join(astuple(member)))
 
 
 STEP: Final = 60
