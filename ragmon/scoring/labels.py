@@ -504,7 +504,8 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         exported=None,
         parent_span_id=None,
         answer_json=None if given is None else Answer(claim if is_token else None, given.citations),
-        facts=None if facts == TextFacts() else facts,
+        # Empty facts say that the outcome is unknown; no facts and no answer say that there is none.
+        facts=None if answer.facts is None and facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,
     )
 

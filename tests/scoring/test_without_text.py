@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given, settings
 
-from ragmon.core.record import Answer, Record, encode
+from ragmon.core.record import Answer, Record, TextFacts, encode
 from ragmon.gold.labels.ratings import Consensus
 from ragmon.scoring.labels import gold_item, labelled_record, without_text
 from ragmon.scoring.scorer import Scorer
@@ -63,3 +63,8 @@ def test_it_holds_no_question_no_context_and_no_claim_and_keeps_what_an_erasure_
 def test_a_refusal_token_is_no_text_of_anybody_and_stays():
     answer = Record(trace_id=TRACE, answer_json=Answer("NOT IN CONTEXT", []))
     assert without_text(answer, Scorer()).answer_json == Answer("NOT IN CONTEXT", [])
+
+
+def test_an_outcome_that_is_unknown_stays_unknown():
+    unknown = Record(trace_id=TRACE, facts=TextFacts())
+    assert without_text(unknown, Scorer()).facts == TextFacts()
