@@ -111,16 +111,15 @@ def _openings(code: str, start: str, window: int, spaced: str, words: Sequence[s
         code: A language.
         start: The text.
         window: Where in the text an opening may stand.
-        spaced: The text with spaces between its words.
+        spaced: The text with a space before, between and behind its words.
         words: Its words up to the last trigger.
     """
-    heads, end = _heads(code), 0
+    heads, place = _heads(code), -1
     places = [(0, _AT_START)]
     for word in words:
-        end = spaced.index(word, end)
         if (head := word[:_HEAD]) in heads:
-            places.append((end, head))
-        end += len(word)
+            place = spaced.index(f" {word} ", place + 1)
+            places.append((place, head))
     end = 0
     for place, head in places:
         if place >= end and (opening := _pattern(code, head).match(start, place, window)) is not None:
@@ -255,7 +254,7 @@ class RefusalRule:
         start = folded[: self.window + REACH].replace("\u2019", "'")
         last = {code: place for place, word in enumerate(words) for code in _TRIGGERS.get(word, ())}
         for code, place in last.items():  # an opening holds a trigger, so it starts no later than the last one
-            if _opens(code, _openings(code, start, self.window, spaced, words[: place + 1]), start):
+            if _opens(code, _openings(code, start, self.window, f" {spaced} ", words[: place + 1]), start):
                 return True
         return not window.isascii() and any(
             _opens(code, _unspaced(code).finditer(start, 0, self.window), start)

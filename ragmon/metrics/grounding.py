@@ -25,8 +25,8 @@ STOP_WORDS: Final = frozenset(
     where whether which while who whom whose why will with within without would yet you your
     """.split()
 )
-CACHE: Final = 2_000_000
-"""Characters of contexts whose words are cached: about 1,200 chunks of the usual size, 20 MB."""
+CACHE: Final = 1_000_000
+"""Characters of contexts whose words are cached: about 600 chunks of the usual size, 10 MB."""
 
 _WORD = re.compile(r"[^\W_]+")
 _LOWER_OR_SPACE = bytes(ord(chr(i).lower()) if chr(i).isalnum() and i < 128 else 32 for i in range(256))

@@ -258,26 +258,21 @@ class Run:
 
         Pass all records in one call: which record of a gold question is the last is known only at the end.
         """
-        for record in records:
+        observe = self.scorer.observe if self._duplicates == "all" else self._observe_once
+        for line in records:
             if self._counts_itself:
                 self.intake.read += 1
-            self._take(record)
+            if isinstance(line, Record):
+                observe(line)
+            elif isinstance(line, Totals):
+                self.intake.totals += 1
+                self.scorer.state.calls.see(line)
+            else:
+                self.intake.labels += 1
+                self.labels.append(line)
         for record in self._held.values():
             self.scorer.observe(record)
         self._held.clear()
-
-    def _take(self, line: Line) -> None:
-        """Score a record, or count another kind of line."""
-        if isinstance(line, Totals):
-            self.intake.totals += 1
-            self.scorer.state.calls.see(line)
-        elif isinstance(line, Label):
-            self.intake.labels += 1
-            self.labels.append(line)
-        elif self._duplicates != "all":
-            self._observe_once(line)
-        else:
-            self.scorer.observe(line)
 
     def _observe_once(self, record: Record) -> bool:
         """Hold records of gold questions until it is known which one counts."""

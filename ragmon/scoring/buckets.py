@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -261,8 +262,8 @@ class State(msgspec.Struct, dict=True):
 
     Args:
         retention: Seconds for which buckets and hours of gold items are kept apart; None keeps all.
-        is_live: Whether what is older moves out of the windows, and gold items are kept by step; a replay keeps all
-            buckets, and needs the retention for the digest alone.
+        is_live: Whether what is new is kept by step, and what is older than the retention moves out of the windows; a
+            replay keeps all buckets of five minutes, and needs the retention for the digest alone.
 
     Attributes:
         newest: The newest event time.
@@ -314,7 +315,7 @@ class State(msgspec.Struct, dict=True):
 
     def is_fresh(self, ts: float | None) -> bool:
         """Whether the bucket of an event time, None for a record without one, is kept apart from others."""
-        return ts is not None and ts >= self.newest - FRESH
+        return self.is_live and ts is not None and ts >= self.newest - FRESH
 
     def bucket(self, series: Series, ts: float | None, *, is_fresh: bool) -> Bucket:
         """The bucket of an event time.
@@ -337,8 +338,7 @@ class State(msgspec.Struct, dict=True):
 
     def item_table(self, series: Series, ts: float | None, *, is_fresh: bool) -> ItemTable:
         """The table of gold items of an event time, as `bucket`."""
-        # A replay asks for no window of items, so their steps are not kept apart.
-        if is_fresh and self.is_live and ts is not None:
+        if is_fresh and ts is not None:
             return series.item_steps.setdefault(int(ts) // STEP * STEP, ItemTable())
         return series.item_hours.setdefault(UNTIMED if ts is None else int(ts) // HOUR, ItemTable())
 
@@ -471,36 +471,73 @@ class State(msgspec.Struct, dict=True):
         over all time.
         """
         since = -inf if self.retention is None else self.newest - self.retention
-        sums: dict[SeriesKey, Bucket] = {}
-        items: dict[SeriesKey, Table] = {}
-        buckets: dict[tuple[SeriesKey, int], Bucket] = {}
-        hours: dict[tuple[SeriesKey, int], Table] = {}
+        sums: dict[SeriesKey, list[Bucket]] = defaultdict(list)
+        items: dict[SeriesKey, list[Table]] = defaultdict(list)
+        buckets: dict[tuple[SeriesKey, int], list[Bucket]] = defaultdict(list)
+        hours: dict[tuple[SeriesKey, int], list[Table]] = defaultdict(list)
         for key, series in self.series.items():
             is_model = key.slice.startswith(MODEL_SLICE)
             if is_model:
                 key = key._replace(slice=MODEL_SLICE)  # noqa: PLW2901 - the name it is counted under here
-            sums.setdefault(key, Bucket()).merge(series.past)
-            for start, bucket in (*series.folded.items(), *series.fresh.items()):
-                sums[key].merge(bucket)
+            sums[key].extend(series.buckets())
+            items[key].extend(series.items())
+            for start, bucket in () if is_model else (*series.folded.items(), *series.fresh.items()):
                 folded = start if start == UNTIMED else start // FOLDED * FOLDED
-                if not is_model and (folded == UNTIMED or folded + FOLDED >= since):
-                    buckets.setdefault((key, folded), Bucket()).merge(bucket)
-            by_item = items.setdefault(key, {})
-            add_table(by_item, series.past_items.facts)
+                if folded == UNTIMED or folded + FOLDED >= since:
+                    buckets[key, folded].append(bucket)
             for start, table in series.item_steps.items():
-                add_table(by_item, table.facts)
-                add_table(hours.setdefault((key, start // HOUR), {}), table.facts)
+                hours[key, start // HOUR].append(table.facts)
             for hour, table in series.item_hours.items():
-                add_table(by_item, table.facts)
                 if hour == UNTIMED or (hour + 1) * HOUR >= since:
-                    add_table(hours.setdefault((key, hour), {}), table.facts)
-        for bucket in (*sums.values(), *buckets.values()):
-            self.cut(bucket)
+                    hours[key, hour].append(table.facts)
         captured = {key: series.compared() for key, series in self.captured}
-        parts = (sums, items, buckets, hours, self.matched, self.answers, captured)
-        rows = (self.calls.to_rows(since), self.cohorts.to_rows())
-        told = json.dumps([DIGEST, *map(_canonical, parts), *rows], separators=(",", ":"))
-        return hashlib.sha256(told.encode()).hexdigest()
+        digest = hashlib.sha256(b"[%d" % DIGEST)
+        parts: tuple[Iterable[Any], ...] = (
+            _rows(sums, self._sum_of),
+            _rows(items, _table_of),
+            _rows(buckets, self._sum_of),
+            _rows(hours, _table_of),
+            *(_canonical(counts) for counts in (self.matched, self.answers, captured)),
+            self.calls.to_rows(since),
+            self.cohorts.to_rows(),
+        )
+        for rows in parts:  # row by row: together they would take more memory than the counts
+            digest.update(b",[")
+            for place, row in enumerate(rows):
+                digest.update(b"," * bool(place) + _as_json(row).encode())
+            digest.update(b"]")
+        digest.update(b"]")
+        return digest.hexdigest()
+
+    def _sum_of(self, buckets: Sequence[Bucket]) -> Bucket:
+        """The sum of buckets, with as many facts as one of them may have."""
+        if len(buckets) == 1:
+            return buckets[0]
+        total = Bucket()
+        for bucket in buckets:
+            total.merge(bucket)
+        self.cut(total)
+        return total
+
+
+def _table_of(tables: Sequence[Table]) -> Table:
+    """The sum of tables of gold items."""
+    if len(tables) == 1:
+        return tables[0]
+    total: Table = {}
+    for table in tables:
+        add_table(total, table)
+    return total
+
+
+def _rows(parts: Mapping[Any, list[Any]], sum_of: Callable[[list[Any]], Any]) -> Iterator[tuple[Any, Any]]:
+    """The sums of parts by their keys, in order, without empty ones."""
+    for key in sorted(parts):
+        if counts := _canonical(sum_of(parts[key])):
+            yield key, counts
+
+
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _canonical(counts: Any) -> Any:

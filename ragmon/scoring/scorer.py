@@ -25,7 +25,7 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Series, SeriesKey, State
-from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.captured import CITES, MINUTE, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.clusters import CLUSTER, group_of
 from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
 from ragmon.scoring.score_table import Score, ScoreTable
@@ -470,8 +470,9 @@ class Scorer:
         bucket = stream.open.get(place)
         if bucket is None:
             bucket = stream.open[place] = OpenBucket()
-        step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
         is_fresh = self._state.is_fresh(ts)
+        width = constants.STEP if is_fresh else MINUTE  # what was captured is kept by the minute
+        step = UNTIMED if ts is None else int(ts) // width * width
         if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
             if bucket.counts:
                 self._close(stream, place, bucket)

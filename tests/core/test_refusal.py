@@ -293,7 +293,7 @@ def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
     spaced = refusal._spaced(start)
     words = spaced.split()
     last = max((place for place, word in enumerate(words) if word in language.triggers.split()), default=-1)
-    found = refusal._openings(language.code, start, RULE.window, spaced, words[: last + 1])
+    found = refusal._openings(language.code, start, RULE.window, f" {spaced} ", words[: last + 1])
     assert [match.span() for match in found] == expected
 
 
