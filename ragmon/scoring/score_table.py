@@ -70,7 +70,7 @@ class Spread:
         return counts, totals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stat:
     """A mean with its counts.
 
@@ -88,10 +88,20 @@ class Stat:
     n: int = 0
     sum: int = 0
     squares: int = 0
-    unassessed: Mapping[str, int] = field(default_factory=dict)
+    unassessed: dict[str, int] = field(default_factory=dict)
     unscored: int = 0
     outside: int = 0
     spread: Spread = field(default_factory=Spread, compare=False)  # requests in a spill have no group
+
+    def add(self, n: int, total: int, squares: int) -> None:
+        """Add requests with a score, by their sums in micro-units."""
+        self.n += n
+        self.sum += total
+        self.squares += squares
+
+    def miss(self, reason: str, n: int) -> None:
+        """Add requests that could not be scored."""
+        self.unassessed[reason] = self.unassessed.get(reason, 0) + n
 
     @property
     def value(self) -> float | None:
@@ -141,30 +151,6 @@ class Stat:
         return GroupedSample(weight, self.n, total, squares, counts, [x / stats.MICRO for x in sums], shift)
 
 
-class _StatBuilder:
-    """A `Stat` under construction."""
-
-    __slots__ = ("n", "spread", "squares", "sum", "unassessed", "unscored")
-
-    def __init__(self) -> None:
-        self.n = self.sum = self.squares = self.unscored = 0
-        self.spread = Spread()
-        self.unassessed: dict[str, int] = {}
-
-    def add(self, n: int, total: int, squares: int) -> None:
-        self.n += n
-        self.sum += total
-        self.squares += squares
-
-    def miss(self, reason: str, n: int) -> None:
-        self.unassessed[reason] = self.unassessed.get(reason, 0) + n
-
-    def stat(self, count: int) -> Stat:
-        """The statistics of a bucket with so many requests."""
-        outside = count - self.n - self.unscored - sum(self.unassessed.values())
-        return Stat(self.n, self.sum, self.squares, self.unassessed, self.unscored, outside, self.spread)
-
-
 class ScoreTable:
     """The scores of every metric for each tuple of facts.
 
@@ -212,40 +198,40 @@ class ScoreTable:
             cells[scores] = cells.get(scores, 0) + n
             if key in bucket.groups:
                 add_counts(groups.setdefault(scores, {}), bucket.groups[key])
-        builders = [_StatBuilder() for _ in self.metrics]
-        for place, (builder, (name, metric)) in enumerate(zip(builders, self.metrics.items(), strict=True)):
+        found: dict[str, Stat] = {}
+        for place, (name, metric) in enumerate(self.metrics.items()):
             if metric.measured:
-                self._add_measured(builder, bucket, name, place)
-            else:
-                builder.spread = Spread(groups, place)
-        unmeasured = [place for place, metric in enumerate(self.metrics.values()) if not metric.measured]
-        for scores, n in cells.items():
-            for place in unmeasured:
+                found[name] = self._measured(bucket, name, place)
+                continue
+            stat = found[name] = Stat(spread=Spread(groups, place))
+            for scores, n in cells.items():
                 score = scores[place]
                 if isinstance(score, int):
-                    builders[place].add(n, n * score, n * score * score)
+                    stat.add(n, n * score, n * score * score)
                 elif score is not None:
-                    builders[place].miss(score, n)
-        by_name = dict(zip(self.metrics, builders, strict=True))
-        _add_spill(by_name, bucket)
+                    stat.miss(score, n)
+        _add_spill(found, bucket)
         count = bucket.count
-        return {name: builder.stat(count) for name, builder in by_name.items()}
+        for stat in found.values():
+            stat.outside = count - stat.n - stat.unscored - sum(stat.unassessed.values())
+        return found
 
-    def _add_measured(self, builder: _StatBuilder, bucket: Bucket, name: str, place: int) -> None:
-        """Add the scores that were measured, and the requests that a measured metric applies to without a score."""
+    def _measured(self, bucket: Bucket, name: str, place: int) -> Stat:
+        """The scores that were measured, and the requests that a measured metric applies to without a score."""
         by_facts = bucket.measures.get(name, {})
-        spread = []
+        stat, spread = Stat(), []
         for key, count in bucket.cells.items():
             score = self.scores(key)[place]
             if isinstance(score, int):
                 n, total, high, low = bucket.measured(name, key) if key in by_facts else (0, 0, 0, 0)
-                builder.add(n, total, high * stats.MICRO + low)
-                builder.unscored += count - n if score == APPLIES else 0
+                stat.add(n, total, high * stats.MICRO + low)
+                stat.unscored += count - n if score == APPLIES else 0
                 if n:
                     spread.append(by_facts[key])
             elif score is not None:
-                builder.miss(score, count)
-        builder.spread = Spread(measured=spread)
+                stat.miss(score, count)
+        stat.spread = Spread(measured=spread)
+        return stat
 
     def cut(self, bucket: Bucket) -> None:
         """Keep as many facts of a bucket as it may have: those with the smallest hashes; of the others, the scores.
@@ -277,19 +263,19 @@ class ScoreTable:
             add_sums(bucket.spill, name, measured[name])
 
 
-def _add_spill(builders: Mapping[str, _StatBuilder], bucket: Bucket) -> None:
+def _add_spill(found: Mapping[str, Stat], bucket: Bucket) -> None:
     """Add the requests whose facts a full bucket does not have."""
     for spill_key, (n, total, high, low) in bucket.spill.items():
         name, bar, reason = spill_key.partition("|")
-        builder = builders.get(name)
-        if builder is None:
+        stat = found.get(name)
+        if stat is None:
             continue
         if reason:
-            builder.miss(reason, n)
+            stat.miss(reason, n)
         elif bar:
-            builder.unscored += n
+            stat.unscored += n
         else:
-            builder.add(n, total, high * stats.MICRO + low)
+            stat.add(n, total, high * stats.MICRO + low)
 
 
 def _score(metric: Metric, facts: Facts) -> Score:
