@@ -19,10 +19,8 @@ MIN_MINUTES: Final = 60.0
 
 def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
     """What live alarms on these gates would detect, at the rate of this run; nothing where the run has no times."""
-    steps = [
-        start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
-    ]
-    minutes = (max(steps) - min(steps) + STEP) / 60 if steps else 0.0
+    starts = scorer.state.starts()
+    minutes = (max(starts) - min(starts) + STEP) / 60 if starts else 0.0
     if minutes < MIN_MINUTES:
         return []
     detectable = []

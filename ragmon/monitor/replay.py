@@ -371,12 +371,7 @@ class Run:
         Args:
             report: The report of this run.
         """
-        starts = [
-            start
-            for series in self.scorer.state.series.values()
-            for start in (*series.fresh, *series.folded)
-            if start >= 0
-        ]
+        starts = self.scorer.state.starts()
         if not starts:
             return {}
         begin, end = min(starts), max(starts) + FOLDED
@@ -410,16 +405,8 @@ class Run:
 
 def _with_windows(scorer: Scorer, policy: Policy, run_snapshot: Snapshot) -> Snapshot:
     """The snapshot of the whole run, and every window that ends at a folded step with records in it."""
-    steps = sorted(
-        {
-            start // FOLDED * FOLDED + FOLDED
-            for series in scorer.state.series.values()
-            for start in (*series.fresh, *series.folded)
-            if start >= 0
-        }
-    )
     series = list(run_snapshot.series)
-    for end in steps:
+    for end in sorted({start // FOLDED * FOLDED + FOLDED for start in scorer.state.starts()}):
         snapshot = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
         series += [replace(stats, end=end) for stats in snapshot.series]
     return replace(run_snapshot, series=tuple(series))

@@ -262,8 +262,8 @@ class State(msgspec.Struct, dict=True):
 
     Args:
         retention: Seconds for which buckets and hours of gold items are kept apart; None keeps all.
-        is_live: Whether what is new is kept by step, and what is older than the retention moves out of the windows; a
-            replay keeps all buckets of five minutes, and needs the retention for the digest alone.
+        is_live: Whether what is older moves out of the windows, and gold items are kept by step; a replay keeps all
+            buckets, and needs the retention for the digest alone.
 
     Attributes:
         newest: The newest event time.
@@ -315,7 +315,7 @@ class State(msgspec.Struct, dict=True):
 
     def is_fresh(self, ts: float | None) -> bool:
         """Whether the bucket of an event time, None for a record without one, is kept apart from others."""
-        return self.is_live and ts is not None and ts >= self.newest - FRESH
+        return ts is not None and ts >= self.newest - FRESH
 
     def bucket(self, series: Series, ts: float | None, *, is_fresh: bool) -> Bucket:
         """The bucket of an event time.
@@ -338,7 +338,8 @@ class State(msgspec.Struct, dict=True):
 
     def item_table(self, series: Series, ts: float | None, *, is_fresh: bool) -> ItemTable:
         """The table of gold items of an event time, as `bucket`."""
-        if is_fresh and ts is not None:
+        # A replay asks for no window of items, so their steps are not kept apart.
+        if is_fresh and self.is_live and ts is not None:
             return series.item_steps.setdefault(int(ts) // STEP * STEP, ItemTable())
         return series.item_hours.setdefault(UNTIMED if ts is None else int(ts) // HOUR, ItemTable())
 
@@ -374,6 +375,12 @@ class State(msgspec.Struct, dict=True):
         self.newest = max(self.newest, other.newest)
         if self.newest > self.fold_due:
             self.fold(self.newest)
+
+    def starts(self) -> list[int]:
+        """The starts of all buckets of requests that have a time."""
+        return [
+            start for series in self.series.values() for start in (*series.fresh, *series.folded) if start != UNTIMED
+        ]
 
     @property
     def untimed(self) -> int:

@@ -18,14 +18,14 @@ from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import error_location, warn_once
-from ragmon.core.record import Latency, Record, Sampling
+from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Series, SeriesKey, State
-from ragmon.scoring.captured import CITES, MINUTE, NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.clusters import CLUSTER, group_of
 from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
 from ragmon.scoring.score_table import Score, ScoreTable
@@ -84,17 +84,17 @@ class OpenBucket:
         is_fresh: Whether the bucket of the step was fresh when they came.
         counts: How many there are.
         measures: What was measured on their texts, by metric.
-        latencies: Their latencies.
+        latency: By stage, a log-bucket histogram of their milliseconds.
     """
 
-    __slots__ = ("counts", "is_fresh", "latencies", "latest", "measures", "step")
+    __slots__ = ("counts", "is_fresh", "latency", "latest", "measures", "step")
 
     def __init__(self) -> None:
         self.step, self.is_fresh = UNTIMED, False
         self.latest: float | None = None
         self.counts: dict[Counted, int] = {}
         self.measures: dict[Counted, dict[str, Sums]] = {}
-        self.latencies: list[Latency] = []
+        self.latency: dict[str, dict[int, int]] = {}
 
 
 @dataclass
@@ -470,9 +470,8 @@ class Scorer:
         bucket = stream.open.get(place)
         if bucket is None:
             bucket = stream.open[place] = OpenBucket()
+        step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
         is_fresh = self._state.is_fresh(ts)
-        width = constants.STEP if is_fresh else MINUTE  # what was captured is kept by the minute
-        step = UNTIMED if ts is None else int(ts) // width * width
         if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
             if bucket.counts:
                 self._close(stream, place, bucket)
@@ -483,7 +482,10 @@ class Scorer:
         counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, key)
         counts[counted] = counts.get(counted, 0) + 1
         if record.latency_ms is not None:
-            bucket.latencies.append(record.latency_ms)
+            for stage, ms in zip(constants.STAGES, _stages(record.latency_ms), strict=True):
+                if ms is not None:
+                    histogram, range_of_ms = bucket.latency.setdefault(stage, {}), stats.bucket(ms)
+                    histogram[range_of_ms] = histogram.get(range_of_ms, 0) + 1
         applying: Mapping[str, int] = _NOTHING
         if measured:
             sums = bucket.measures.setdefault(counted, {})
@@ -525,7 +527,7 @@ class Scorer:
                 for table in tables:
                     table.add(item.qid, key, n)
             if lacks is not None:
-                add_counts(masks, {lacks: n})
+                masks[lacks] = masks.get(lacks, 0) + n
             known += 0 if key[0] & OUTCOME_UNKNOWN else n
             if key[0] & SHIPPED:
                 shipped += n
@@ -535,9 +537,8 @@ class Scorer:
                 for into in closed:
                     by_group = into.measures.setdefault(name, {}).setdefault(shared(facts), {})
                     add_sums(by_group, ALONE if group is None else group, sums)
-        latency = _histograms(bucket.latencies) if bucket.latencies else {}
         for into in closed:
-            into.add_latency(latency)
+            into.add_latency(bucket.latency)
             self.table.cut(into)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
@@ -545,7 +546,7 @@ class Scorer:
             total = sum(bucket.counts.values())
             state.cohorts.see(stream.pipeline, stream.sampling.stratum, ts, total, known=known, shipped=shipped)
         stream.captured.add(ts, masks)
-        bucket.counts, bucket.measures, bucket.latencies = {}, {}, []
+        bucket.counts, bucket.measures, bucket.latency = {}, {}, {}
 
     def _model_slice(self, pipeline: str, model: str) -> str:
         """The slice of a model: its own, as long as the pipeline has few models."""
@@ -595,13 +596,6 @@ class Scorer:
         if reader is None or reader.state is not self._state or reader.gated != gated:
             reader = self._last_reader = SeriesReader(self._state, self.table, gated)
         return reader
-
-
-def _histograms(latencies: Sequence[Latency]) -> dict[str, dict[int, int]]:
-    """Log-bucket histograms of milliseconds by stage."""
-    stages = zip(constants.STAGES, zip(*map(_stages, latencies), strict=True), strict=True)
-    found = {stage: [ms for ms in values if ms is not None] for stage, values in stages}
-    return {stage: stats.buckets(values) for stage, values in found.items() if values}
 
 
 def _names_of(record: Record) -> Names:

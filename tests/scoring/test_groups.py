@@ -136,7 +136,7 @@ def test_counts_by_group_add_up_in_any_order_and_survive_being_saved():
 
 def test_ten_thousand_sessions_take_one_number_a_group_for_each_tuple_of_facts():
     scorer = scored([request(0, f"session {i}", refused=i % 2 == 0) for i in range(10_000)])
-    (row,) = (row for series in scorer.state.series.values() for row in series.folded.values())
+    (row,) = (row for series in scorer.state.series.values() for row in series.fresh.values())
     assert len(row.groups) == len(row.cells) == 2
     assert all(len(groups) == GROUPS for groups in row.groups.values())
     assert [sum(groups.values()) for groups in row.groups.values()] == [5000, 5000]
