@@ -510,21 +510,29 @@ class State(msgspec.Struct, dict=True):
         )
         for rows in parts:  # row by row: together they would take more memory than the counts
             digest.update(b",[")
-            for place, row in enumerate(rows):
-                digest.update(b"," * bool(place) + _as_json(row).encode())
+            comma = ""
+            for row in rows:
+                digest.update(f"{comma}{_as_json(row)}".encode())
+                comma = ","
             digest.update(b"]")
         digest.update(b"]")
         return digest.hexdigest()
 
     def _sum_of(self, buckets: Sequence[Bucket]) -> Bucket:
         """The sum of buckets, with as many facts as one of them may have."""
-        if len(buckets) == 1:
-            return buckets[0]
-        total = Bucket()
-        for bucket in buckets:
-            total.merge(bucket)
+        total = merged(buckets)
         self.cut(total)
         return total
+
+
+def merged(buckets: Sequence[Bucket]) -> Bucket:
+    """The sum of buckets. It is for reading alone: where there is one bucket, it is that one and no copy."""
+    if len(buckets) == 1:
+        return buckets[0]
+    total = Bucket()
+    for bucket in buckets:
+        total.merge(bucket)
+    return total
 
 
 def _table_of(tables: Sequence[Table]) -> Table:

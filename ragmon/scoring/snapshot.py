@@ -32,10 +32,10 @@ from ragmon.core.constants import (
 from ragmon.core.record import Record
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
-from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State
+from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State, merged
 from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of, merged
+from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of
 from ragmon.stats.strata import Estimate
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")

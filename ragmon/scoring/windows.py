@@ -19,7 +19,7 @@ from ragmon import stats
 from ragmon.core.constants import HOUR, IGNORABLE, LABEL
 from ragmon.core.gold_item import HAS_GOLD_IDS
 from ragmon.metrics.facts import CITATIONS_MISSING, HITS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts, Key
-from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, State, Table, edges, grid
+from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, State, Table, edges, grid, merged
 from ragmon.scoring.score_table import ScoreTable
 
 
@@ -115,16 +115,6 @@ def _folded_sums(series: Mapping[SeriesKey, Series], windows: Sequence[Window]) 
 def _add(sums: Sums, mask: int, kind: Kind, bucket: Bucket) -> None:
     if mask:
         sums.setdefault(mask, {}).setdefault(kind, Bucket()).merge(bucket)
-
-
-def merged(buckets: Sequence[Bucket]) -> Bucket:
-    """The sum of buckets. It is for reading alone: where there is one bucket, it is that one and no copy."""
-    if len(buckets) == 1:
-        return buckets[0]
-    total = Bucket()
-    for bucket in buckets:
-        total.merge(bucket)
-    return total
 
 
 Cluster = tuple[int, float, int]
