@@ -8,7 +8,6 @@ takes. It takes some eight minutes.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -24,11 +23,7 @@ from pathlib import Path
 from statistics import median
 from time import sleep, time
 from typing import Any
-from zlib import crc32
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.core.record import Answer, Record, encode
 
 ASKED = 20.0
@@ -111,7 +106,7 @@ def records(begun: float) -> list[Record]:
     return found
 
 
-def measure(name: str, admin: str, send: Send) -> None:
+def measure(admin: str, send: Send) -> None:
     """Send traffic, watch the head, and print the figures."""
     begun = time() // 60 * 60 + 60
     ends, alarms, minutes, sent = begun + 60 * (MINUTES + 1), dict[str, float](), dict[float, float](), 0.0
@@ -130,7 +125,7 @@ def measure(name: str, admin: str, send: Send) -> None:
     for what, found in (("alarm on /metrics", alarms.values()), ("minute judged", minutes.values())):
         listed = ", ".join(f"{seconds:.1f}" for seconds in found)
         worst = f"median {median(found):.1f}, worst {max(found):.1f}" if found else "none"
-        print(f"{name:>7} | {what:<18} | {worst} s after the minute (asked: at most {ASKED:g}) | {listed}", flush=True)
+        print(f"{what:<18} | {worst} s after the minute (asked: at most {ASKED:g}) | {listed}", flush=True)
 
 
 def on_a_broker(folder: Path) -> None:
@@ -156,7 +151,7 @@ def on_a_broker(folder: Path) -> None:
                 producer.produce("otlp_spans", encode(record), record.trace_id)
             producer.flush(READY)
 
-        measure("Kafka", head["admin"], send)
+        measure(head["admin"], send)
 
 
 def answers(client: Any) -> bool:
@@ -167,32 +162,10 @@ def answers(client: Any) -> bool:
         return False
 
 
-def on_servers(folder: Path) -> None:
-    """Two servers and a head."""
-    with ExitStack() as stack:
-        shards = [ragmon(stack, "serve", folder / name, "") for name in ("a", "b")]
-        of = json.dumps([f"http://{shard['admin']}" for shard in shards])
-        head = ragmon(stack, "serve", folder / "head", f"of = {of}\n")
-
-        def send(found: Sequence[Record]) -> None:
-            for place, shard in enumerate(shards):
-                message = ExportTraceServiceRequest()
-                spans = add_scope(message, "spans", {"service.name": "p"}).spans
-                for record in found:
-                    if crc32(str(record.trace_id).encode()) % len(shards) == place:
-                        SpanWriter(stages=False).write(spans, record)
-                kind = {"Content-Type": "application/x-protobuf"}
-                url = f"http://{shard['otlp']}/v1/traces"
-                urllib.request.urlopen(urllib.request.Request(url, message.SerializeToString(), kind), timeout=READY)
-
-        measure("servers", head["admin"], send)
-
-
 def main() -> None:
     """Print the figures."""
-    for run in (on_a_broker, on_servers):
-        with tempfile.TemporaryDirectory() as name:
-            run(Path(name))
+    with tempfile.TemporaryDirectory() as name:
+        on_a_broker(Path(name))
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def per_record(settings: Settings, folder: Path) -> dict[str, float]:
 def per_chunk(settings: Settings, folder: Path, rate: float) -> tuple[int, float]:
     """Bytes of a chunk in the middle, and the head's milliseconds for it."""
     bodies = [chunk.dump() for chunk in chunks_of(settings, traffic(folder, rate)[: int(rate * 130) + 1])]
-    engine, adder, took = Engine(settings), ChunkAdder(["records/0"]), list[float]()
+    engine, adder, took = Engine(settings), ChunkAdder(), list[float]()
 
     def add(body: bytes) -> None:
         chunk = Chunk.load(body)

@@ -28,8 +28,6 @@ NAMED: Final = {
     "deploy/chart/Chart.yaml": ("version: {}", "appVersion: {}"),
     "deploy/kubernetes/base/statefulset.yaml": ("ragmon:{}",),
     "deploy/kubernetes/kustomization.yaml": ("newTag: {}",),
-    "deploy/kubernetes/shards/head.yaml": ("ragmon:{}",),
-    "deploy/kubernetes/shards/kustomization.yaml": ("newTag: {}",),
     "deploy/kubernetes/stream/kustomization.yaml": ("newTag: {}",),
     "deploy/kubernetes/stream/work.yaml": ("ragmon:{}",),
     "docs/how-to/install.md": ("ragmon-{}-py3", "=={}'"),

@@ -32,7 +32,6 @@ from ragmon.config.types import (
     Text,
     Url,
     file,
-    unique,
     url,
     value_error,
 )
@@ -296,7 +295,6 @@ class ServeTable(_From):  # type: ignore[misc, valid-type]
         max_size: The greatest size of the journal.
         max_series: The greatest number of Prometheus series; unconfigured pipelines share what the configured ones
             leave.
-        of: The admin ports of servers that count: this one adds up what they counted, and judges the sum.
         from: What it counts: what `producers` send it, or what the workers of `[stream]` counted.
     """
 
@@ -310,18 +308,11 @@ class ServeTable(_From):  # type: ignore[misc, valid-type]
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
     max_series: Count = 10_000
-    of: Annotated[Many[Url], AfterValidator(unique)] = ()
 
     @property
     def reads_stream(self) -> bool:
         """Whether it adds up what the workers of `[stream]` counted."""
         return bool(getattr(self, "from") == "stream")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> ServeTable:
-        if self.of and self.reads_stream:
-            raise value_error('has both of and from = "stream"', "keep one: servers, or the topic of chunks")
-        return self
 
 
 class StreamTable(Table):

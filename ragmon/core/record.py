@@ -318,14 +318,13 @@ class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
 
     Attributes:
         body: The chunk, compressed, in base64.
-        partition, offset: Where it stood in the topic of chunks, or before the first message that is still needed; -1
-            where it came from a server.
+        partition, offset: Where it stood in the topic of chunks, or before the first message that is still needed.
         log: Which topic of chunks that was; "" where that is not known.
     """
 
     body: bytes
-    partition: int = -1
-    offset: int = -1
+    partition: int
+    offset: int
     log: str = ""
 
 

@@ -226,15 +226,14 @@ class Engine:
         self._add_rest(counts, rename)
         return [line for line in counts.totals if self._count_totals(line, now)]
 
-    def add_label(self, label: Label, *, waits: bool = True) -> None:
+    def add_label(self, label: Label) -> None:
         """Add a label that another process took, at the time at which it arrived there.
 
         Args:
-            label: The label.
-            waits: Whether it waits if it has no answer; otherwise no answer will ever come.
+            label: The label; it has its answer, or no answer will ever come.
         """
         self._arrival = arrival = label.arrived or 0.0
-        if label.answer is None and not waits:
+        if label.answer is None:
             self.labels.book.results[ORPHAN] += 1
         else:
             self.labels.take(label, arrival)

@@ -5,7 +5,6 @@ A query parameter that is unknown, repeated or malformed is answered with an err
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -25,10 +24,9 @@ from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport, plain, without_content
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
-from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, check_is_local, is_local
+from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
 from ragmon.monitor.http.pages import AdminView, html
-from ragmon.monitor.http.requests import FORBIDDEN, UNKNOWN_PATH, HTTPError
-from ragmon.server.chunks import FIRST, ChunkPlace, JournalChunks
+from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.receiver.messages import authorise
@@ -51,8 +49,6 @@ _RECORDS: Final = (
 )
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
-_ROW: Final = re.compile(r"[1-9][0-9]{0,17}")
-_MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 
 
@@ -248,69 +244,13 @@ def _limit(params: dict[str, str]) -> int:
     return int(text)
 
 
-def chunks(counting: JournalChunks | None, request: Request, token: str | None, *, private: bool) -> dict[str, Any]:
-    """The chunks of this server's journal from a row on, for who adds up several servers.
-
-    Labels in them have the answers they rate, so they are for whoever has the token of the write ports. Without one
-    they are for this machine, as the write ports are: the port listens there alone, and no proxy passes requests on.
-
-    Args:
-        counting: Makes them; None where this is no server that counts.
-        request: The request.
-        token: The token; None where the server has none.
-        private: Whether this machine alone can reach the port.
-
-    Raises:
-        HTTPError: Whoever asks may not have them (401, 403), or there are none (404).
-        RagmonError: A parameter is wrong.
-    """
-    if counting is None:
-        hint = "ask a server that producers send to"
-        raise HTTPError(404, UNKNOWN_PATH, "chunks are made of the journal of a server that counts", hint=hint)
-    if token is not None:
-        authorise(request.headers.get("authorization", "").encode("latin-1"), token)
-    else:
-        message = "without a token, chunks are for this machine alone, at a port that no other one can reach"
-        hint = "`[serve] token_file`, with the same token here and there"
-        if not private:
-            raise HTTPError(403, FORBIDDEN, message, hint=hint)
-        check_is_local(request, message, hint)
-    params = _params(request.query_params, *ChunkPlace._fields)
-    place = ChunkPlace(
-        _required(params, "part"),
-        params.get("log", ""),
-        _row(params, "base"),
-        _row(params, "low"),
-        _moment(params, "until"),
-    )
-    answer = counting.since(place)
-    return {"chunks": [base64.b64encode(chunk).decode() for chunk in answer.chunks], "more": answer.more}
-
-
-def _row(params: dict[str, str], name: str) -> int:
-    text = params.get(name, str(FIRST))
-    if not _ROW.fullmatch(text):
-        raise RagmonError(f"{name} is {shorten(text)}", hint="the number of a row, at least 1")
-    return int(text)
-
-
-def _moment(params: dict[str, str], name: str) -> float:
-    text = params.get(name, "0")
-    if not _MOMENT.fullmatch(text):
-        raise RagmonError(f"{name} is {shorten(text)}", hint="seconds since the epoch")
-    return float(text)
-
-
-def server_admin(
-    views: StatusService, hosts: Collection[str], token: str | None = None, *, private: bool = False
-) -> ASGIApp:
+def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
     """The ASGI application of a server's admin port.
 
     Args:
         views: The status service.
         hosts: The host names that requests may use, besides IP addresses and localhost.
         token: The token of the write ports, with which content is shown; None shows none.
-        private: Whether this machine alone can reach the port.
     """
     asking = QueryService(views.writer, views.folder)
     view = AdminView(
@@ -325,20 +265,15 @@ def server_admin(
         configured=views.configured,
         diagnose=asking.diagnose,
     )
-    counting = None if views.writer.server_state.adder else JournalChunks(views.writer, views.folder)
-    return admin_app(view, hosts, journal_queries(asking, token, counting, private=private))
+    return admin_app(view, hosts, journal_queries(asking, token))
 
 
-def journal_queries(
-    asking: QueryService, token: str | None, counting: JournalChunks | None = None, *, private: bool = False
-) -> JournalQueries:
+def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
     """What answers the paths that need a journal.
 
     Args:
         asking: The query service.
         token: With which content is shown; None shows none.
-        counting: Makes chunks of the journal; None where it makes none.
-        private: Whether this machine alone can reach the port.
     """
 
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
@@ -350,5 +285,4 @@ def journal_queries(
         answer(compare),
         lambda request: JsonResponse(trace(asking, request, token)),
         lambda request: trace_page(asking, request, token),
-        lambda request: JsonResponse(chunks(counting, request, token, private=private)),
     )

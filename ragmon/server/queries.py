@@ -41,7 +41,6 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
 from ragmon.server.pipeline.writer import UNCOUNTED, JournalWriter
 from ragmon.server.reload import ConfigReloader
-from ragmon.server.shards import ShardReaders
 from ragmon.server.stream_reader import StreamReader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
 from ragmon.stats import MICRO
@@ -54,7 +53,7 @@ class StatusService:
         writer: The journal writer.
         folder: The folder of the journal.
         reloading: Reports whether the configuration on disk is in force.
-        readers: Reads what other processes count.
+        reader: Reads what workers count; None where this server counts.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class StatusService:
         writer: JournalWriter,
         folder: Path,
         reloading: ConfigReloader,
-        readers: ShardReaders | StreamReader | None = None,
+        reader: StreamReader | None = None,
     ) -> None:
         self.writer = writer
         self.folder = folder
         self.stopping = False
         self._reloading = reloading
-        self._readers = readers
+        self._reader = reader
         self._began = writer.clock.now()
 
     def monitor_snapshot(self) -> MonitorSnapshot:
@@ -177,7 +176,7 @@ class StatusService:
             StatusFinding(
                 f"{url} gives no chunks: {why}", hint="alarms stand still until it does, or `[stream] patience`"
             )
-            for url, why in sorted((self._readers.troubles() if self._readers else {}).items())
+            for url, why in sorted((self._reader.troubles() if self._reader else {}).items())
         ]
         findings = ServerFindings(
             problems=(*not_writing, *away, *self._alternating()),
@@ -194,8 +193,7 @@ class StatusService:
         adder, now = self.writer.server_state.adder, self.writer.clock.now()
         for part, at in sorted({} if adder is None else adder.state.returned.items()):
             if now - at < HOUR:
-                text = f"{part}: journals take turns at this address"
-                yield StatusFinding(text, at, "give each server in `[serve] of` an address of its own")
+                yield StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
 
     def settings(self) -> Settings:
         """The configuration in force."""

@@ -23,7 +23,7 @@ from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 
-FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir", "of", "from")
+FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir", "from")
 """Keys of `[serve]` that take effect only when the server is restarted."""
 _TIMES: Final = 100
 """Reloads whose time is kept."""
@@ -108,8 +108,8 @@ class ConfigReloader:
         return True
 
     def _with_fixed_source(self, settings: Settings) -> Settings:
-        """The settings with what this server counts as it was at the start: its readers are those of then."""
-        kept = {key: getattr(self._settings.serve, key) for key in ("of", "from")}
+        """The settings with what this server counts as it was at the start: its reader is that of then."""
+        kept = {"from": getattr(self._settings.serve, "from")}
         return replace(settings, serve=settings.serve.model_copy(update=kept))
 
     def _refuse(self, error: RagmonError) -> None:

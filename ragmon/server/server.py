@@ -18,7 +18,6 @@ from ragmon.core.private_files import read_token
 from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
-from ragmon.server.erasing import DueErasures
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.clock import Clock
@@ -33,7 +32,6 @@ from ragmon.server.receiver import security
 from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
-from ragmon.server.shards import ShardReaders
 from ragmon.server.stream_acks import AckSender
 from ragmon.server.stream_labels import LabelProducer
 from ragmon.server.stream_reader import StreamReader
@@ -65,8 +63,7 @@ class Server:
         views: Status and metrics for the admin port.
         reloading: Reloads the configuration when its file changes.
         probing: Runs the configured probes.
-        readers: Reads what other processes count, where this one adds it up.
-        erasing: Erases what somebody erased where it was counted.
+        reader: Reads what workers count, where this server adds it up.
         labels: Sends labels to where answers are counted; None where they are taken here.
         otlp, grpc, admin: The three listeners.
 
@@ -95,13 +92,12 @@ class Server:
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
-        self.readers = StreamReader(self.writer) if serve.reads_stream else ShardReaders(self.writer, token)
+        self.reader = StreamReader(self.writer) if serve.reads_stream else None
         self.writer.ack_sender = AckSender(settings.stream) if serve.reads_stream else None
-        self.erasing = DueErasures(self.writer, Path(serve.state_dir))
         self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
         if self.labels is not None:
             self.writer.send_labels = self.labels.send
-        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.readers)
+        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.reader)
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -110,7 +106,7 @@ class Server:
         )
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
-            server_admin(self.views, hosts, token, private=security.is_private(serve, "admin")),
+            server_admin(self.views, hosts, token),
             serve.admin,
             tls=None,
             name="admin",
@@ -130,9 +126,8 @@ class Server:
             self.probing.start()
             if self.labels is not None:
                 self.labels.start()
-            if self.writer.server_state.adder is not None:
-                self.erasing.start()
-            self.readers.start()
+            if self.reader is not None:
+                self.reader.start()
         except BaseException:
             self.stop()
             raise
@@ -150,8 +145,8 @@ class Server:
         """
         self.views.stopping = True
         self.probing.stop()
-        self.readers.stop()
-        self.erasing.stop()
+        if self.reader is not None:
+            self.reader.stop()
         threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
         for thread in threads:
             thread.start()

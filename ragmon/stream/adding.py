@@ -1,8 +1,8 @@
 """Adding up the chunks of all partitions, each stretch once, and the time until which all of them have spoken.
 
 Chunks of one partition may come again, from an owner that was thought dead or from a producer that tried twice; they
-are dropped by their place. A chunk that overlaps what was added, or that leaves a gap, is refused: who reads the log
-reads it again. So neither transactions nor an election are needed.
+are dropped by their place. A chunk that overlaps what was added is refused, and what lies between two chunks is lost,
+and accounted for. So neither transactions nor an election are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
     "damaged",
 )
 """What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
-before, or after a gap, so refused; of a partition nobody asked for, or of a log that is forgotten; not readable."""
+before, so refused; counted, after a gap; of a log that is forgotten; not readable."""
 RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
 LOGS: Final = 8
 """Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
@@ -90,31 +90,25 @@ class ChunkAdder:
     """Decides which chunks are added, and knows how far the partitions are.
 
     Args:
-        parts: The partitions; None where the chunks say how many there are; they are called LOG/NUMBER then.
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
-        logs: Where the chunks say how many partitions there are: the logs that are waited for. Chunks of others, as of
-            a topic that was renamed, are added, and nobody waits for more of them.
+        logs: The logs whose partitions are waited for; chunks say how many there are, and a partition is called
+            LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and nobody waits for more.
 
     Attributes:
         state: What it knows; a checkpoint holds it.
         refusal: Why a chunk was refused last; "" where none was.
     """
 
-    def __init__(
-        self, parts: Iterable[str] | None, patience: float | None = None, logs: Iterable[str] | None = None
-    ) -> None:
+    def __init__(self, patience: float | None = None, logs: Iterable[str] | None = None) -> None:
         self.state = AdderState()
         self.refusal = ""
         self._patience = patience
-        self._parts = None if parts is None else tuple(parts)
         self._logs = None if logs is None else frozenset(logs)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The partitions that are waited for, as far as they are known."""
-        if self._parts is not None:
-            return self._parts
         known = sorted(self.state.partitions.items())
         awaited = [(log, number) for log, number in known if self._logs is None or log in self._logs]
         return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
@@ -131,38 +125,31 @@ class ChunkAdder:
             return last
         return next((found for found in self.state.replaced.get(part, ()) if found.log == log), None)
 
-    def take(self, chunk: Chunk, *, is_ordered: bool = False) -> bool:
+    def take(self, chunk: Chunk) -> bool:
         """Whether a chunk is to be added now; its place is remembered then.
 
-        Args:
-            chunk: The chunk.
-            is_ordered: It comes from a log that was read without a gap, so what is missing before it never comes: it
-                is lost, and accounted for.
+        The topic of chunks was read without a gap: what is missing before a chunk never comes. It is lost, and
+        accounted for.
 
         Raises:
-            ChunkError: It overlaps what was added, or leaves a gap, or nobody asked for its partition.
+            ChunkError: It overlaps what was added, or is of a log that is forgotten.
         """
         self._see_partitions(chunk)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
         log = chunk.log or ("" if position is None else position.log)
         place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
-        if self._parts is not None and chunk.part not in self._parts:
-            raise self._refused(UNKNOWN, f"{place}: there is no such partition", f"partitions: {', '.join(self.parts)}")
         if chunk.log in self.state.retired.get(chunk.part, ()):
             message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
-            raise self._refused(UNKNOWN, message, "give each server an address of its own")
+            raise self._refused(UNKNOWN, message, "let one topic stand in its place")
         if position is not None and _comes_again(chunk, position):
             if chunk.upto > position.upto:
                 message = f"{place} overlaps what was added up to {position.upto}"
                 raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
             self._note(REPEATED)
             return False
-        if position is not None and chunk.base > position.upto and is_ordered:
+        if position is not None and chunk.base > position.upto:
             self._note(MISSING)
             lost += chunk.base - position.upto
-        elif position is not None and chunk.base > position.upto:
-            message = f"{place} leaves out {position.upto}-{chunk.base}"
-            raise self._refused(MISSING, message, f"read the chunks again from {position.upto}")
         until = chunk.until if position is None else max(chunk.until, position.until)
         self._put(chunk.part, PartitionPosition(chunk.upto, chunk.low, until, chunk.config, log, lost))
         return True
@@ -204,20 +191,18 @@ class ChunkAdder:
             self.state.waiting = [ack for ack in self.state.waiting if ack not in due]
         return sorted(due, key=lambda ack: ack.at or 0.0)
 
-    def expects(self, stretch: ChunkStretch, upto: int | None, *, is_ordered: bool) -> bool:
+    def expects(self, stretch: ChunkStretch, upto: int | None) -> bool:
         """Whether `take` will add a chunk.
 
         Args:
             stretch: What the chunk is of.
             upto: How far its partition will have been added by then; None: as far as it is now.
-            is_ordered: It comes from a log that was read without a gap.
         """
         position = self.position(stretch.part, stretch.log)
         if upto is None:
             upto = None if position is None else position.upto
-        is_known = self._parts is None or stretch.part in self._parts
-        is_known = is_known and stretch.log not in self.state.retired.get(stretch.part, ())
-        return is_known and (upto is None or stretch.base == upto or (is_ordered and stretch.base > upto))
+        is_known = stretch.log not in self.state.retired.get(stretch.part, ())
+        return is_known and (upto is None or stretch.base >= upto)
 
     def _see_partitions(self, chunk: Chunk) -> None:
         """Remember how many partitions a log has: they may become more, and another log in its place may have fewer."""

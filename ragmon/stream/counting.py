@@ -15,23 +15,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
-from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED, QUARANTINED
+from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.record import (
-    LABEL_ENTRY,
-    RECORD_ENTRY,
-    Entry,
-    ErasedTraces,
     Label,
     Line,
-    QuarantineEntry,
     Record,
-    Tombstone,
     Totals,
     encode_entry,
 )
 from ragmon.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
-from ragmon.stream.accounts import ERASED, BatchCounts, count
+from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.answers import ReadMessages, TraceOffsets, answer_in, labels_in, traces_in
 from ragmon.stream.chunk import PERIOD, TRACE_ID, Chunk, config_version
 
@@ -194,7 +188,7 @@ class PartitionCounter:
         self._early = EarlyLabels(self._limits.memory)
         self._traces = TraceOffsets(self._limits.memory / (GENERATIONS - 1), GENERATIONS)
         self._waited, self._read, self._labels = frozenset(labels), read, 0
-        self._arrived, self._erased = BatchCounts(), dict[str, None]()
+        self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted; they were counted in earlier chunks.
@@ -256,46 +250,6 @@ class PartitionCounter:
         for line in lines:
             self._arrived.received += isinstance(line, Record)
             self._count(line)
-
-    def take_row(self, offset: int, arrival: float, arrived: BatchCounts, entries: Iterable[Entry]) -> Iterator[Chunk]:
-        """Count a row of a journal, which has no repeats; gives the chunks that end before it.
-
-        Args:
-            offset: Its number.
-            arrival: When it arrived, seconds since the epoch.
-            arrived: What arrived with it.
-            entries: Its lines; acknowledgements concern the server that took them.
-        """
-        yield from self.until(offset, arrival)
-        self.upto = offset + 1
-        self._recent.turn(offset, self.now)
-        self._arrived.add(arrived)
-        for entry in entries:
-            if isinstance(entry, Tombstone):
-                count(self._arrived.ignored, ERASED, int(entry.was == RECORD_ENTRY))
-            elif isinstance(entry, QuarantineEntry):
-                count(self._arrived.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
-                count(self._arrived.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
-            elif isinstance(entry, ErasedTraces):
-                self._erased.update(dict.fromkeys(entry.trace_ids))
-            elif isinstance(entry, Record | Totals | Label):
-                self._count(entry)
-
-    def warm_up_rows(self, rows: Iterable[tuple[int, float, Iterable[Entry]]]) -> None:
-        """Remember the labels that wait for their answers in rows before the first one that is counted.
-
-        Args:
-            rows: Their numbers, arrival times and lines, from the `low` of the last chunk on.
-        """
-        for offset, arrival, entries in rows:
-            self._recent.turn(offset, arrival)
-            self._early.expire(arrival // self._limits.period * self._limits.period)
-            for entry in entries:
-                if isinstance(entry, Label):
-                    self._early.put(entry, arrival)
-                elif isinstance(entry, Record):
-                    self._early.take(entry)
-        self._early.expire(self.now)  # the last chunk told of them
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
         """Let the time pass until a message; gives the chunk that ends before it, if one does.
@@ -363,8 +317,6 @@ class PartitionCounter:
             until: All that comes later in the partition came at this time or later, seconds since the epoch.
         """
         times = self._recent.begins
-        lines: list[Entry] = [ErasedTraces(list(self._erased))] if self._erased else []
-        lines += self._counter.take_lines()
         chunk = Chunk(
             part=self.part,
             base=self.base,
@@ -377,10 +329,10 @@ class PartitionCounter:
             counts=self._counter.take(),
             arrived=self._arrived,
             labels=self._early.places(),
-            lines=b"".join(map(encode_entry, lines)),
+            lines=b"".join(map(encode_entry, self._counter.take_lines())),
             times=times,
         )
-        self._arrived, self._erased = BatchCounts(), {}
+        self._arrived = BatchCounts()
         self.base = self.upto
         return chunk
 

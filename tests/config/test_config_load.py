@@ -117,7 +117,6 @@ retention = "14d"
 max_size = "500MB"
 max_series = 20_000
 hosts = ["ragmon.example"]
-of = ["http://ragmon-0:9464"]
 [stream]
 brokers = "kafka:9092"
 spans = "spans"

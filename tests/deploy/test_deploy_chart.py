@@ -33,7 +33,7 @@ from tests.support.manifests import (
 )
 
 CHART = DEPLOY / "chart"
-MODES = ("single", "shards", "stream")
+MODES = ("single", "stream")
 VARIANTS = {
     "as it stands": {},
     "watched": {
@@ -152,9 +152,8 @@ def test_only_what_is_asked_for_needs_the_prometheus_operator(mode, variant):
     assert rules["spec"] == document("prometheus/ragmon.rules.yml")
 
 
-def test_the_head_is_the_job_the_rules_ask_for_and_workers_and_servers_are_not():
+def test_the_head_is_the_job_the_rules_ask_for_and_workers_are_not():
     assert jobs(rendered("single", "watched")) == {"ragmon": "ragmon"}
-    assert jobs(rendered("shards", "watched")) == {"ragmon": "ragmon-shard", "ragmon-head": "ragmon"}
     assert jobs(rendered("stream", "watched")) == {"ragmon-head": "ragmon", "ragmon-work": "ragmon-work"}
 
 
@@ -166,37 +165,18 @@ def test_the_image_is_that_of_the_chart_unless_another_one_is_named(mode):
         "changed": "images.example/r:7",
     }.items():
         for one in of_kind(rendered(mode, variant), "StatefulSet", "Deployment"):
-            assert container(one)["image"] in (image, DEFAULTS["collector"]["image"])
+            assert container(one)["image"] == image
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_a_disk_the_state_is_a_folder_that_goes_with_the_pod(mode):
     for one in of_kind(rendered(mode, "changed"), "StatefulSet"):
         assert "volumeClaimTemplates" not in one["spec"]
-        (disk,) = [volume for volume in pod(one)["volumes"] if volume["name"] in ("state", "queue")]
+        (disk,) = [volume for volume in pod(one)["volumes"] if volume["name"] == "state"]
         assert disk["emptyDir"] == {}
     for one in of_kind(rendered(mode, "with a disk of a class"), "StatefulSet"):
         (claim,) = one["spec"]["volumeClaimTemplates"]
         assert claim["spec"]["storageClassName"] == "fast"
-
-
-@pytest.mark.parametrize("variant", ["as it stands", "changed"])
-def test_head_and_collectors_are_told_of_all_servers_there_are(variant, tmp_path):
-    made = rendered("shards", variant)
-    one = named(made, "StatefulSet", "ragmon")
-    names = [f"ragmon-{number}.{one['spec']['serviceName']}" for number in range(one["spec"]["replicas"])]
-    folder = configuration(made, tmp_path)
-    assert tomllib.loads((folder / "head.toml").read_text())["serve"]["of"] == [f"http://{n}:9464" for n in names]
-    assert tomllib.loads((folder / "server.toml").read_text())["serve"]["hosts"] == names
-    collector = yaml.safe_load(named(made, "ConfigMap", "ragmon-collector")["data"]["config.yaml"])
-    for exporter in collector["exporters"].values():
-        assert exporter["resolver"]["static"]["hostnames"] == [f"{name}:4317" for name in names]
-
-
-def test_the_collector_is_that_of_the_file():
-    """The chart has it once more, with the servers there are; with three of them nothing differs."""
-    held = named(rendered("shards"), "ConfigMap", "ragmon-collector")["data"]["config.yaml"]
-    assert yaml.safe_load(held) == yaml.safe_load((DEPLOY / "otel-collector.loadbalancing.yaml").read_text())
 
 
 def test_the_stream_is_that_of_the_file(tmp_path):
@@ -243,7 +223,7 @@ def test_the_notes_name_services_and_the_secret_there_are(mode):
         ({"replicas": 0}, "replicas"),
         ({"replica": 3}, "replica"),
         ({"config": ""}, "config"),
-        ({"files": {"head.toml": "x"}}, "head.toml"),
+        ({"files": {"server.toml": "x"}}, "server.toml"),
         ({"prometheusRule": {"enabled": True}}, "rules"),
         ({"mode": "stream", "autoscaling": {"maxReplicas": 13}}, "only 12 workers have something to do"),
         ({"mode": "stream", "replicas": 13}, "make the first one smaller"),

@@ -53,7 +53,7 @@ def test_every_file_is_applied_or_said_not_to_be():
     text = (FOLDER / "kustomization.yaml").read_text()
     beside = {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml", "base"}
     told = set(re.findall(r"^# (\S+\.yaml) is not among them", text, re.MULTILINE))
-    assert beside == told | set(re.findall(r"(\w+)/", re.search(r"Neither are (.+?):", text, re.DOTALL)[1]))
+    assert beside == told | set(re.findall(r"(\w+)/", re.search(r"Neither is (.+?):", text, re.DOTALL)[1]))
 
 
 def test_kustomize_puts_everything_into_one_namespace_with_the_image_of_this_version(tmp_path):

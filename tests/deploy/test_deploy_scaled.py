@@ -7,11 +7,8 @@ import shutil
 import tomllib
 
 import pytest
-import yaml
 
-from ragmon.config.load import check
-from ragmon.core.net import is_known
-from tests.support.deployed import DEPLOY, PORTS, ROOT, document
+from tests.support.deployed import DEPLOY, ROOT, document
 from tests.support.manifests import (
     CHECKS,
     container,
@@ -25,10 +22,9 @@ from tests.support.manifests import (
     valid,
 )
 
-WAYS = ("", "stream", "shards")
+WAYS = ("", "stream")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 STREAM = tomllib.loads((DEPLOY / "stream.toml").read_text())["stream"]
-BALANCED = yaml.safe_load((DEPLOY / "otel-collector.loadbalancing.yaml").read_text())
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["ragmon", "stream", "shard", "head"])
+@pytest.mark.parametrize("name", ["ragmon", "stream"])
 def test_every_configuration_is_one_ragmon_takes(folder, name):
     assert problems(folder / f"{name}.toml") == []
 
@@ -69,7 +65,7 @@ def test_everything_is_in_one_namespace_and_of_this_version(way):
     made = kustomized(way)
     assert {one["metadata"]["namespace"] for one in made} == {"ragmon"}
     images = {container(one)["image"] for one in of_kind(made, "StatefulSet", "Deployment")}
-    assert {image for image in images if "collector" not in image} == {f"registry.example/ragmon:{VERSION}"}
+    assert images == {f"registry.example/ragmon:{VERSION}"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -80,13 +76,12 @@ def test_every_file_of_a_way_is_used(way):
     assert {path.name for path in here.iterdir()} == used - {"../base"} | {"kustomization.yaml"}
 
 
-@pytest.mark.parametrize("way", ["stream", "shards"])
-def test_the_readme_puts_into_the_configuration_what_the_pods_read(way):
+def test_the_readme_puts_into_the_configuration_what_the_pods_read():
     text = (DEPLOY / "README.md").read_text()
     blocks = re.findall(r"^```bash\n(.+?)^```", text, re.DOTALL | re.MULTILINE)
-    (block,) = [one for one in blocks if f"kubectl apply --kustomize deploy/kubernetes/{way}\n" in one]
+    (block,) = [one for one in blocks if "kubectl apply --kustomize deploy/kubernetes/stream\n" in one]
     (command,) = re.findall(r"kubectl create configmap ragmon --namespace ragmon(?: .*\\\n)* .*", block)
-    for one in of_kind(kustomized(way), "StatefulSet", "Deployment"):
+    for one in of_kind(kustomized("stream"), "StatefulSet", "Deployment"):
         for argument in container(one)["args"]:
             if argument.startswith("/etc/ragmon/"):
                 name = argument.removeprefix("/etc/ragmon/")
@@ -129,67 +124,6 @@ def test_whoever_reads_kafka_may_reach_its_port():
         assert reached == [port]
 
 
-def test_the_head_is_the_job_the_rules_ask_for_and_workers_and_servers_are_not():
+def test_the_head_is_the_job_the_rules_ask_for_and_workers_are_not():
     assert jobs(kustomized("")) == {"ragmon": "ragmon"}
     assert jobs(kustomized("stream")) == {"ragmon": "ragmon", "ragmon-work": "ragmon-work"}
-    assert jobs(kustomized("shards")) == {"ragmon": "ragmon-shard", "ragmon-head": "ragmon"}
-
-
-# Several servers.
-
-
-def servers():
-    """The names of the servers, as Kubernetes gives them."""
-    one = named(kustomized("shards"), "StatefulSet", "ragmon")
-    name, service = one["metadata"]["name"], one["spec"]["serviceName"]
-    governing = named(kustomized("shards"), "Service", service)["spec"]
-    assert governing["clusterIP"] == "None"
-    assert governing["publishNotReadyAddresses"] is True
-    return [f"{name}-{number}.{service}" for number in range(one["spec"]["replicas"])]
-
-
-def test_head_collectors_and_servers_are_told_of_the_same_servers():
-    head = tomllib.loads((DEPLOY / "head.toml").read_text())["serve"]["of"]
-    assert head == [f"http://{name}:{PORTS['admin']}" for name in servers()]
-    for exporter in BALANCED["exporters"].values():
-        assert exporter["resolver"]["static"]["hostnames"] == [f"{name}:{PORTS['grpc']}" for name in servers()]
-
-
-def test_each_server_knows_the_name_the_head_asks_it_by(folder):
-    assert check(folder / "shard.toml", environ={}) == []
-    known = tomllib.loads((folder / "shard.toml").read_text())["serve"]["hosts"]
-    assert all(is_known(f"{name}:{PORTS['admin']}", known) for name in servers())
-
-
-def test_the_head_is_a_server_of_another_name():
-    """head.yaml is written out, because kustomize cannot take the same server twice; nothing else may differ."""
-    made = kustomized("shards")
-    server, head = named(made, "StatefulSet", "ragmon"), named(made, "StatefulSet", "ragmon-head")
-    assert server["spec"]["volumeClaimTemplates"] == head["spec"]["volumeClaimTemplates"]
-    one, other = ({**pod(w), "containers": [{**container(w), "args": None}]} for w in (server, head))
-    one.pop("topologySpreadConstraints")
-    assert one == other
-    assert [container(w)["args"][-1] for w in (server, head)] == ["/etc/ragmon/shard.toml", "/etc/ragmon/head.toml"]
-
-
-def test_people_and_releases_ask_the_head():
-    service = named(kustomized("shards"), "Service", "ragmon-admin")
-    assert service["spec"]["selector"] == {"app.kubernetes.io/name": "ragmon-head"}
-
-
-def test_the_collector_finds_its_configuration_token_and_disk_where_they_are_mounted():
-    collector = named(kustomized("shards"), "StatefulSet", "ragmon-collector")
-    mounts = {mount["name"]: mount["mountPath"] for mount in container(collector)["volumeMounts"]}
-    assert container(collector)["args"] == [f"--config={mounts['config']}/config.yaml"]
-    token = f"{mounts['token']}/token"
-    assert BALANCED["extensions"]["bearertokenauth/ragmon"]["filename"] == token
-    assert BALANCED["extensions"]["file_storage/ragmon"]["directory"].startswith(mounts["queue"] + "/")
-    for exporter in BALANCED["exporters"].values():
-        assert exporter["protocol"]["otlp"]["headers"]["authorization"] == f"Bearer ${{file:{token}}}"
-    inside = {port["name"]: port["containerPort"] for port in container(collector)["ports"]}
-    heard = BALANCED["receivers"]["otlp"]["protocols"]
-    assert heard["http"]["endpoint"] == f"0.0.0.0:{inside['otlp']}"
-    assert heard["grpc"]["endpoint"] == f"0.0.0.0:{inside['grpc']}"
-    assert BALANCED["extensions"]["health_check/ragmon"]["endpoint"] == f"0.0.0.0:{inside['health']}"
-    text = (DEPLOY / "README.md").read_text()
-    assert "--from-file=config.yaml=deploy/otel-collector.loadbalancing.yaml" in text

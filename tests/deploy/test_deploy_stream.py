@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.deployed import DEPLOY, DRAIN, PORTS, check_confined, check_image, check_mounts, document, run
 from tests.support.manifests import kustomized, named
@@ -23,7 +22,6 @@ COMPOSE = document("compose.kafka.yaml")
 SERVICES = COMPOSE["services"]
 SINGLE = document("compose.yaml")["services"]
 COLLECTOR = document("otel-collector.kafka.yaml")
-BALANCED = yaml.safe_load((DEPLOY / "otel-collector.loadbalancing.yaml").read_text())
 EXPORTER = COLLECTOR["exporters"]["kafka/ragmon"]
 CONFIGURED = tomllib.loads((DEPLOY / "stream.toml").read_text())["stream"]
 SCRIPT = DEPLOY / "kafka-topics.sh"
@@ -143,36 +141,19 @@ def test_a_span_is_delivered_when_all_brokers_in_sync_have_it_and_no_topic_comes
     assert EXPORTER["producer"] == {"required_acks": -1, "compression": "zstd", "allow_auto_topic_creation": False}
 
 
-def test_traces_go_by_their_id_and_totals_by_their_producer():
-    spans, totals = (BALANCED["exporters"][f"loadbalancing/ragmon_{name}"] for name in ("spans", "totals"))
-    assert (spans["routing_key"], totals["routing_key"]) == ("traceID", "resource")
-    assert spans["resolver"] == totals["resolver"]
-    assert list(spans["resolver"]) == ["static"]
-    pipelines = BALANCED["service"]["pipelines"]
-    assert pipelines["traces"]["exporters"] == ["loadbalancing/ragmon_spans"]
-    assert pipelines["metrics"]["exporters"] == ["loadbalancing/ragmon_totals"]
-
-
-def last(exporter):
-    """The settings of the exporter that sends: the load balancer makes one for each server."""
-    return exporter["protocol"]["otlp"] if "protocol" in exporter else exporter
-
-
-@pytest.mark.parametrize("collector", [COLLECTOR, BALANCED], ids=["kafka", "loadbalancing"])
-def test_a_collector_uses_all_it_defines_loses_nothing_and_lets_nobody_in_without_the_token(collector):
-    pipelines = collector["service"]["pipelines"]
+def test_the_collector_uses_all_it_defines_loses_nothing_and_lets_nobody_in_without_the_token():
+    pipelines = COLLECTOR["service"]["pipelines"]
     assert set(pipelines) == {"traces", "metrics"}
-    for kind, part in {"exporters": "exporters", "receivers": "receivers", "processors": "processors"}.items():
-        assert {one for pipeline in pipelines.values() for one in pipeline[kind]} == set(collector[part])
-    assert set(collector["processors"]) == {"memory_limiter"}
-    assert set(collector["service"]["extensions"]) == set(collector["extensions"])
-    for exporter in map(last, collector["exporters"].values()):
-        assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
-        assert exporter["sending_queue"]["storage"] in collector["extensions"]
+    for kind in ("exporters", "receivers", "processors"):
+        assert {one for pipeline in pipelines.values() for one in pipeline[kind]} == set(COLLECTOR[kind])
+    assert set(COLLECTOR["processors"]) == {"memory_limiter"}
+    assert set(COLLECTOR["service"]["extensions"]) == set(COLLECTOR["extensions"])
+    assert EXPORTER["retry_on_failure"]["max_elapsed_time"] == "0s"
+    assert EXPORTER["sending_queue"]["storage"] in COLLECTOR["extensions"]
     for protocol, name in {"grpc": "grpc", "http": "otlp"}.items():
-        heard = collector["receivers"]["otlp"]["protocols"][protocol]
+        heard = COLLECTOR["receivers"]["otlp"]["protocols"][protocol]
         assert heard["endpoint"] == f"0.0.0.0:{PORTS[name]}"
-        assert heard["auth"]["authenticator"] in collector["extensions"]
+        assert heard["auth"]["authenticator"] in COLLECTOR["extensions"]
 
 
 def test_every_token_a_collector_reads_is_made_without_a_lines_end():
@@ -193,9 +174,6 @@ def test_images_are_pinned_and_those_that_are_built_have_what_they_need():
             assert "kafka" in service["build"]["args"]["EXTRAS"].split(",")
     assert SERVICES["prometheus"]["image"] == SINGLE["prometheus"]["image"]
     assert SERVICES["kafka"]["image"] == SERVICES["topics"]["image"]
-    collector = named(kustomized("shards"), "StatefulSet", "ragmon-collector")
-    (other,) = collector["spec"]["template"]["spec"]["containers"]
-    assert SERVICES["collector"]["image"] == other["image"] == document("chart/values.yaml")["collector"]["image"]
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -45,7 +45,7 @@ def test_every_command_and_option_exists():
 def test_every_file_of_the_repository_that_it_names_is_there():
     quoted, typed = re.findall(r"`(deploy/[\w./-]+)`", PAGE), re.findall(r"^(deploy/\S+)", PAGE, re.MULTILINE)
     named = {*quoted, *typed}
-    assert len(named) >= 5
+    assert len(named) >= 2
     assert [name for name in sorted(named) if not (DOCS.parent / name).exists()] == []
 
 

@@ -19,12 +19,12 @@ CHUNKS = 12
 
 @pytest.fixture
 def head(tmp_path):
-    """A journal writer of a server that adds up one other, written by hand, and chunks of 25,000 records each."""
+    """A journal writer of a server that adds up one partition, and chunks of 25,000 records each."""
     path = write_config(tmp_path, SEVERAL)
-    path.write_text(f'{SEVERAL}{PORTS}of = ["http://127.0.0.1:1"]\n', encoding="utf-8")
+    path.write_text(f'{SEVERAL}{PORTS}from = "stream"\n[stream]\nbrokers = "127.0.0.1:1"\n', encoding="utf-8")
     settings = load(path, environ={})
     (log,) = partitions_of(mixed(3, 4), 1)
-    worker, chunks = Worker(settings, "http://127.0.0.1:1", log), []
+    worker, chunks = Worker(settings, "0", log), []
     while len(chunks) < CHUNKS:
         chunks += worker.step()
     for chunk in chunks:
@@ -37,8 +37,8 @@ def head(tmp_path):
 def checkpoints(made, bodies):
     """How many checkpoints are written while chunks are added."""
     written = []
-    for body in bodies:
-        made._turn([QueuedRequest(size=len(body), entries=[ChunkEntry(body)])])
+    for offset, body in enumerate(bodies):
+        made._turn([QueuedRequest(size=len(body), entries=[ChunkEntry(body, 0, offset)])])
         made._housekeeping.keep(made.server_state)
         newest = made.journal.checkpoint()
         written.append(None if newest is None else newest.seq)

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from ragmon.config.load import load
-from ragmon.core.record import SAMPLES, ChunkEntry, ErasedTraces, Label, Tombstone, encode, encode_entry
-from ragmon.server.journal import Erasure, erase
+from ragmon.core.record import SAMPLES, ChunkEntry, Label, Tombstone, encode
+from ragmon.server.journal import erase
 from ragmon.server.server import Server
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits
@@ -19,7 +19,6 @@ from tests.support.alarming import NOON, SEVERAL, write_config
 from tests.support.command_line import ragmon
 from tests.support.partitions import Worker, last_chunk
 from tests.support.serving import PORTS, Running, Time, digest, free_port, journalled, replayed
-from tests.support.waiting import wait_for
 
 pytest.importorskip("confluent_kafka")
 START = 60.0 * NOON
@@ -242,28 +241,3 @@ def test_a_trace_that_was_forgotten_is_not_taken_from_later_chunks_not_even_afte
         assert [record.trace_id for record in samples(tmp_path)] == [trace_of(2)]
         assert head.labels == {}
         assert head.books()["scored"] == 2
-
-
-def test_what_was_erased_where_it_was_counted_is_erased_here(head):
-    head.take(chunks_of(head.folder, [failing(1), failing(2), replace(rated(1), ts=START + 8)]))
-    last = Chunk.load(chunks_of(head.folder, [failing(3)])[0])
-    last.part, last.base, last.upto = "otlp_spans/1", 0, 1
-    last.lines = encode_entry(ErasedTraces([trace_of(1)]))
-    head.take([last.dump()])
-    wait_for(lambda: on_disk(head.folder, f"{SECRET} 1") == [])
-    assert [record.trace_id for record in samples(head.folder)] == [trace_of(2)]
-    assert journalled(head.folder, Label) == []
-
-
-@pytest.mark.slow
-def test_an_erasure_that_was_not_done_when_the_head_ended_is_done_when_it_begins_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("ragmon.server.erasing.erase_due", lambda folder: Erasure(wiped=True))
-    with heading(tmp_path) as head:
-        head.take(chunks_of(tmp_path, [failing(1)]))
-        last = Chunk.load(chunks_of(tmp_path, [failing(3)])[0])
-        last.part, last.lines = "otlp_spans/1", encode_entry(ErasedTraces([trace_of(1)]))
-        head.take([last.dump()])
-    monkeypatch.undo()
-    assert on_disk(tmp_path, f"{SECRET} 1")
-    with heading(tmp_path):
-        wait_for(lambda: on_disk(tmp_path, f"{SECRET} 1") == [])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ragmon.config.load import defaults, load
-from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, ErasedTraces, Label, Record, Tombstone, encode
+from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, encode
 from ragmon.monitor import samples as sampling
 from ragmon.monitor.samples import PER_GATE
 from ragmon.scoring.minutes import rank
@@ -15,7 +15,7 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk, split
-from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.stream.counting import CountingLimits
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, mixed, write_config
 from tests.support.partitions import Head, Worker, last_chunk, partitions_of
@@ -232,13 +232,3 @@ def test_the_answer_travels_with_its_label_without_question_context_and_claim():
     assert '"rater":"ada"' in text
     assert "earn" not in text
     assert "it is" not in text
-
-
-# --- erasures ---------------------------------------------------------------------------------------------------------
-
-
-def test_traces_that_were_erased_are_named_in_the_next_chunk_of_a_journal():
-    counter = PartitionCounter("x", 1, defaults(), (), now=START)
-    assert not list(counter.take_row(1, START + 1, BatchCounts(), [Tombstone(), ErasedTraces(["aa", "bb"])]))
-    (chunk,) = counter.until(2, START + 60)
-    assert entries(chunk.lines) == [ErasedTraces(["aa", "bb"])]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import defaults
-from ragmon.core.record import Label
+from ragmon.core.record import Label, encode
 from ragmon.server.pipeline.recovery import entries
-from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.counting import CountingLimits, PartitionCounter
 
 LIMITS = CountingLimits(period=10.0, memory=60.0)
 LABEL = Label(trace_id=f"{1:032x}", rater="ada", correct=True)
+MESSAGE = encode(LABEL)
 
 
-def counter(base=1, now=0.0):
-    """A counter of the rows of a journal."""
-    return PartitionCounter("shard", base, defaults(), (), LIMITS, now)
+def counter(base=1, now=0.0, labels=()):
+    """A counter of a partition whose first message is a label."""
+    return PartitionCounter("log/0", base, defaults(), (), LIMITS, now, labels=labels, read=lambda _: [])
 
 
 def told(chunks):
@@ -25,24 +25,24 @@ def told(chunks):
 
 
 def passing(counting, times, offset):
-    """The chunks of a time in which no row comes."""
+    """The chunks of a time in which no message comes."""
     return [chunk for at in times for chunk in counting.until(offset, at)]
 
 
 @pytest.mark.parametrize("times", [range(1005, 1100), range(1005, 1100, 7), [1009, 1069, 1079, 1099]])
 def test_when_it_expires_does_not_depend_on_how_often_somebody_asks(times):
     counting = counter(now=1000.0)
-    chunks = [*counting.take_row(1, 1001.0, BatchCounts(), [LABEL]), *passing(counting, times, 2)]
+    chunks = [*counting.take(1, 1001.0, MESSAGE, [LABEL]), *passing(counting, times, 2)]
     assert [until for until, labels in told(chunks) if labels] == [1070.0]
     assert sum(labels for _, labels in told(chunks)) == 1
 
 
 def test_it_needs_no_chunk_of_its_own():
-    """A server tells the time every period anyway."""
+    """A worker tells the time every period anyway."""
     with_label, without = counter(now=1000.0), counter(now=1000.0)
     found = []
     for counting, labels in ((with_label, [LABEL]), (without, [])):
-        chunks = [*counting.take_row(1, 1001.0, BatchCounts(), labels), *passing(counting, range(1005, 1100), 2)]
+        chunks = [*counting.take(1, 1001.0, MESSAGE, labels), *passing(counting, range(1005, 1100), 2)]
         found.append([chunk.until for chunk in chunks])
     assert found[0] == found[1]
 
@@ -50,9 +50,9 @@ def test_it_needs_no_chunk_of_its_own():
 @pytest.mark.parametrize("place", range(8))
 def test_whoever_goes_on_after_any_chunk_tells_of_it_neither_twice_nor_never(place):
     first = counter(now=1000.0)
-    chunks = [*first.take_row(1, 1001.0, BatchCounts(), [LABEL]), *passing(first, range(1005, 1100, 3), 2)]
+    chunks = [*first.take(1, 1001.0, MESSAGE, [LABEL]), *passing(first, range(1005, 1100, 3), 2)]
     last = chunks[place]
-    again = counter(last.upto, last.until)
-    again.warm_up_rows([(1, 1001.0, [LABEL])] if last.upto > 1 else [])
+    again = counter(last.upto, last.until, last.labels)
+    again.warm_up([(1, 1001.0, MESSAGE)] if last.upto > 1 else [])
     rest = passing(again, range(int(last.until) + 1, 1100, 5), 2)
     assert sum(labels for _, labels in told([*chunks[: place + 1], *rest])) == 1

@@ -82,7 +82,7 @@ class TraceWorker:
             self.offset, now, waiting, labels = last.upto, last.until, last.waiting, last.labels
         read = lambda found: [log[number][1] for number in found]  # noqa: E731 - as a worker reads its topic again
         self.counter = TracePartitionCounter(
-            "0", self.offset, settings, (), now=now, waiting=waiting, labels=labels, read=read
+            "log/0", self.offset, settings, (), now=now, waiting=waiting, labels=labels, read=read
         )
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))

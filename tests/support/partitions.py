@@ -39,7 +39,7 @@ class Worker:
 
     Args:
         settings: The configuration.
-        part: The partition.
+        part: The number of the partition.
         log: Its messages, `(arrival, bytes)`.
         last: The last chunk that was handed on; None at the beginning.
     """
@@ -49,7 +49,14 @@ class Worker:
         self.offset, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
         gold, limits = load_gold(settings.gold), limits or CountingLimits()
         self.counter = PartitionCounter(
-            part, self.offset, settings, gold, limits, now, labels=labels, read=lambda found: [log[n][1] for n in found]
+            f"log/{part}",
+            self.offset,
+            settings,
+            gold,
+            limits,
+            now,
+            labels=labels,
+            read=lambda found: [log[n][1] for n in found],
         )
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
@@ -73,12 +80,13 @@ class Head:
 
     Args:
         settings: The configuration.
-        parts: The partitions.
+        parts: The partitions that it knows of before their chunks tell.
     """
 
     def __init__(self, settings, parts, patience=None):
         self.engine = Engine(settings, max_transitions=None)
-        self.adder = ChunkAdder(parts, patience)
+        self.adder = ChunkAdder(patience)
+        self.adder.state.partitions["log"] = len(parts or ())
         self.books = BatchCounts()
         self.samples = []
 
@@ -90,7 +98,7 @@ class Head:
             self.engine.add(chunk.counts, chunk.now)
             for line in entries(chunk.lines):
                 if isinstance(line, Label):
-                    self.engine.add_label(line, waits=False)
+                    self.engine.add_label(line)
                 else:
                     self.samples.append(line)
             self.engine.advance(self.adder.watermark(0.0))

@@ -24,12 +24,6 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{- if eq .Values.mode "single" }}server{{ else }}head{{ end }}
 {{- end }}
 
-{{/* The name of one server by which the head and the collectors ask it. Call it with (list $ 0). */}}
-{{- define "ragmon.host" -}}
-{{- $name := include "ragmon.name" (index . 0) }}
-{{- printf "%s-%d.%s" $name (index . 1) $name }}
-{{- end }}
-
 {{- define "ragmon.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
@@ -106,9 +100,6 @@ template:
     labels: {{- include "ragmon.selector" (list $root (index . 1)) | nindent 6 }}
   spec:
     {{- include "ragmon.pod" $root | nindent 4 }}
-    {{- if and (eq $root.Values.mode "shards") (eq (index . 1) "server") }}
-    {{- include "ragmon.spread" (list $root "server") | nindent 4 }}
-    {{- end }}
     containers:
       - name: ragmon
         image: {{ include "ragmon.image" $root | quote }}

@@ -54,7 +54,6 @@ from ragmon.monitor.http.requests import (
 METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"
 TRACE_PAGES_PATH: Final = "/t"
-CHUNKS_PATH: Final = "/api/chunks"
 _RETRY: Final = {"Retry-After": "5"}
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 """Of every answer."""
@@ -79,7 +78,6 @@ class JournalQueries(NamedTuple):
         compare: Compares two releases. It is answered beside other requests, so it takes the locks it needs itself.
         trace: Shows the requests of a trace; its path ends in the trace id. It is answered as `compare`.
         trace_page: Shows the same as a page.
-        chunks: Gives what was counted to a server that adds up several ones. It is answered as `compare`.
     """
 
     records: Answer
@@ -87,7 +85,6 @@ class JournalQueries(NamedTuple):
     compare: Answer
     trace: Answer
     trace_page: Answer
-    chunks: Answer
 
 
 class ExactRoute(Route):
@@ -149,7 +146,7 @@ def admin_app(
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
     exposition = Exposition(Collector(view.snapshot, view.moment).collect, view.moment)
-    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace, _no_journal)
+    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
         "/": partial(pages.overview, view),
@@ -166,7 +163,6 @@ def admin_app(
     endpoints[runbook.PATH] = _in_thread(lambda _: pages.html(runbook.page()), pool, nullcontext())
     endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in assets.PATHS.items()}
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
-    endpoints[CHUNKS_PATH] = _in_thread(queries.chunks, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
     routes: list[Route] = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]

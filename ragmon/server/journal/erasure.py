@@ -229,7 +229,7 @@ def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> 
     """
     rows = [(trace_id,) for trace_id in trace_ids]
     connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
-    connection.executemany("INSERT OR REPLACE INTO erased VALUES (?, 0)", rows)
+    connection.executemany("INSERT OR IGNORE INTO erased VALUES (?)", rows)
 
 
 def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list[str]:
@@ -245,14 +245,8 @@ def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list
     return trace_ids
 
 
-def demand_erasure(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
-    """Note, inside a transaction, that traces are to be erased here: somebody erased them elsewhere."""
-    rows = ((trace_id,) for trace_id in trace_ids)
-    connection.executemany("INSERT OR IGNORE INTO erased VALUES (?, 1)", rows)
-
-
 def refused(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> set[str]:
-    """Those of some traces that were erased, or are to be: nothing of them is taken again from chunks."""
+    """Those of some traces that were erased: nothing of them is taken again from chunks."""
     find = "SELECT trace_id FROM erased WHERE trace_id = ?"
     return {trace_id for trace_id in set(trace_ids) if connection.execute(find, (trace_id,)).fetchone()}
 
@@ -358,22 +352,6 @@ def erase(
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
     return _erase(folder, lambda _: _Selection(set() if trace is None else {trace.lower()}, tag, user))
-
-
-def erase_due(folder: Path) -> Erasure:
-    """Erase the traces that somebody erased elsewhere from a journal; they are not due any more then.
-
-    Args:
-        folder: The folder of the journal; a server may be writing to it.
-
-    Raises:
-        JournalError: The journal cannot be read or written.
-    """
-    return _erase(folder, lambda connection: _Selection(set(_due(connection))))
-
-
-def _due(connection: sqlite3.Connection) -> list[str]:
-    return [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM erased WHERE due")]
 
 
 def _erase(folder: Path, select: Callable[[sqlite3.Connection], _Selection]) -> Erasure:

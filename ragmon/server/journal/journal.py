@@ -15,7 +15,7 @@ from time import time
 from ragmon.core import record
 from ragmon.core.private_files import make_state_folder
 from ragmon.core.record import Record
-from ragmon.server.journal import erasure, files, quarantine, reader, retention, schema, store
+from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
 from ragmon.server.journal.failures import Failure, FailureIndex
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
@@ -190,12 +190,8 @@ class JournalBatch:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
         return erasure.read_erasures(self._connection, clear=clear)
 
-    def demand_erasure(self, trace_ids: Iterable[str]) -> None:
-        """Note that traces are to be erased, in lower case: somebody erased them elsewhere."""
-        erasure.demand_erasure(self._connection, trace_ids)
-
     def refused(self, trace_ids: Iterable[str]) -> set[str]:
-        """Those of some traces that were erased, or are to be: nothing of them is taken again from chunks."""
+        """Those of some traces that were erased: nothing of them is taken again from chunks."""
         return erasure.refused(self._connection, trace_ids)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
@@ -224,7 +220,6 @@ class Journal(JournalReaderBase):
         limits: The retention limits.
         set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
         attempts: The work in progress, and the work during which the process ended before.
-        log_id: What tells its row numbers from those of another journal; it stays when a damaged file is replaced.
 
     Raises:
         RagmonError: Another process writes to the folder, or the version of the journal is another one.
@@ -238,7 +233,6 @@ class Journal(JournalReaderBase):
         self.limits = limits or RetentionLimits()
         self.set_aside: Path | None = None
         self._clock = clock
-        self.log_id = ""
         self._tail = HighWaterMark()
         self._is_writing = False
         self._is_lost = False
@@ -269,7 +263,6 @@ class Journal(JournalReaderBase):
         try:
             with translate_read_errors(self.path):
                 self._tail = max(self._tail, self._tail_on_disk())
-                self.log_id = schema.log_id(self._connection, self.log_id)
                 self._keys = Keys(self._connection)
                 self._index = FailureIndex(self._connection)
         except BaseException:

@@ -299,15 +299,6 @@ class JournalReaderBase:
                     high = middle - 1
         return low
 
-    def is_erasure_due(self) -> bool:
-        """Whether traces are to be erased that somebody erased elsewhere.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
-        with translate_read_errors(self.path):
-            return self._connection.execute("SELECT 1 FROM erased WHERE due").fetchone() is not None
-
     def _tail_on_disk(self) -> HighWaterMark:
         row = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
         row = row or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()

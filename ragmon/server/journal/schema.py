@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import zlib
 from pathlib import Path
@@ -68,8 +67,8 @@ CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 -- Traces whose labels a server still has in memory; it removes them before it writes the next checkpoint.
 CREATE TABLE forgotten (trace_id TEXT PRIMARY KEY) WITHOUT ROWID;
 
--- Traces that are not taken again from chunks, in lower case; those that are due are still to be erased.
-CREATE TABLE erased (trace_id TEXT PRIMARY KEY, due INTEGER NOT NULL) WITHOUT ROWID;
+-- Traces that are not taken again from chunks, in lower case.
+CREATE TABLE erased (trace_id TEXT PRIMARY KEY) WITHOUT ROWID;
 
 -- Requests that ended the process twice.
 CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, step TEXT NOT NULL,
@@ -115,14 +114,3 @@ def create(connection: sqlite3.Connection, path: Path) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-
-def log_id(connection: sqlite3.Connection, known: str = "") -> str:
-    """What tells the row numbers of a journal from those of another one; it is made up at the first call.
-
-    Args:
-        connection: The journal.
-        known: What it was before, where a new file continues the numbers of a damaged one.
-    """
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('log', ?)", (known or secrets.token_hex(8),))
-    return str(connection.execute("SELECT value FROM meta WHERE name = 'log'").fetchone()[0])

@@ -1,4 +1,4 @@
-"""The lines that come with a chunk: labels, samples of records and erased traces. They stand in the journal themselves.
+"""The lines that come with a chunk: labels and samples of records. They stand in the journal themselves.
 
 They follow their chunk in its row, and count if it does. So an erasure finds them, and so does whoever looks for single
 requests; the chunk itself holds no text.
@@ -24,12 +24,10 @@ class ChunkLines:
 
     Attributes:
         stretch: What the chunk is of.
-        is_ordered: It comes from a log that was read without a gap.
         entries: The lines.
     """
 
     stretch: ChunkStretch
-    is_ordered: bool
     entries: list[Entry]
 
 
@@ -47,7 +45,7 @@ def take_apart(entry: ChunkEntry) -> TakenApart:
         lines = entries(parts.lines)
     except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
         return TakenApart(entry, None)
-    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, entry.partition >= 0, lines))
+    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, lines))
 
 
 def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
@@ -60,7 +58,7 @@ def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
     upto: dict[tuple[str, str], int] = {}
     for chunk in chunks:
         key = (chunk.stretch.part, chunk.stretch.log)
-        if adder is not None and adder.expects(chunk.stretch, upto.get(key), is_ordered=chunk.is_ordered):
+        if adder is not None and adder.expects(chunk.stretch, upto.get(key)):
             upto[key] = chunk.stretch.upto
         else:
             chunk.entries.clear()

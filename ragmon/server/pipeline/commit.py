@@ -251,9 +251,6 @@ def _put_chunk_lines(batch: JournalBatch, lines: Sequence[Entry], row: WriteBatc
 
     A label that found no answer where it was counted may find one among the samples here.
     """
-    erased = [trace_id for entry in lines if isinstance(entry, ErasedTraces) for trace_id in entry.trace_ids]
-    batch.demand_erasure(erased)
-    row.demanded = row.demanded or bool(erased)
     refused = batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
     kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
     alone = [entry for entry in kept if isinstance(entry, Label) and entry.answer is None]

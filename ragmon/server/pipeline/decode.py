@@ -184,7 +184,6 @@ class WriteBatch:
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
         brought: The answers of labels that came with chunks, by trace.
-        demanded: Whether traces are to be erased that somebody erased elsewhere.
     """
 
     arrival: float
@@ -205,7 +204,6 @@ class WriteBatch:
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     brought: dict[str, Record] = field(default_factory=dict)
-    demanded: bool = False
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""

@@ -116,7 +116,7 @@ class ServerState:
         producers: The totals of producers.
         seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
-        adder: Adds up what other servers count; None where this one counts what it is sent.
+        adder: Adds up what workers count; None where this one counts what it is sent.
     """
 
     def __init__(
@@ -253,8 +253,7 @@ class ServerState:
         """
         if self.adder is None:
             return False
-        if entry.partition >= 0:
-            self.adder.read(entry.log, entry.partition, entry.offset + 1)
+        self.adder.read(entry.log, entry.partition, entry.offset + 1)
         if entry.body.startswith(_ACK):
             self.adder.hear(msgspec.json.decode(entry.body, type=Ack))
             return False
@@ -263,7 +262,7 @@ class ServerState:
         except ChunkError as error:
             self.adder.damaged(str(error))
             raise
-        is_new = self.adder.take(chunk, is_ordered=entry.partition >= 0)
+        is_new = self.adder.take(chunk)
         if is_new:
             self.counts.add(chunk.arrived)
             for line in self.engine.add(chunk.counts, chunk.now):
@@ -275,7 +274,7 @@ class ServerState:
         if not self._adds_lines:
             return
         if isinstance(line, Label):
-            self.engine.add_label(line, waits=not self.engine.settings.serve.reads_stream)
+            self.engine.add_label(line)
         else:
             self._look_at(line)
 
@@ -371,12 +370,12 @@ def is_chunk_line(entry: Entry) -> TypeGuard[Label | Record]:
 
 
 def chunk_adder(settings: Settings) -> ChunkAdder | None:
-    """What adds up chunks, of the servers that `[serve] of` names or of a stream; None where this server counts."""
-    serve, patience = settings.serve, settings.stream.patience
-    if not (serve.of or serve.reads_stream):
+    """What adds up the chunks of a stream; None where this server counts."""
+    patience = settings.stream.patience
+    if not settings.serve.reads_stream:
         return None
     awaited = (settings.stream.spans, settings.stream.metrics)
-    return ChunkAdder(serve.of or None, None if patience is None else float(patience), awaited)
+    return ChunkAdder(None if patience is None else float(patience), awaited)
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from threading import Condition, Event, RLock, Thread
+from threading import Condition, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Final, Protocol
 
@@ -251,7 +251,6 @@ class JournalWriter:
         ack_sender: Writes acknowledgements where every server that adds up the same hears them; None where they
             concern this one alone.
         send_labels: Sends labels to where answers are counted, if that is not here; None where labels are taken here.
-        demanded: Set when traces are to be erased that somebody erased elsewhere.
     """
 
     def __init__(self, journal: Journal, server_state: ServerState, open_traces: TraceTracker, clock: Clock) -> None:
@@ -265,7 +264,6 @@ class JournalWriter:
         self.ack_sender: AckWriter | None = None
         self.quarantined = journal.quarantine_size()
         self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
-        self.demanded = Event()
         self._lock = RLock()
         self._housekeeping = Housekeeping(journal, clock, self._lock)
         self._trimmer = MemoryTrimmer()
@@ -556,8 +554,6 @@ class JournalWriter:
                 self._unwritten_counts.add(unwritten_counts)
             raise
         self.trouble, self.trouble_since = "", None
-        if row.demanded:
-            self.demanded.set()
         has_set_aside = any(trace.aside for trace in self.open_traces.ready)
         for request in requests:
             if not only_ack(request):
