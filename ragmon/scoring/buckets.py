@@ -128,7 +128,11 @@ class Bucket(msgspec.Struct, omit_defaults=True):
     def add_latency(self, histograms: Mapping[str, Mapping[int, int]]) -> None:
         """Add histograms of latencies by stage."""
         for stage, histogram in histograms.items():
-            add_counts(self.latency.setdefault(stage, {}), histogram)
+            own = self.latency.get(stage)
+            if own is None:
+                self.latency[stage] = dict(histogram)
+            else:
+                add_counts(own, histogram)
 
     def measured(self, name: str, key: Key) -> Sums:
         """The sums of a measured score over the requests with some facts."""

@@ -24,7 +24,7 @@ from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Series, SeriesKey, State
+from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.clusters import CLUSTER, group_of
 from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
@@ -68,11 +68,12 @@ class Assessment(NamedTuple):
 
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
-Place = tuple[str, str, str, tuple[str, ...]]
-"""Where a request is counted: source, gold set, its version, and slices."""
-Counted = tuple[GoldItem | None, int | None, int | None, Key]
-"""What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, and its
-facts. What it lacks is None where that is counted under its live half, or under the answer of a label."""
+Place = tuple[str, str, str]
+"""Where a request is counted: source, gold set and its version."""
+Slices = tuple[str, ...]
+Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
+"""What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
+slices, and its facts. What it lacks is None where that is counted under its live half, or the answer of a label."""
 
 
 class OpenBucket:
@@ -84,7 +85,7 @@ class OpenBucket:
         is_fresh: Whether the bucket of the step was fresh when they came.
         counts: How many there are.
         measures: What was measured on their texts, by metric.
-        latency: By stage, a log-bucket histogram of their milliseconds.
+        latency: By slices and stage, a log-bucket histogram of their milliseconds.
     """
 
     __slots__ = ("counts", "is_fresh", "latency", "latest", "measures", "step")
@@ -94,7 +95,7 @@ class OpenBucket:
         self.latest: float | None = None
         self.counts: dict[Counted, int] = {}
         self.measures: dict[Counted, dict[str, Sums]] = {}
-        self.latency: dict[str, dict[int, int]] = {}
+        self.latency: dict[Slices, dict[str, dict[int, int]]] = {}
 
 
 @dataclass
@@ -466,7 +467,7 @@ class Scorer:
         """Count a request in the bucket of its step."""
         rules, ts = stream.rules, record.ts
         slices = _slices_of(record, item, rules.slices) if rules.slices else ()
-        place = (source, "", "", slices) if item is None else (source, item.set_name, item.set_version, slices)
+        place = (source, "", "") if item is None else (source, item.set_name, item.set_version)
         bucket = stream.open.get(place)
         if bucket is None:
             bucket = stream.open[place] = OpenBucket()
@@ -479,12 +480,13 @@ class Scorer:
             self._open[bucket] = stream, place
         elif ts is not None:
             bucket.latest = max(ts, bucket.latest or ts)
-        counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, key)
+        counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, slices, key)
         counts[counted] = counts.get(counted, 0) + 1
         if record.latency_ms is not None:
+            latency = bucket.latency.setdefault(slices, {})
             for stage, ms in zip(constants.STAGES, _stages(record.latency_ms), strict=True):
                 if ms is not None:
-                    histogram, range_of_ms = bucket.latency.setdefault(stage, {}), stats.bucket(ms)
+                    histogram, range_of_ms = latency.setdefault(stage, {}), stats.bucket(ms)
                     histogram[range_of_ms] = histogram.get(range_of_ms, 0) + 1
         applying: Mapping[str, int] = _NOTHING
         if measured:
@@ -509,22 +511,15 @@ class Scorer:
 
     def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901, PLR0912 - all of it in one place
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
-        state, ts, shared = self._state, bucket.latest, self.table.shared
-        source, gold, version, slices = place
-        series = [self._series(stream, source, gold, version, where) for where in ("", *slices)]
-        has_items = any(item is not None for item, *_ in bucket.counts)
-        tables = [state.item_table(each, ts, is_fresh=bucket.is_fresh) for each in series] if has_items else []
-        if stream.model:
-            series.append(self._series(stream, source, gold, version, stream.model))
-        closed = [state.bucket(each, ts, is_fresh=bucket.is_fresh) for each in series]
+        state, shared, source = self._state, self.table.shared, place[0]
+        closed, parts = self._parts(stream, place, bucket)
         masks: dict[int, int] = {}
         citing = known = shipped = 0
-        for (item, group, lacks, facts), n in bucket.counts.items():
+        for (item, group, lacks, slices, facts), n in bucket.counts.items():
             key = shared(facts)
-            for into in closed:
+            for into, table in parts[slices]:
                 into.add(key, n, group)
-            if item is not None:
-                for table in tables:
+                if item is not None and table is not None:
                     table.add(item.qid, key, n)
             if lacks is not None:
                 masks[lacks] = masks.get(lacks, 0) + n
@@ -532,21 +527,43 @@ class Scorer:
             if key[0] & SHIPPED:
                 shipped += n
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
-        for (_, group, _, facts), measured in bucket.measures.items():
+        for (_, group, _, slices, facts), measured in bucket.measures.items():
             for name, sums in measured.items():
-                for into in closed:
+                for into, _ in parts[slices]:
                     by_group = into.measures.setdefault(name, {}).setdefault(shared(facts), {})
                     add_sums(by_group, ALONE if group is None else group, sums)
+        for slices, latency in bucket.latency.items():
+            for into, _ in parts[slices]:
+                into.add_latency(latency)
         for into in closed:
-            into.add_latency(bucket.latency)
             self.table.cut(into)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             state.count_answers(stream.pipeline, shipped, citing)
         if source == constants.LIVE and stream.sampling.drawn:
-            total = sum(bucket.counts.values())
-            state.cohorts.see(stream.pipeline, stream.sampling.stratum, ts, total, known=known, shipped=shipped)
-        stream.captured.add(ts, masks)
+            stratum, total = stream.sampling.stratum, sum(bucket.counts.values())
+            state.cohorts.see(stream.pipeline, stratum, bucket.latest, total, known=known, shipped=shipped)
+        stream.captured.add(bucket.latest, masks)
         bucket.counts, bucket.measures, bucket.latency = {}, {}, {}
+
+    def _parts(
+        self, stream: Stream, place: Place, bucket: OpenBucket
+    ) -> tuple[list[Bucket], dict[Slices, list[tuple[Bucket, ItemTable | None]]]]:
+        """The buckets an open one is added to, and by the slices of a request, which of them and which gold items."""
+        has_items = any(item is not None for item, *_ in bucket.counts)
+        by_slice: dict[str, tuple[Bucket, ItemTable | None]] = {}
+        parts: dict[Slices, list[tuple[Bucket, ItemTable | None]]] = {}
+        for slices in dict.fromkeys(slices for *_, slices, _ in bucket.counts):
+            for where in ("", *slices, stream.model) if stream.model else ("", *slices):
+                if where not in by_slice:
+                    names = (stream.pipeline, *place, where, stream.sampling.audit, stream.sampling.stratum)
+                    series = self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
+                    into = self._state.bucket(series, bucket.latest, is_fresh=bucket.is_fresh)
+                    table = None
+                    if has_items and not where.startswith(MODEL_SLICE):
+                        table = self._state.item_table(series, bucket.latest, is_fresh=bucket.is_fresh)
+                    by_slice[where] = into, table
+                parts.setdefault(slices, []).append(by_slice[where])
+        return [into for into, _ in by_slice.values()], parts
 
     def _model_slice(self, pipeline: str, model: str) -> str:
         """The slice of a model: its own, as long as the pipeline has few models."""
@@ -560,11 +577,6 @@ class Scorer:
                 return others
             slices.add(own)
         return own
-
-    def _series(self, stream: Stream, source: str, gold: str, version: str, where: str) -> Series:
-        """A series that records of a stream are counted in."""
-        names = (stream.pipeline, source, gold, version, where, stream.sampling.audit, stream.sampling.stratum)
-        return self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
 
     def snapshot(
         self,
