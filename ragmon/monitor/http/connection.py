@@ -120,9 +120,6 @@ class Connection(H11Protocol):
             super().shutdown()
             self._start_phase()
 
-    def give_up(self) -> None:
-        """The server has stopped: answer a request that still waits, if this connection can."""
-
     def send_400_response(self, msg: str) -> None:
         """Reject data that is not HTTP, and close. It is called inside the handler of h11's exception."""
         status = HTTPStatus(getattr(sys.exc_info()[1], "error_status_hint", HTTPStatus.BAD_REQUEST))
@@ -191,14 +188,10 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return _LINGER
         if self.conn.their_state is h11.IDLE:
-            return _HEADERS if self._is_new() or self.conn.trailing_data[0] else _IDLE
+            return _HEADERS if self.cycle is None or self.conn.trailing_data[0] else _IDLE
         if self.conn.their_state is h11.SEND_BODY:
             return _LINGER if self.cycle.response_complete else _BODY
         return None
-
-    def _is_new(self) -> bool:
-        """Whether there was no request yet."""
-        return self.cycle is None
 
     def _on_timeout(self) -> None:
         if self._phase == _HEADERS and self.conn.trailing_data[0]:

@@ -367,8 +367,7 @@ class HttpServer(Listener):
     """Serves an application on a port.
 
     Args:
-        app: The ASGI application; it gets requests only, no lifespan events. Its attribute `connection`, if it has
-            one, is the class of its connections.
+        app: The ASGI application; it gets requests only, no lifespan events.
         address: The address to listen on; port 0 takes a free port.
         tls: The certificate and its key, PEM files; None for plain HTTP.
         name: The key of `[serve]` with the address.
@@ -394,8 +393,8 @@ class HttpServer(Listener):
         self._app = app
         self._connections = connections
         self._handshake = handshake
-        base: type[Connection] = getattr(app, "connection", Connection)
-        self._protocol: type[Connection] = type("Connection", (base,), {"rules": ConnectionLimits(limits, refused)})
+        rules = {"rules": ConnectionLimits(limits, refused)}
+        self._protocol: type[Connection] = type("Connection", (Connection,), rules)
         self._server: _Server | None = None
 
     def _serve(self, place: socket.socket) -> None:
@@ -485,8 +484,6 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.sleep(0)  # lets cancelled requests send their responses
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Connection):
-                connection.give_up()
             if connection.transport is not None:
                 connection.transport.abort()
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ragmon.core import constants
 from ragmon.core.errors import shorten
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
     from starlette.requests import Request
 
 
@@ -100,18 +101,6 @@ class HTTPError(RejectedError):
     ) -> None:
         super().__init__(status, reason, message, retry_after)
         self.hint = hint
-
-
-class Headers(Protocol):
-    """The headers of a request; names in lower case."""
-
-    def __contains__(self, name: Any, /) -> bool: ...
-
-    def get(self, name: str, default: str, /) -> str:
-        """The first value of a header."""
-
-    def getlist(self, name: str, /) -> list[str]:
-        """All values of a header."""
 
 
 JSON: Final = "application/json"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,7 +25,6 @@ from ragmon.monitor.http.requests import (
     LIMITS,
     LONGEST_ACK,
     UNKNOWN_PATH,
-    Headers,
     HTTPError,
     RejectedError,
     RequestLimits,
@@ -36,9 +34,8 @@ from ragmon.monitor.http.requests import (
     read_json,
 )
 from ragmon.server.receiver import messages
-from ragmon.server.receiver.fast_path import LARGEST, ExportConnection, RequestHead, ResponseQueue, response_bytes
 from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
-from ragmon.server.receiver.limits import IDENTITY, RETRY_AFTER, MemoryLimiter, Reservation, submit_and_wait
+from ragmon.server.receiver.limits import RETRY_AFTER, MemoryLimiter, submit_and_wait
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -86,8 +83,6 @@ LOGS_PATH: Final = "/v1/logs"
 LABELS_PATH: Final = "/v1/labels"
 LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
 """The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
-_INFLATED: Final = 4 * LARGEST
-"""Maximum bytes of a decompressed body on the fast path."""
 EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
@@ -113,17 +108,7 @@ def receiver_app(
 
 
 class _WritePort:
-    """The application returned by `receiver_app`.
-
-    Attributes:
-        connection: The class of its connections, which handle small exports on the fast path.
-    """
-
-    _success_responses: ClassVar = {
-        (signal, form): response_bytes(export_response(signal, ExportResult(), form))
-        for signal in (TRACES, METRICS)
-        for form in Encoding
-    }
+    """The application returned by `receiver_app`."""
 
     def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
         self._consumer = consumer
@@ -131,9 +116,6 @@ class _WritePort:
         self._hosts = hosts if token is None else None
         self._limits = limits
         self._limiter = MemoryLimiter(limits)
-        self._response_queue: ResponseQueue | None = None
-        handlers = {"quick": self.quick, "stopping": self.stopping}
-        self.connection = type("ExportConnection", (ExportConnection,), handlers)
         self._endpoints: dict[str, Endpoint] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
             LANGFUSE_PATH: partial(self._export, signal=TRACES),
@@ -150,55 +132,6 @@ class _WritePort:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._app(scope, receive, send)
-
-    def quick(self, head: RequestHead, body: bytes, answer: Callable[[bytes], None]) -> bool:
-        """Handle a small export on the fast path; returns whether it did. Errors are left to the usual path.
-
-        Args:
-            head: The request line and the headers.
-            body: The body.
-            answer: Called with the response, in the event loop.
-        """
-        signal = TRACES if head.path == TRACES_PATH else METRICS
-        reservation = None
-        try:
-            messages.check_host(head.fields, self._hosts)
-            messages.authorise(head.fields.get("authorization", "").encode(), self._token)
-            form = messages.content_type(head.fields, *Encoding)
-            plain = _decompress_small(body, messages.encoding(head.fields))
-            if plain is None:
-                return False
-            reservation = self._limiter.ticket()
-            reservation.reserve(len(plain))
-            reservation.begin()
-        except HTTPError:
-            if reservation is not None:
-                reservation.give_back()
-            return False
-        pending = _PendingResponse(self._success_responses, signal, form, reservation, answer)
-        try:
-            future = self._consumer_of(signal)(plain, form)
-        except RejectedError as error:
-            self._queue().put(partial(pending.refused, error))
-        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            log_error("a request could not be taken", error)
-            self._queue().put(partial(pending.refused, _internal_error()))
-        else:
-            queue = self._queue()
-            future.add_done_callback(lambda done: queue.put(partial(pending.done, done)))
-        return True
-
-    def _queue(self) -> ResponseQueue:
-        """The response queue of the running event loop, which is another one after a restart of the port."""
-        loop = asyncio.get_running_loop()
-        if self._response_queue is None or self._response_queue.loop is not loop:
-            self._response_queue = ResponseQueue(loop)
-        return self._response_queue
-
-    @staticmethod
-    def stopping(headers: Headers) -> bytes:
-        """The response to a request that is still waiting when the server stops."""
-        return response_bytes(refusal(_stopping_error(), messages.body_encoding(headers)))
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """An endpoint for clients with the token; the application answers errors that are expected."""
@@ -291,49 +224,6 @@ class _WritePort:
             body = await self._limiter.inflated(reservation, body, encoding)
             async with self._limiter.turn(len(body)):
                 yield body
-
-
-class _PendingResponse(NamedTuple):
-    """A small export that is answered when it is on disk."""
-
-    successes: dict[tuple[Signal, Encoding], bytes]
-    signal: Signal
-    encoding: Encoding
-    ticket: Reservation
-    answer: Callable[[bytes], None]
-
-    def done(self, future: Future[ExportResult]) -> None:
-        try:
-            result = future.result()
-        except RejectedError as error:
-            self.refused(error)
-        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            log_error("a request could not be taken", error)
-            self.refused(_internal_error())
-        else:
-            self.ticket.give_back()
-            success = self.successes[self.signal, self.encoding]
-            self.answer(
-                response_bytes(export_response(self.signal, result, self.encoding)) if result.rejected > 0 else success
-            )
-
-    def refused(self, error: RejectedError) -> None:
-        self.ticket.give_back()
-        self.answer(response_bytes(refusal(error, self.encoding)))
-
-
-def _decompress_small(body: bytes, encoding: str) -> bytes | None:
-    """A small body decompressed; None if it is not exactly one gzip member, or too large."""
-    if encoding == IDENTITY:
-        return body
-    if encoding != "gzip":
-        return None
-    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        plain = decompressor.decompress(body, _INFLATED)
-    except zlib.error:
-        return None
-    return plain if decompressor.eof and not decompressor.unused_data else None
 
 
 async def _purpose(_: Request) -> Response:

@@ -22,6 +22,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from ragmon.core import constants
@@ -34,7 +35,6 @@ from ragmon.monitor.http.requests import (
     FORBIDDEN,
     JSON,
     UNAUTHORISED,
-    Headers,
     HTTPError,
     RejectedError,
     bad_media_type,
