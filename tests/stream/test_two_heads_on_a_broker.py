@@ -1,12 +1,22 @@
-"""Two heads that read one topic of chunks: they say the same, and what is acknowledged at one holds at both."""
+"""Two heads that read one topic of chunks: they say the same, a fault pages once, an acknowledgement holds at both."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from ragmon.config.load import load
+from ragmon.export.rules import render, rule_groups
+from tests.server.test_paging import impatient
 from tests.stream.test_kafka import cluster, configured, recent, replayed_edges, scored, watermark, working
+from tests.support.alertmanagers import alertmanager_in, listening
+from tests.support.deployed import document
+from tests.support.servers import prometheus
 from tests.support.serving import get, post, process, replayed, values
 from tests.support.waiting import wait_for
+
+AT_BOTH = 'count by (pipeline, gate) (ragmon_gate_alarm{severity="page"} == 1) == 2'
 
 
 def firing(head):
@@ -14,8 +24,26 @@ def firing(head):
     return sorted((alarm["pipeline"], alarm["alert"]) for alarm in head.status()["alarms"])
 
 
+def paging(head):
+    """The pages that a head asks for with its alarms of gates: pipeline and alarm."""
+    return sorted(
+        (alarm["pipeline"], alarm["alert"])
+        for alarm in head.status()["alarms"]
+        if alarm["severity"] == "page" and alarm["alert"] != "index_hash"
+    )
+
+
+def pages(told, status="firing"):
+    """What somebody was paged for, as often as it was said: pipeline and alarm."""
+    return sorted(
+        (one["labels"]["pipeline"], one["labels"]["alarm"])
+        for receiver, one in told
+        if (receiver, one["status"], one["labels"]["alertname"]) == ("page", status, "RagmonGateAlarm")
+    )
+
+
 @pytest.mark.slow
-def test_an_acknowledgement_at_one_head_silences_the_alarm_at_both(tmp_path):
+def test_a_fault_pages_once_and_an_acknowledgement_at_one_head_silences_it_at_both(real, tmp_path):
     records, sent = recent(52)
     with cluster(tmp_path) as (mesh, stack):
         configured(tmp_path / "second", mesh.address, 'from = "stream"\n')
@@ -25,15 +53,31 @@ def test_an_acknowledgement_at_one_head_silences_the_alarm_at_both(tmp_path):
         for head in heads:
             wait_for(lambda head=head: scored(head) == len(records))
             wait_for(lambda head=head: watermark(head) > records[-1].ts + 60)
-        alarms = firing(heads[0])
-        assert firing(heads[1]) == alarms
-        pipeline, alert = alarms[0]
+        alarms, paged = firing(heads[0]), paging(heads[0])
+        assert paged
+        assert (firing(heads[1]), paging(heads[1])) == (alarms, paged)
+
+        rules = render(rule_groups(load(tmp_path / "head" / "ragmon.toml", environ={})))
+        (tmp_path / "rules.yml").write_text(rules.replace("keep_firing_for: 2m", "keep_firing_for: 2s"))
+        hook, told = stack.enter_context(listening())
+        (tmp_path / "alertmanager.yml").write_text(json.dumps(impatient(document("alertmanager.yml"), hook)))
+        manager = stack.enter_context(alertmanager_in(tmp_path))
+        scraped = [head.admin.removeprefix("http://") for head in heads]
+        watch = prometheus(real("prometheus"), tmp_path, scraped, [tmp_path / "rules.yml"], [manager])
+        watching = stack.enter_context(watch)
+        wait_for(lambda: len(watching.query(AT_BOTH)) >= len({pipeline for pipeline, _ in paged}))
+        wait_for(lambda: set(pages(told)) == set(paged))
+        assert pages(told) == paged
+
+        pipeline, alert = paged[0]
         ack = {"pipeline": pipeline, "gate": alert, "reason": "seen", "by": "ada"}
         assert post(f"{heads[1].otlp}/v1/ack", ack) == (200, '{"fired": true}')
         for head in heads:
             wait_for(lambda head=head: head.status()["acknowledged"])
-            assert alarms[0] not in firing(head)
+            assert paged[0] not in firing(head)
         assert heads[0].status()["acknowledged"] == heads[1].status()["acknowledged"]
+        wait_for(lambda: pages(told, "resolved") == [paged[0]])
+        assert pages(told) == paged
         chunks = values(get(f"{heads[0].admin}/metrics")[1])
         assert 'ragmon_stream_chunks_total{result="damaged"}' not in chunks
         assert [head.stop() for head in heads] == [0, 0]
