@@ -18,7 +18,7 @@ from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import Family, label
 from ragmon.export import prometheus_quality
-from ragmon.export.exposition import CounterRows, GaugeRows, size
+from ragmon.export.prometheus_quality import counter, gauge
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.captured import CaptureReport
@@ -38,10 +38,10 @@ def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
     """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
-    received, scored = CounterRows(series_names.RECEIVED), CounterRows(series_names.RECORDS_SCORED)
-    ignored, dropped = CounterRows(series_names.IGNORED), CounterRows(series_names.DROPPED)
-    duplicate = CounterRows(series_names.DUPLICATE)
-    pending, residual = GaugeRows(series_names.PENDING), GaugeRows(series_names.RESIDUAL)
+    received, scored = counter(series_names.RECEIVED), counter(series_names.RECORDS_SCORED)
+    ignored, dropped = counter(series_names.IGNORED), counter(series_names.DROPPED)
+    duplicate = counter(series_names.DUPLICATE)
+    pending, residual = gauge(series_names.PENDING), gauge(series_names.RESIDUAL)
     for stage, counters in sorted(current.stages.items()):
         received.add_metric((stage,), counters.received)
         scored.add_metric((stage,), counters.scored)
@@ -51,26 +51,26 @@ def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
         for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
-    orphans = CounterRows(series_names.ORPHANS, current.captured.orphans)
-    spans, judged = CounterRows(series_names.SPANS_DROPPED), CounterRows(series_names.JUDGE_CALLS)
-    unread = CounterRows(series_names.UNREAD)
+    orphans = counter(series_names.ORPHANS, current.captured.orphans)
+    spans, judged = counter(series_names.SPANS_DROPPED), counter(series_names.JUDGE_CALLS)
+    unread = counter(series_names.UNREAD)
     for labels, n in sorted(current.captured.unread.items()):
         unread.add_metric(labels, n)
     for reason, n in sorted(current.captured.spans.items()):
         spans.add_metric((reason,), n)
     for labels, n in sorted(current.captured.judged.items()):
         judged.add_metric(labels, n)
-    withheld = CounterRows(series_names.REDACTION_FAILURES, current.captured.withheld)
+    withheld = counter(series_names.REDACTION_FAILURES, current.captured.withheld)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
     yield from (unread, spans, judged, withheld)
 
 
 def labels(current: MonitorSnapshot) -> Iterator[Metric]:
     """Received labels by result, and how many wait for the record they rate."""
-    given = CounterRows(series_names.LABELS)
+    given = counter(series_names.LABELS)
     for result, n in sorted(current.labels.items()):
         given.add_metric((result,), n)
-    yield from (given, GaugeRows(series_names.LABELS_WAITING, current.labels_waiting))
+    yield from (given, gauge(series_names.LABELS_WAITING, current.labels_waiting))
 
 
 def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -86,7 +86,7 @@ def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
         for name, stat in series.metrics.items():
             if (name in current.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
-    family = CounterRows(series_names.UNASSESSED)
+    family = counter(series_names.UNASSESSED)
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
     yield family
@@ -94,7 +94,7 @@ def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
     """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
-    family = CounterRows(series_names.NAMES_OVERFLOW)
+    family = counter(series_names.NAMES_OVERFLOW)
     for kind in constants.NAME_KINDS:
         family.add_metric((kind,), current.overflow.get(kind, 0))
     yield family
@@ -103,11 +103,11 @@ def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
 def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
     snapshot = current.snapshot
-    matches = CounterRows(series_names.GOLD_MATCH)
+    matches = counter(series_names.GOLD_MATCH)
     for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
         for how, n in ways.items():
             matches.add_metric((label(pipeline), how), n)
-    seen = GaugeRows(series_names.GOLD_ITEMS_SEEN)
+    seen = gauge(series_names.GOLD_ITEMS_SEEN)
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
@@ -116,7 +116,7 @@ def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
     """The share of records that have each field; what was withheld by a setting is in no share."""
-    family = GaugeRows(series_names.CAPTURED_RATIO)
+    family = gauge(series_names.CAPTURED_RATIO)
     for report in reports:
         for field, share in report.fields.items():
             if share.ratio is not None:
@@ -126,18 +126,18 @@ def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
 
 def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
-    info, items = GaugeRows(series_names.GOLD_INFO), GaugeRows(series_names.GOLD_ITEMS)
+    info, items = gauge(series_names.GOLD_INFO), gauge(series_names.GOLD_ITEMS)
     for gold in current.snapshot.golds:
         info.add_metric((label(gold.name), gold.version), 1)
         items.add_metric((label(gold.name),), gold.items)
-    builds = GaugeRows(series_names.BUILD_SEEN)
+    builds = gauge(series_names.BUILD_SEEN)
     for labels in current.builds:
         builds.add_metric([label(text) for text in labels], 1)
-    loaded = GaugeRows(
+    loaded = gauge(
         series_names.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded)
     )
-    last = GaugeRows(series_names.LAST_SCORED, current.last_scored)
-    version = GaugeRows(series_names.BUILD_INFO)
+    last = gauge(series_names.LAST_SCORED, current.last_scored)
+    version = gauge(series_names.BUILD_INFO)
     version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
 
@@ -146,39 +146,39 @@ def server_families(served: ServerStats) -> Iterator[Metric]:
     """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
     yield _by_label(series_names.REFUSED, served.refused)
     yield _by_label(series_names.PRODUCER_DROPPED, served.lost)
-    unknown = CounterRows(series_names.FIELDS_UNKNOWN)
+    unknown = counter(series_names.FIELDS_UNKNOWN)
     for key, n in sorted(served.unknown.items()):
         unknown.add_metric([label(text) for text in key], n)
     yield unknown
-    probes = CounterRows(series_names.PROBES)
+    probes = counter(series_names.PROBES)
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
     yield _by_label(series_names.PROBE_RECORDS, served.probed)
-    yield CounterRows(series_names.STATE_RESETS, served.resets)
-    yield CounterRows(series_names.CLOCK_JUMPS, served.jumps)
-    yield GaugeRows(series_names.PRODUCER_MISSING, served.missing)
-    yield GaugeRows(series_names.JOURNAL_BYTES, served.size)
-    yield GaugeRows(series_names.JOURNAL_WRITABLE, float(not served.trouble))
+    yield counter(series_names.STATE_RESETS, served.resets)
+    yield counter(series_names.CLOCK_JUMPS, served.jumps)
+    yield gauge(series_names.PRODUCER_MISSING, served.missing)
+    yield gauge(series_names.JOURNAL_BYTES, served.size)
+    yield gauge(series_names.JOURNAL_WRITABLE, float(not served.trouble))
     if served.stream is not None:
         yield from stream_families(served.stream)
 
 
 def stream_families(stream: StreamStats) -> Iterator[Metric]:
     """How far the partitions of a log were added up."""
-    yield GaugeRows(series_names.WATERMARK, stream.watermark)
-    behind = GaugeRows(series_names.PARTITION_BEHIND)
+    yield gauge(series_names.WATERMARK, stream.watermark)
+    behind = gauge(series_names.PARTITION_BEHIND)
     for partition, seconds in sorted(stream.behind.items()):
         behind.add_metric((label(partition),), seconds)
     yield behind
     yield _by_label(series_names.CHUNKS, stream.chunks)
-    yield CounterRows(series_names.STREAM_LOST, stream.lost)
-    yield GaugeRows(series_names.STREAM_CONFIGS, stream.configs)
+    yield counter(series_names.STREAM_LOST, stream.lost)
+    yield gauge(series_names.STREAM_CONFIGS, stream.configs)
 
 
-def _by_label(family: Family, counts: Mapping[str, int]) -> CounterRows:
+def _by_label(family: Family, counts: Mapping[str, int]) -> Metric:
     """A counter with one label, given its counts by the value of the label."""
-    labelled = CounterRows(family)
+    labelled = counter(family)
     for value, n in sorted(counts.items()):
         labelled.add_metric((label(value),), n)
     return labelled
@@ -186,8 +186,8 @@ def _by_label(family: Family, counts: Mapping[str, int]) -> CounterRows:
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
-    alarm, evidence = GaugeRows(series_names.GATE_ALARM), GaugeRows(series_names.GATE_EVIDENCE)
-    baseline, info = GaugeRows(series_names.GATE_BASELINE), GaugeRows(series_names.GATE_BASELINE_INFO)
+    alarm, evidence = gauge(series_names.GATE_ALARM), gauge(series_names.GATE_EVIDENCE)
+    baseline, info = gauge(series_names.GATE_BASELINE), gauge(series_names.GATE_BASELINE_INFO)
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
         if state.baseline:
@@ -201,10 +201,10 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
-    threshold, value = GaugeRows(series_names.GATE_THRESHOLD), GaugeRows(series_names.GATE_VALUE)
-    lower, upper = GaugeRows(series_names.GATE_LOWER), GaugeRows(series_names.GATE_UPPER)
-    samples, unknown = GaugeRows(series_names.GATE_SAMPLES), GaugeRows(series_names.GATE_UNKNOWN)
-    status, info = GaugeRows(series_names.GATE_STATUS), GaugeRows(series_names.GATE_INFO)
+    threshold, value = gauge(series_names.GATE_THRESHOLD), gauge(series_names.GATE_VALUE)
+    lower, upper = gauge(series_names.GATE_LOWER), gauge(series_names.GATE_UPPER)
+    samples, unknown = gauge(series_names.GATE_SAMPLES), gauge(series_names.GATE_UNKNOWN)
+    status, info = gauge(series_names.GATE_STATUS), gauge(series_names.GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
@@ -257,7 +257,7 @@ class Collector:
 
     def _collect(self) -> list[Metric]:
         collected = list(families(self._read()))
-        series = GaugeRows(series_names.SERIES, 1 + sum(map(size, collected)))
+        series = gauge(series_names.SERIES, 1 + sum(len(family.samples) for family in collected))
         return [*collected, series]
 
 
@@ -275,4 +275,4 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         accounting_families(current),
         () if current.served is None else server_families(current.served),
     ):
-        yield from filter(size, part)
+        yield from (family for family in part if family.samples)

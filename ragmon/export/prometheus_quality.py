@@ -13,15 +13,14 @@ from itertools import accumulate
 from math import fsum
 from typing import Final
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
-from prometheus_client.core import HistogramMetricFamily, Metric
 
 from ragmon import metrics, stats
 from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import Outcome
 from ragmon.core.series_names import Family, label
-from ragmon.export.exposition import CounterRows, GaugeRows
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
@@ -29,6 +28,16 @@ from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
+
+
+def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
+    """A declared gauge; with a value if it has no labels, else without samples."""
+    return GaugeMetricFamily(family, family.text, value, labels=family.labels or None)
+
+
+def counter(family: Family, value: float | None = None) -> CounterMetricFamily:
+    """A declared counter; with a value if it has no labels, else without samples."""
+    return CounterMetricFamily(family, family.text, value, labels=family.labels or None)
 
 
 def histogram(family: Family) -> HistogramMetricFamily:
@@ -49,8 +58,8 @@ class _Family:
         self._at_k = family.at_k
         gauges = (series_names.VALUE, series_names.LOWER, series_names.UPPER, series_names.SAMPLES)
         sums = (series_names.SCORE, series_names.SCORED, *(() if family.binary else (series_names.SQUARES,)))
-        self._gauges = [GaugeRows(ending.of(series_name, text, cut)) for ending in gauges]
-        self._counters = [CounterRows(ending.of(series_name, text, cut)) for ending in sums]
+        self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
+        self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
 
     def add(self, series: SeriesStats, labels: Sequence[str], k: str, key: str, stat: Stat) -> None:
         """Add the metric's statistics in one series; nothing where it has no value.
@@ -68,16 +77,16 @@ class _Family:
         if series.window == ALL:
             if stat.n:
                 sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
-                for counter, number in zip(self._counters, sums, strict=False):
-                    counter.add_metric(labels, number)
+                for counter_family, number in zip(self._counters, sums, strict=False):
+                    counter_family.add_metric(labels, number)
             return
         if not stat.n and key not in series.estimates:
             return
         estimate = series.estimate(key)
         if estimate.value is not None:
             numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
-            for gauge, number in zip(self._gauges, numbers, strict=True):
-                gauge.add_metric(labels, number)
+            for gauge_family, number in zip(self._gauges, numbers, strict=True):
+                gauge_family.add_metric(labels, number)
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges
@@ -127,9 +136,9 @@ class _Versions:
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
     families = (
-        GaugeRows(series_names.GOLD_LOWER),
-        GaugeRows(series_names.GOLD_UPPER),
-        GaugeRows(series_names.GOLD_N_EFF),
+        gauge(series_names.GOLD_LOWER),
+        gauge(series_names.GOLD_UPPER),
+        gauge(series_names.GOLD_N_EFF),
     )
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
@@ -159,8 +168,8 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
     series_name = f"{series_names.PREFIX}{METRIC}"
     endings = (series_names.PPI, series_names.PPI_LOWER, series_names.PPI_UPPER)
-    value, lower, upper = (GaugeRows(ending.of(series_name)) for ending in endings)
-    gain = GaugeRows(series_names.PROXY_GAIN)
+    value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
+    gain = gauge(series_names.PROXY_GAIN)
     for prediction in predictions:
         labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
         estimate = prediction.estimate
@@ -173,7 +182,7 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
 
 def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
     """The versions of judges."""
-    info = GaugeRows(series_names.JUDGE_INFO)
+    info = gauge(series_names.JUDGE_INFO)
     for judge in judges:
         info.add_metric((label(judge.pipeline), label(judge.judge), label(judge.version)), 1)
     yield info
@@ -201,7 +210,7 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 total, n, squares = sums.get(labels, (0, 0, 0))
                 sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
     names = (series_names.SLICE_SCORE, series_names.SLICE_SCORED, series_names.SLICE_SQUARES)
-    score, scored, squared = (CounterRows(name) for name in names)
+    score, scored, squared = (counter(name) for name in names)
     for labels, (total, n, squares) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)
@@ -228,7 +237,7 @@ def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def requests(captured: SdkStats) -> Iterator[Metric]:
     """Requests and errors of all calls, sampled or not."""
-    calls, errors = CounterRows(series_names.REQUESTS), CounterRows(series_names.ERRORS)
+    calls, errors = counter(series_names.REQUESTS), counter(series_names.ERRORS)
     for (pipeline, source, stratum), n in sorted(captured.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
     for (pipeline, code), n in sorted(captured.errors.items()):

@@ -379,6 +379,12 @@ def test_both_expositions_hold_the_same(filled):
     assert {line for line in values[0] ^ values[1] if not moving.match(line)} == set()
 
 
+def test_an_unreadable_version_of_a_format_gets_the_plain_text(filled):
+    _, headers, text = exchange(filled[0], "GET", "/metrics", Accept="application/openmetrics-text; version=x.y")
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    assert b"\nragmon_build_info{" in text
+
+
 # --- explanations and comparisons -------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from prometheus_client.exposition import gzip_accepted
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -31,7 +32,6 @@ from ragmon.core.escaping import printable_json
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_ip_or_localhost, is_known
 from ragmon.export import runbook, status_page
-from ragmon.export.exposition import Exposition
 from ragmon.export.pages import assets
 from ragmon.export.prometheus import Collector
 from ragmon.monitor.http import pages
@@ -145,7 +145,8 @@ def admin_app(
         queries: What answers the paths that need a journal; None where there is no journal.
         acknowledge: Silences an alarm; None where a write port takes acknowledgements.
     """
-    exposition = Exposition(Collector(view.snapshot, view.moment).collect, view.moment)
+    registry = CollectorRegistry()
+    registry.register(Collector(view.snapshot, view.moment))
     queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace)
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
@@ -153,7 +154,7 @@ def admin_app(
         pages.MONITOR_PATH: partial(pages.monitor, view),
         pages.ALARMS_PATH: partial(pages.alarms, view),
         pages.GOLD_PATH: partial(pages.gold, view),
-        "/metrics": partial(_metrics, exposition),
+        "/metrics": partial(_metrics, registry),
         "/api/status": lambda _: JsonResponse(view.status(view.snapshot())),
         "/api/history": lambda _: JsonResponse(_history(view)),
         "/api/records": queries.records,
@@ -332,8 +333,12 @@ def _history(view: AdminView) -> dict[str, Any]:
     return status_page.history(*view.history.overview())
 
 
-def _metrics(exposition: Exposition, request: Request) -> Response:
-    body, content_type = exposition.page(request.headers.get("accept", ""))
+def _metrics(registry: CollectorRegistry, request: Request) -> Response:
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):  # a malformed version in the header
+        encode, content_type = choose_encoder("")
+    body = encode(registry)
     headers = {"Content-Type": content_type}
     if gzip_accepted(request.headers.get("accept-encoding", "")):
         body = gzip.compress(body, _LEVEL)
