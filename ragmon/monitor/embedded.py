@@ -33,6 +33,8 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.monitor.engine import Engine
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from ragmon.export.status_page import ServerFindings
     from ragmon.monitor.http.inbox import Inbox
     from ragmon.monitor.http.listener import HttpServer
@@ -70,6 +72,8 @@ class Monitor:
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
         clock: Seconds since the epoch.
+        registry: A registry of prometheus_client that has the series of `/metrics` as well; None where `start` alone
+            serves them.
 
     Attributes:
         settings: The configuration in force.
@@ -90,7 +94,13 @@ class Monitor:
         1
     """
 
-    def __init__(self, config: str | Path | Settings | None = None, *, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self,
+        config: str | Path | Settings | None = None,
+        *,
+        clock: Callable[[], float] = time,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], SdkStats] | None = None
         self.inbox: Inbox | None = None
@@ -101,6 +111,10 @@ class Monitor:
         self._received = self._changes = 0
         self._began = clock()
         self._server: HttpServer | None = None
+        if registry is not None:
+            from ragmon.export.prometheus import Collector  # noqa: PLC0415 - loads prometheus_client
+
+            registry.register(Collector(self.snapshot, self._cache_key))
 
     def submit(self, record: Record) -> None:
         """Score a record. The method that exporters have: a worker calls it, off the request path.

@@ -10,6 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
@@ -59,6 +60,15 @@ def counters(monitor):
 
 def live(clock, **fields):
     return make_record(source="live", ts=clock(), **fields)
+
+
+def test_a_registry_of_the_application_has_the_series_of_the_monitor(clock):
+    """Each scrape of it is of that moment."""
+    registry = CollectorRegistry()
+    monitor = Monitor(defaults(), clock=clock, registry=registry)
+    assert registry.get_sample_value("ragmon_records_scored_total", {"stage": "score"}) == 0
+    monitor.submit(live(clock))
+    assert registry.get_sample_value("ragmon_records_scored_total", {"stage": "score"}) == 1
 
 
 def test_received_is_scored_and_dropped(monitor, clock):
