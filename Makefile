@@ -89,7 +89,6 @@ check: setup                  ## lint, format, import layers, types
 
 generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml
-	$(VENV)/bin/ragmon generate tests -c deploy/ragmon.toml -o deploy/prometheus/ragmon.tests.yml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml --format kubernetes -o deploy/kubernetes/base/prometheusrule.yaml
 	$(VENV)/bin/ragmon generate dashboard -c deploy/ragmon.toml -o grafana
 

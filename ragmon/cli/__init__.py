@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "doctor": "Check the chain from a call to /metrics, link by link.",
     "forget": "Erase a trace, a tag or a user from a server's journal.",
     "gate": "Judge trace files by the gates; the exit code is the verdict.",
-    "generate": "Write Prometheus rules, their tests, or Grafana dashboards.",
+    "generate": "Write Prometheus rules or Grafana dashboards.",
     "gold": "Check, count, compare and freeze gold files.",
     "label": "Import labels that people gave, or list answers to label.",
     "probe": "Send gold questions through the live pipeline.",

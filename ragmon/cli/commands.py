@@ -343,7 +343,7 @@ _configured_only = click.option(
 
 @click.group(cls=Commands)
 def generate() -> None:
-    """Write Prometheus rules, their tests, or Grafana dashboards from ragmon.toml."""
+    """Write Prometheus rules or Grafana dashboards from ragmon.toml."""
 
 
 @generate.command("dashboard")
@@ -378,19 +378,6 @@ def generate_dashboard() -> None:
 @runs("generate.rules")
 def generate_rules() -> None:
     """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.
-
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
-    """
-
-
-@generate.command("tests")
-@config_option
-@output_option
-@_check
-@_configured_only
-@runs("generate.tests")
-def generate_tests() -> None:
-    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
 
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """

@@ -1,4 +1,4 @@
-"""`ragmon generate`: Prometheus rules, unit tests of the rules, and Grafana dashboards, from ragmon.toml.
+"""`ragmon generate`: Prometheus rules and Grafana dashboards, from ragmon.toml.
 
 Rules use the same thresholds as the gates in CI and on live traffic. With `--check`, files that were generated earlier
 are compared with what would be generated now.
@@ -16,7 +16,7 @@ from ragmon.cli.common import write
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
-from ragmon.export.rules import every_case, render, render_tests, rule_groups
+from ragmon.export.rules import render, rule_groups
 from ragmon.export.rules.file import Form
 
 DIFFERS: Final = 1
@@ -90,14 +90,6 @@ def rules(config: str | None, output: str | None, check: bool, form: Form, confi
     return _write_or_check(
         render(rule_groups(load(config), configured_only=configured_only), form), output, check=check
     )
-
-
-def tests(config: str | None, output: str | None, check: bool, configured_only: bool) -> int:
-    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml."""
-    settings = load(config)
-    cases = every_case(settings, configured_only=configured_only)
-    groups = rule_groups(settings, configured_only=configured_only)
-    return _write_or_check(render_tests(cases, groups), output, check=check)
 
 
 def _write_or_check(text: str, output: str | None, *, check: bool) -> int:

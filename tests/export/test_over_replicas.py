@@ -12,8 +12,8 @@ import yaml
 from ragmon import stats
 from ragmon.core import series_names
 from ragmon.core.policy import Gate
+from ragmon.export.promql import selector
 from ragmon.export.rules import RuleGroup, recording, render
-from ragmon.export.rules.promtool import scraped
 from ragmon.gates.evaluate import Evidence
 from ragmon.scoring.score_table import Stat
 from ragmon.stats.strata import Stratum, post_stratified
@@ -30,6 +30,11 @@ SPLITS = {
     "a single one": [(500, 400, 200)],
 }
 """Requests with a score, those of them that are right, and requests without, by replica."""
+
+
+def scraped(name, target=None, /, **labels):
+    """A series with the labels it has after a scrape."""
+    return selector(name, {**labels, **(target or {"instance": "ragmon:9464", "job": "ragmon"})})
 
 
 def stat(n, right, unknown):

@@ -15,11 +15,9 @@ import yaml
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
-from ragmon.export.rules import every_case, render, render_tests, rule_groups
-from ragmon.export.rules.promtool import Case
+from ragmon.export.rules import render, rule_groups
 from ragmon.export.rules.recording import burn_of
 from ragmon.export.rules.scopes import rule_scopes
-from ragmon.export.rules.unit_tests import NEW
 from tests.support.command_line import ragmon
 
 ROOT = Path(__file__).parents[2]
@@ -91,18 +89,28 @@ def promtool(real, *arguments):
 
 
 def written(settings, folder):
-    """Rules and their tests as files."""
-    rules, tests = folder / "ragmon.rules.yml", folder / "ragmon.tests.yml"
+    """The rules as a file."""
+    rules = folder / "ragmon.rules.yml"
     rules.write_text(render(rule_groups(settings)), encoding="utf-8")
-    tests.write_text(render_tests(every_case(settings), rule_groups(settings)), encoding="utf-8")
-    return rules, tests
+    return rules
 
 
-def said_of(real, settings, folder, cases):
-    """What promtool says of some cases."""
-    rules, tests = written(settings, folder)
-    tests.write_text(render_tests(cases, rule_groups(settings)), encoding="utf-8")
-    return promtool(real, "test", "rules", *apart(rules, tests))
+CASES = Path(__file__).with_name("rules.test.yml")
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """The rules that the cases of `rules.test.yml` are about, beside these."""
+    folder = tmp_path_factory.mktemp("cases")
+    written(load(CASES.with_name("rules.toml"), environ={}), folder)
+    shutil.copy(CASES, folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_alerts_fire_when_they_must_and_only_then(real, tested):
+    done = promtool(real, "test", "rules", tested / CASES.name)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -110,51 +118,12 @@ def said_of(real, settings, folder, cases):
     ("what", "file"),
     [
         (["rules"], "prometheus/ragmon.rules.yml"),
-        (["tests"], "prometheus/ragmon.tests.yml"),
         (["rules", "--format", "kubernetes"], "kubernetes/base/prometheusrule.yaml"),
     ],
 )
 def test_what_is_committed_is_what_would_be_generated(what, file):
     done = ragmon("generate", *what, "--config", DEPLOY / "ragmon.toml", "--output", DEPLOY / file, "--check")
     assert (done.code, done.err) == (0, "")
-
-
-def alert_of(case):
-    """The alert a case is of: its name comes first in the case's."""
-    return case["name"].split()[0]
-
-
-def read_by(alert, groups):
-    """The groups with one alert, and with the recorded rules it reads, directly or through others."""
-    wanted, before = {alert}, set()
-    while wanted != before:
-        before = set(wanted)
-        for rule in (rule for group in groups for rule in group["rules"]):
-            if rule.get("alert", rule.get("record")) in wanted:
-                wanted |= set(re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rule["expr"]))
-    kept = [
-        {**group, "rules": [rule for rule in group["rules"] if rule.get("alert", rule.get("record")) in wanted]}
-        for group in groups
-    ]
-    return [group for group in kept if group["rules"]]
-
-
-def apart(rules, tests):
-    """Files with the cases of one alert each, beside the rules it reads: the others would take most of the time."""
-    groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]
-    cases = yaml.safe_load(tests.read_text(encoding="utf-8"))
-    files = []
-    for alert in dict.fromkeys(map(alert_of, cases["tests"])):
-        own = read_by(alert, groups)
-        (tests.parent / f"{alert}.rules.yml").write_text(yaml.safe_dump({"groups": own}), encoding="utf-8")
-        files.append(tests.parent / f"{alert}.tests.yml")
-        mine = {
-            "rule_files": [f"{alert}.rules.yml"],
-            "group_eval_order": [group["name"] for group in own],
-            "tests": [case for case in cases["tests"] if alert_of(case) == alert],
-        }
-        files[-1].write_text(yaml.safe_dump({**cases, **mine}), encoding="utf-8")
-    return files
 
 
 @pytest.mark.slow
@@ -164,55 +133,10 @@ def test_the_committed_rules_pass_promtool(real):
 
 
 @pytest.mark.slow
-def test_the_committed_tests_pass(real, tmp_path):
-    """All cases beside the rules their alerts read, and those that are over within ten minutes beside all rules."""
-    for name in ("ragmon.rules.yml", "ragmon.tests.yml"):
-        shutil.copy(DEPLOY / "prometheus" / name, tmp_path)
-    rules, tests = tmp_path / "ragmon.rules.yml", tmp_path / "ragmon.tests.yml"
-    files = apart(rules, tests)
-    cases = yaml.safe_load(tests.read_text(encoding="utf-8"))
-    brief = [case for case in cases["tests"] if int(case["promql_expr_test"][0]["eval_time"][:-1]) <= 10]
-    assert len(brief) > 30
-    tests.write_text(yaml.safe_dump({**cases, "tests": brief}), encoding="utf-8")
-    done = promtool(real, "test", "rules", tests, *files)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
 def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, many, tmp_path):
-    rules, tests = written(many, tmp_path)
+    rules = written(many, tmp_path)
     done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
     assert done.returncode == 0, done.stdout + done.stderr
-    files = apart(rules, tests)
-    assert len(files) == len(rules_of(many, alerts=True))
-    done = promtool(real, "test", "rules", *files)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("always", [False, True])
-def test_the_tests_notice_rules_that_say_something_else(real, deployed, tmp_path, always):
-    """Every alert that never fires, or always does, is found by the cases of its own."""
-    rules, tests = written(deployed, tmp_path)
-    plain = yaml.safe_load(rules.read_text())
-    for group in plain["groups"]:
-        group["rules"] = [rule for rule in group["rules"] if "alert" in rule]
-        for rule in group["rules"]:
-            rule["expr"] = "vector(1)" if always else "vector(0) > 1"
-    plain["groups"] = [group for group in plain["groups"] if group["rules"]]
-    rules.write_text(yaml.safe_dump(plain))
-    done = promtool(real, "test", "rules", *apart(rules, tests))
-    noticed = set(re.findall(r'expr: "ALERTS\{alertname=\\"(\w+)', done.stdout + done.stderr))
-    assert set(rules_of(deployed, alerts=True)) - {"RagmonWatchdog"} <= noticed
-
-
-def test_every_alert_has_a_case_that_fires_it_and_one_that_does_not(deployed):
-    fires, silent = set(), set()
-    for case in every_case(deployed):
-        (fires if case.fires else silent).add(case.alert)
-    alerts = set(rules_of(deployed, alerts=True))
-    assert fires == alerts
-    assert silent == alerts - {"RagmonWatchdog"}
 
 
 def test_severities_are_those_people_route_by(deployed):
@@ -328,13 +252,13 @@ def test_the_operators_rules_are_the_same_ones(deployed):
 
 def test_without_gates_what_watches_ragmon_itself_is_left(configured, real, tmp_path):
     settings = configured("[gates]\n[pipeline]\nname = 'quiet'\n")
-    rules, _ = written(settings, tmp_path)
+    rules = written(settings, tmp_path)
     assert promtool(real, "check", "rules", "--lint=all", rules).returncode == 0
     assert {"RagmonDown", "RagmonNoData", "RagmonBooksDoNotClose"} <= set(rules_of(settings, alerts=True))
 
 
 @pytest.mark.slow
-def test_names_that_look_like_templates_or_expressions_give_rules_that_load_and_fire(real, configured, tmp_path):
+def test_names_that_look_like_templates_or_expressions_give_rules_that_load(real, configured, tmp_path):
     name = '{{ $labels }} "q\\uote" |.*+[x'
     settings = configured(f"""
 [pipelines.'{name}'.gates.'{{{{b `ü` "']
@@ -342,31 +266,7 @@ metric = "error_rate"
 at_most = 0.02
 [pipelines.other]
 """)
-    rules, tests = written(settings, tmp_path)
-    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
-    assert done.returncode == 0, done.stdout + done.stderr
-    files = [file for file in apart(rules, tests) if file.name.startswith(("RagmonErrors", "RagmonNoData."))]
-    done = promtool(real, "test", "rules", *files)
-    assert len(files) > 1
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_threshold_of_many_digits_is_not_rounded(configured, real, tmp_path):
-    """The server shows all of them, and a rule that shows fewer would be told to be stale."""
-    settings = configured("[gates.compliance]\nat_least = 0.3333333333\n")
-    served = 'ragmon_gate_threshold{pipeline="default",gate="compliance",job="ragmon"}'
-    done = said_of(real, settings, tmp_path, [Case("RagmonRulesStale", "same", {served: "0.3333333333x40"}, "30m")])
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_where_no_error_is_allowed_and_none_happens_nothing_fires(configured, real, tmp_path):
-    """The lower bound of no errors of some numbers of calls, as of 47, is a little above 0: floats are rounded."""
-    settings = configured("[gates.error_rate]\nat_most = 0.0\n")
-    errors = {'rag_errors_total{pipeline="default",code="x"}': "3x60"}
-    calls = 'rag_requests_total{pipeline="default",source="live",stratum="rest"}'
-    cases = [Case("RagmonErrors", "none", {**errors, calls: f"0+{n}x60"}, "40m") for n in range(3, 40)]
-    done = said_of(real, settings, tmp_path, cases)
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", written(settings, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -376,16 +276,6 @@ def test_a_p95_is_held_against_an_edge_of_the_buckets_that_it_can_be_proven_beyo
     (rule,) = rules_of(settings, alerts=True)["RagmonLatencyP95"]
     assert rule.expr.endswith("> 5.0") or rule.expr.endswith("> 5")
     assert "due within 3 s" in rule.annotations["summary"]
-
-
-@pytest.mark.slow
-def test_tests_of_gates_that_ask_for_many_requests_or_page_close_to_their_threshold_pass(real, configured, tmp_path):
-    settings = configured("[gates.error_rate]\nat_most = 0.05\npage_above = 0.055\nmin_samples = 5000\n")
-    rules, tests = written(settings, tmp_path)
-    (file,) = (file for file in apart(rules, tests) if file.name.startswith("RagmonGateSlowBurn"))
-    assert "fires: " in file.read_text(encoding="utf-8")
-    done = promtool(real, "test", "rules", file)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_pipelines_with_the_top_level_gates_share_rules_and_one_with_its_own_has_a_set(configured):
@@ -399,19 +289,6 @@ def test_pipelines_with_the_top_level_gates_share_rules_and_one_with_its_own_has
     assert [gate.name for gate in alone.gates] == ["compliance", "coverage"]
     (everything,) = rule_scopes(configured("[pipeline]\nname = 'shop'\n"))
     assert (everything.names, everything.matchers) == (("shop",), ())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["", "[pipelines.a]\n[pipelines.b.gates.compliance]\nat_least = 0.9\n"])
-def test_rules_for_pipelines_that_nothing_names_pass_promtool(real, configured, tmp_path, text):
-    """The tests have a pipeline that no configuration names; burns take minutes, and are tested with others."""
-    settings = configured(text)
-    rules, _ = written(settings, tmp_path)
-    assert promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules).returncode == 0
-    cases = [case for case in every_case(settings) if case.alert != "RagmonGateSlowBurn"]
-    assert any(NEW in series for case in cases for series in case.series)
-    done = said_of(real, settings, tmp_path, cases)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_rules_for_configured_pipelines_alone_leave_another_ragmons_alone(configured):

@@ -16,14 +16,18 @@ import yaml
 
 from ragmon import stats
 from ragmon.core import series_names
-from ragmon.export.promql import Z95
+from ragmon.export.promql import Z95, selector
 from ragmon.export.rules import RuleGroup, recording, render, rule_groups
-from ragmon.export.rules.promtool import scraped
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.support.servers import prometheus
 
 NAMES = {"pipeline": "p", "gate": "g"}
+
+
+def scraped(name, target=None, /, **labels):
+    """A series with the labels it has after a scrape."""
+    return selector(name, {**labels, **(target or {"instance": "ragmon:9464", "job": "ragmon"})})
 
 
 def differences(real, folder, groups, series, expected, at="3m"):

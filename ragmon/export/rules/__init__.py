@@ -1,4 +1,4 @@
-"""Prometheus rules from ragmon.toml: recording rules, alerts, and promtool's unit tests of both."""
+"""Prometheus rules from ragmon.toml: recording rules and alerts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from ragmon.config.settings import Settings
 from ragmon.export.rules import capture_alerts, gate_alerts, monitor_alerts, recording, slow_burn, traffic_alerts
 from ragmon.export.rules.annotations import Writer
 from ragmon.export.rules.file import Rule, RuleGroup, render
-from ragmon.export.rules.promtool import render_tests
 from ragmon.export.rules.scopes import rule_scopes
-from ragmon.export.rules.unit_tests import every_case
 
 
 def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[RuleGroup]:
@@ -59,4 +57,4 @@ def rule_groups(settings: Settings, *, configured_only: bool = False) -> list[Ru
     ]
 
 
-__all__ = ["Rule", "RuleGroup", "every_case", "render", "render_tests", "rule_groups"]
+__all__ = ["Rule", "RuleGroup", "render", "rule_groups"]
