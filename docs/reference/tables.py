@@ -17,7 +17,7 @@ from ragmon.core import series_names
 from ragmon.core.constants import DISABLED, STRICT
 from ragmon.core.json_schema import Schema
 from ragmon.core.series_names import FAMILIES, Family, SeriesScope
-from ragmon.ingest.otlp.batch import MAX_MESSAGES, MAX_PARTS_PER_MESSAGE
+from ragmon.ingest.otlp.wire import MAX_ITEMS, MAX_MESSAGES
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts
 from ragmon.monitor.http.connection import KEEP_ALIVE
@@ -291,8 +291,8 @@ def _limits() -> str:
             f"{LIMITS.ratio} times, where it is larger than {LIMITS.free >> 20} MiB",
             "413",
         ),
-        ("messages (spans, points, log records) in a request", f"{MAX_MESSAGES:,}", "413"),
-        ("attributes, events and links in them", f"{MAX_PARTS_PER_MESSAGE * MAX_MESSAGES:,}", "413"),
+        ("spans or points in a request", f"{MAX_ITEMS:,}", "413"),
+        ("messages of any kind in it, two for an attribute", f"{MAX_MESSAGES:,}", "413"),
         ("labels in a request", f"{LABELS:,}", "413"),
         ("body of an acknowledgement", f"{LONGEST_ACK >> 10} KiB", "413"),
         ("time for the headers to come, and then for the body", f"{LIMITS.deadline:g} s each", "408"),

@@ -23,9 +23,9 @@ they can know:
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
@@ -173,10 +173,11 @@ FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
 
 @dataclass(slots=True)
 class _FileTrace(BufferedTrace):
-    """A trace of a file, with the resource attributes of the first span's process."""
+    """A trace of a file, with the service and the version of the first span's process."""
 
     spans: list[Span]
-    resource: dict[str, Any] = field(default_factory=dict)
+    service: str | None = None
+    build: str | None = None
 
 
 class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
@@ -196,10 +197,10 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         self._options = options
         self._newest = 0
 
-    def add(self, span: Span, resource: dict[str, Any]) -> Iterator[Mapped]:
+    def add(self, span: Span, service: str | None = None, build: str | None = None) -> Iterator[Mapped]:
         """Add a span; yields the requests of traces that are complete by now."""
         end_ns, is_root = span.end_ns, span.parent_id is None
-        trace = self.traces.pop(span.trace_id, None) or _FileTrace(end_ns, end_ns, [], resource=resource)
+        trace = self.traces.pop(span.trace_id, None) or _FileTrace(end_ns, end_ns, [], service=service, build=build)
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
         if self.has_room(trace, is_root):
             trace.spans.append(span)
@@ -219,7 +220,6 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
     def _complete(self, trace_id: str) -> Iterator[Mapped]:
         trace = self.take(trace_id)
         self.size -= len(trace.spans)
-        service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
         spans, _ = with_log_events(trace.spans)
         if not spans:
             yield Mapped(None, NO_SPAN)
@@ -232,8 +232,8 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 merge=options.merge,
                 retrievers=options.retrievers,
                 pipeline=options.pipeline,
-                service=service if isinstance(service, str) else None,
-                build=build if isinstance(build, str) else None,
+                service=trace.service,
+                build=trace.build,
             )
             yield mapped if trace.complete else incomplete(mapped)
 

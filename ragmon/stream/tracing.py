@@ -21,7 +21,7 @@ from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
-from ragmon.ingest.otlp.protobuf import native_ids, read, span_bytes
+from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.accounts import count
 from ragmon.stream.answers import ReadMessages
@@ -92,16 +92,10 @@ class TracePartitionCounter(PartitionCounter):
                 self._recent.see(message, offset, now)
                 self._wait_again(message, offset, now)
                 continue
-            own = native_ids(message)
-            if own is not None:
-                for ids in own:
-                    self._see_native(*ids, offset, now)
-                self._remember_traces({trace_id for trace_id, _ in own}, offset, now)
-                continue
             batch = _batch(message)
             for native in batch.native if batch else ():
                 self._see_native(native.trace_id, native.span_id, offset, now)
-            spans = [span_bytes(span) for span in batch.external] if batch else []
+            spans = batch.external if batch else []
             self._see_spans([*(batch.native if batch else ()), *spans], offset, now)
             for span in spans:
                 trace_id = span.trace_id
@@ -139,7 +133,7 @@ class TracePartitionCounter(PartitionCounter):
             self.reject(rejected.reason, rejected.lost_spans)
             return
         if batch is not None:
-            spans = [span_bytes(span) for span in batch.external]
+            spans = batch.external
             for reason, n in batch.rejected.items():
                 self.reject(reason, n)
             if is_ahead:  # of a foreign trace, the root is its record
@@ -185,7 +179,7 @@ class TracePartitionCounter(PartitionCounter):
             for span in batch.native if batch is not None else ():
                 found = record_in(span, {}) if span.trace_id == key else None
                 native = found if isinstance(found, Record) else native
-            for piece in map(span_bytes, batch.external if batch is not None else ()):
+            for piece in batch.external if batch is not None else ():
                 if piece.trace_id == key:
                     trace.spans.setdefault(piece.span_id, piece)
         if native is not None or not trace.spans or not is_sampled(key, self._assembler.lowest):

@@ -219,7 +219,7 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     assert len(body) > 700_000
 
     def read():
-        (held,) = protobuf.read_protobuf(body).external
+        (held,) = protobuf.read(body, json=False).external
         record = to_record([held.span()]).record
         assert Scorer().observe(record)
         return record

@@ -140,21 +140,21 @@ def test_spans_of_a_trace_may_come_apart_and_in_any_order(tmp_path):
 def test_a_trace_is_complete_when_nothing_of_it_came_for_five_minutes(tmp_path):
     """Memory holds what is open, not the whole file: the first records come while the rest is still unread."""
     held = FileTraceBuffer()
-    came = [list(held.add(retrieval(number), {})) for number in range(100)]
+    came = [list(held.add(retrieval(number))) for number in range(100)]
     assert came.index(next(filter(None, came))) == 31
     assert sum(map(len, came)) + len(list(held.end())) == 100
 
 
 def test_many_open_spans_complete_the_trace_that_waited_longest():
     held = FileTraceBuffer(replace(FILE_LIMITS, size=10))
-    done = [mapped for number in range(15) for mapped in held.add(retrieval(0, trace_id=f"{number + 1:032x}"), {})]
+    done = [mapped for number in range(15) for mapped in held.add(retrieval(0, trace_id=f"{number + 1:032x}"))]
     assert [mapped.record.trace_id for mapped in done] == [f"{number + 1:032x}" for number in range(5)]
 
 
 def test_an_old_span_is_a_complete_trace_at_once_though_no_newer_one_is_open():
     held = FileTraceBuffer(replace(FILE_LIMITS, size=1))
     spans = [retrieval(number) for number in (99, 98, 0)]  # the second takes the place of the first
-    done = [mapped.record.trace_id for span in spans for mapped in held.add(span, {})]
+    done = [mapped.record.trace_id for span in spans for mapped in held.add(span)]
     assert done == [span.trace_id for span in spans]
     assert list(held.end()) == []
 
@@ -216,8 +216,8 @@ def test_values_of_every_kind_arrive(tmp_path):
     ]
     assert len(read(tmp_path / "spans.jsonl", [line])[0]) == 1
     deep = {"stringValue": "x"}
-    for _ in range(50):
+    for _ in range(60):
         deep = {"arrayValue": {"values": [deep]}}
-    span["attributes"].append({"key": "deep", "value": deep})
+    span["attributes"].append({"key": "metadata", "value": deep})
     found, intake = read(tmp_path / "spans.jsonl", [line])
     assert (found, intake.rejected) == ([], {"depth": 1})

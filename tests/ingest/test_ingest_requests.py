@@ -17,10 +17,10 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import attribute_layouts
+from ragmon.ingest.otlp import attributes as read_attributes
 from ragmon.ingest.otlp.batch import SpanBatch
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
@@ -132,7 +132,7 @@ def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
     watched = [span._replace(attributes=Asked(span.attributes, asked)) for span in spans]
     to_record(watched, **options)
-    assert not [key for key in asked if not attribute_layouts.IS_READ[key]]
+    assert not [key for key in asked if not read_attributes.IS_READ[key]]
 
 
 BELOW = {
@@ -179,8 +179,8 @@ def test_keys_without_end_do_not_fill_the_memory():
     for _ in range(2):
         (span,) = spans_of(received(request))
         assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
-    assert len(attribute_layouts.IS_READ) <= KEYS
-    assert max(map(len, attribute_layouts.IS_READ)) <= MEMO_MAX_CHARS
+    assert len(read_attributes.IS_READ) <= KEYS
+    assert max(map(len, read_attributes.IS_READ)) <= MEMO_MAX_CHARS
 
 
 VALUES = {

@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import read_files
-from ragmon.ingest.otlp import repair
+from ragmon.ingest.otlp import protobuf, repair
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, to_record
 from ragmon.ingest.summary import ReadSummary
 from ragmon.server.journal.erasure import remove_traces
@@ -205,13 +205,13 @@ def test_of_a_request_that_cannot_be_read_at_all_the_spans_are_counted_that_seem
     assert refused.value.counts.dropped == {reason: refused.value.counts.received}
 
 
-def test_a_resource_whose_numbers_are_none_costs_its_own_spans_and_no_others():
+def test_a_resource_with_a_number_that_is_none_costs_no_span():
+    """Of a process its name and its version are read, and those are texts."""
     found = json.loads(as_json(request()))
-    other = json.loads(as_json(request(10)))["resourceSpans"]
-    other[0]["resource"]["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
-    found["resourceSpans"] += other
+    resource = found["resourceSpans"][0]["resource"]
+    resource["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
     taken = decode_traces(json.dumps(found).encode(), Encoding.JSON)
-    assert (len(taken.external), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
+    assert (len(taken.external), taken.counts.dropped) == (SPANS, {})
 
 
 def flipped(body, chance):
@@ -285,8 +285,8 @@ def send(running, body, kind, status=200):
 
 def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     """Nothing is repaired before a parser has refused it: most requests pay nothing for the few."""
-    for name in ("json", "protobuf", "split_request"):
-        monkeypatch.setattr(repair, name, None)
+    for module, name in ((repair, "json"), (repair, "split_request"), (protobuf, "repaired")):
+        monkeypatch.setattr(module, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
         assert len(decode_traces(body, form).external) == SPANS
 

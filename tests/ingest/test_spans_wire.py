@@ -1,21 +1,16 @@
-"""Attributes off the wire: read by the layouts of spans before them, they are what protobuf itself reads."""
+"""Attributes off the wire are those that were told, whatever their kinds and however they are written."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from ragmon.core import semconv
-from ragmon.ingest.otlp import attribute_layouts as reading
-from ragmon.ingest.otlp.attribute_layouts import IS_READ
+from ragmon.ingest.otlp.attributes import IS_READ
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.spans import to_record
-from ragmon.ingest.spans.values import LISTS, GroupedAttributes, flattened
 from tests.support.examples import cases
 from tests.support.otlp_requests import export, plain
 from tests.support.recorded_spans import made
@@ -45,35 +40,23 @@ VALUES = st.one_of(
 )
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_known():
-    reading._kinds.clear()
-
-
 def arrived(request):
     """The attributes of the spans in a request."""
     return [one.span().attributes for one in read(request.SerializeToString(), json=False).external]
 
 
-def assert_same(found, told):
-    """Attributes are those that are wanted of what was told, flattened lists apart or not."""
-    wanted = {key: value for key, value in told.items() if IS_READ[key]}
-    for name in LISTS:
-        assert flattened(found, name) == flattened(wanted, name)
-    listed = {key for key in wanted if any(flattened({key: 0}, name).size for name in LISTS)}
-    assert {key: value for key, value in found.items() if key not in listed} == {
-        key: value for key, value in wanted.items() if key not in listed
-    }
+def read_of(told):
+    """The attributes that are wanted of what was told."""
+    return {key: value for key, value in told.items() if IS_READ[key]}
 
 
 @pytest.mark.slow
 @settings(max_examples=cases(300))
 @given(st.permutations(KEYS), st.integers(1, len(KEYS)), st.data())
 def test_spans_with_the_same_keys_and_values_of_any_kinds_are_told_apart(order, size, data):
-    """The layout of one span is tried on the next; only where keys and kinds are the same does it hold."""
     spans = [made({key: data.draw(VALUES) for key in order[:size]}) for _ in range(4)]
     for found, span in zip(arrived(export(spans)), spans, strict=True):
-        assert_same(found, {key: plain(value) for key, value in span.attributes.items()})
+        assert found == read_of({key: plain(value) for key, value in span.attributes.items()})
 
 
 @pytest.mark.slow
@@ -90,45 +73,6 @@ def test_scores_that_change_their_kinds_stay_with_their_documents(scores, shuffl
         spans.append(made({semconv.SPAN_KIND: semconv.RETRIEVER, **documents}))
     for one, span in zip(read(export(spans).SerializeToString(), json=False).external, spans, strict=True):
         assert to_record([one.span()]) == to_record([span])
-
-
-def test_a_layout_is_found_out_once():
-    spans = [
-        made({semconv.INPUT_VALUE: f"Is it {number}?", DOCUMENT.format(0, "score"): number / 2}) for number in range(9)
-    ]
-    request = export(spans)
-    for attributes, span in zip(arrived(request), spans, strict=True):
-        assert isinstance(attributes, GroupedAttributes)
-        assert_same(attributes, span.attributes)
-    (recent,) = reading._kinds.values()
-    assert len(recent._layouts) == 1
-
-
-def test_layouts_without_end_do_not_fill_the_memory():
-    """Another order in every span, other numbers of attributes, other instrumentations."""
-    shuffling = random.Random(5)
-    names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
-    for number in range(3 * reading.MAX_KEPT_KINDS):
-        shuffling.shuffle(names)
-        told = dict.fromkeys(names[: 1 + number % 9], "x")
-        (found,) = arrived(export([made(told, scope=f"scope {number % 400}")]))
-        assert_same(found, told)
-    assert len(reading._kinds) <= reading.MAX_KEPT_KINDS
-    assert all(len(recent._layouts) <= reading.MAX_LAYOUTS for recent in reading._kinds.values())
-
-
-def test_spans_that_never_look_alike_are_read_without_learning_and_right():
-    shuffling = random.Random(5)
-    names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
-    spans = []
-    for number in range(2 * reading.SKIPPED_SPANS):
-        shuffling.shuffle(names)
-        spans.append(made({name: f"{name} {number}" for name in names}))
-    found = arrived(export(spans))
-    for attributes, span in zip(found, spans, strict=True):
-        assert_same(attributes, span.attributes)
-    learnt = sum(isinstance(attributes, GroupedAttributes) for attributes in found)
-    assert reading.MAX_MISSES < learnt < reading.SKIPPED_SPANS
 
 
 def length(number):
@@ -160,18 +104,18 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("first", ODD)
-@pytest.mark.parametrize("second", ODD)
-def test_attributes_written_as_the_protocol_allows_and_no_exporter_does(first, second):
-    """Each comes alone first, beside a text and a double, and then as the other one beside the same."""
+@pytest.mark.parametrize("odd", ODD)
+def test_attributes_written_as_the_protocol_allows_and_no_exporter_does(odd):
+    """Each comes beside a text and a double."""
     usual = [
         KeyValue(key=semconv.INPUT_VALUE, value={"string_value": "Is it?"}).SerializeToString(),
         KeyValue(key=DOCUMENT.format(0, "score"), value={"double_value": 0.5}).SerializeToString(),
     ]
-    for odd in (ODD[first], ODD[second]):
-        ids = field(1, b"t" * 16) + field(2, b"s" * 8)
-        span = ids + b"".join(field(9, pair) for pair in (*usual, odd))
-        body = field(1, field(2, field(2, span)))
-        (one,) = read(body, json=False).external
-        (told,) = TracesData.FromString(body).resource_spans[0].scope_spans[0].spans
-        assert_same(one.span().attributes, reading.one_by_one(told))
+    ids = field(1, b"t" * 16) + field(2, b"s" * 8)
+    span = ids + b"".join(field(9, pair) for pair in (*usual, ODD[odd]))
+    (one,) = read(field(1, field(2, field(2, span))), json=False).external
+    pair = KeyValue.FromString(ODD[odd])
+    kind = pair.value.WhichOneof("value")
+    value = None if kind is None else getattr(pair.value, kind)
+    told = {semconv.INPUT_VALUE: "Is it?", DOCUMENT.format(0, "score"): 0.5, pair.key: value}
+    assert one.span().attributes == read_of(told)

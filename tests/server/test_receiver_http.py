@@ -693,7 +693,7 @@ def test_logs_that_are_no_messages_are_taken_and_said_to_be_unread(consumer, por
         (JSON, b"{", 400),
         (JSON, b'{"resourceLogs": [1]}', 400),
         (JSON, b'{"resourceLogs": ' + b"[" * 100_000, 400),
-        (PROTOBUF, b"\n\x00" * 100_000, 413),
+        (PROTOBUF, b"\n\x00" * 1_000_000, 413),
     ],
 )
 def test_what_are_no_logs_is_refused(port, kind, body, expected):

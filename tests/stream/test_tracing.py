@@ -6,15 +6,11 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from ragmon.config.load import load
 from ragmon.core.constants import LOG_DELETED
 from ragmon.core.record import Label, encode
-from ragmon.core.semconv import RAGMON_RECORD
 from ragmon.gold.labels.ratings import REJECTED
-from ragmon.ingest.otlp.protobuf import native_ids, read
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.tracing import TracePartitionCounter
@@ -197,30 +193,6 @@ def test_spans_inside_a_decorated_call_are_part_of_its_record(settings):
     head, _ = counted(settings, log)
     assert head.engine.scorer.scored == 1
     assert head.books.ignored == {DECORATED: 1}
-
-
-def test_the_ids_of_own_records_are_found_without_reading_the_requests(log):
-    """What came shortly before is only remembered. A request that is anything but own records has to be read."""
-    read_at_once = 0
-    for _, body in log:
-        ids = native_ids(body)
-        if ids is not None:
-            batch = read(body, json=False)
-            assert [(native.trace_id, native.span_id) for native in batch.native] == ids
-            assert batch.spans == len(ids)
-            assert not batch.external
-            read_at_once += len(ids)
-    assert read_at_once >= 200
-
-
-@pytest.mark.parametrize("value", [AnyValue(int_value=1), AnyValue(bytes_value=b"{}")])
-def test_an_own_span_whose_record_is_no_text_has_to_be_read(value):
-    message = ExportTraceServiceRequest.FromString(own(1, START))
-    (span,) = message.resource_spans[0].scope_spans[0].spans
-    assert native_ids(message.SerializeToString()) == [(span.trace_id, span.span_id)]
-    (record,) = [pair for pair in span.attributes if pair.key == RAGMON_RECORD]
-    record.value.CopyFrom(value)
-    assert native_ids(message.SerializeToString()) is None
 
 
 def test_traces_that_wait_for_spans_which_the_log_has_deleted_are_dropped(settings):

@@ -7,33 +7,25 @@ Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import repair
-from ragmon.ingest.otlp.batch import (
-    BUILD,
-    MAX_MESSAGES,
-    RECORD_SEARCH_LIMIT,
-    SERVICE,
-    TOO_MANY,
-    ExternalSpan,
-    NativeSpan,
-    SpanBatch,
-)
-from ragmon.ingest.spans import Event, Span
-from ragmon.ingest.spans.model import OWN_SCOPE
+from ragmon.ingest.otlp.batch import SpanBatch, SpanOrigin, check_ids, sorted_spans, spans_of, to_span
+from ragmon.ingest.otlp.wire import MAX_ITEMS, TOO_MANY, check_size, too_many
+from ragmon.ingest.spans import Span
 
-_DEEPEST: Final = 32
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
 _START_TIME: Final = b'"startTimeUnixNano"'
 """A key that is once in every span; quoted inside a string it has a backslash before its second quotation mark."""
+_FAILED: Final = (2, "2", "STATUS_CODE_ERROR")
 Integer = int | float | str
 
 
@@ -46,11 +38,40 @@ class AttributeValue(_Message):
 
     string_value: str | None = None
     bool_value: bool | None = None
-    int_value: Integer | None = None
-    double_value: float | str | None = None
+    int_text: Integer | None = msgspec.field(default=None, name="intValue")
+    double_text: float | str | None = msgspec.field(default=None, name="doubleValue")
     array_value: Array | None = None
     kvlist_value: Pairs | None = None
     bytes_value: str | None = None
+
+    def WhichOneof(self, _: str) -> str | None:  # noqa: N802 - protobuf's name
+        """The name of the field that is set."""
+        return next((kind for kind, name in _KINDS if getattr(self, name) is not None), None)
+
+    @property
+    def int_value(self) -> int:
+        """The integer."""
+        return integer("intValue", self.int_text or 0)
+
+    @property
+    def double_value(self) -> float:
+        """The number; NaN and infinities are strings in JSON."""
+        try:
+            return float(self.double_text or 0)
+        except ValueError:
+            raise wrong_type("doubleValue", "a number", self.double_text) from None
+
+
+_KINDS: Final = (
+    ("string_value", "string_value"),
+    ("array_value", "array_value"),
+    ("kvlist_value", "kvlist_value"),
+    ("int_value", "int_text"),
+    ("double_value", "double_text"),
+    ("bool_value", "bool_value"),
+    ("bytes_value", "bytes_value"),
+)
+"""The kinds of values, and the fields that hold them."""
 
 
 class Array(_Message):
@@ -82,24 +103,34 @@ class EventMessage(_Message):
 class LinkMessage(_Message):
     """A link to another span."""
 
-    trace_id: str = ""
+    trace_hex: str = msgspec.field(default="", name="traceId")
+
+    @property
+    def trace_id(self) -> bytes:
+        """The id of its trace."""
+        return _id_bytes("traceId", self.trace_hex, 32)
 
 
 class SpanStatus(_Message):
     """The status of a span."""
 
-    code: int | str = 0
+    code_text: int | str = msgspec.field(default=0, name="code")
+
+    @property
+    def code(self) -> int:
+        """Protobuf's number for an error, 0 for anything else."""
+        return Status.STATUS_CODE_ERROR if self.code_text in _FAILED else 0
 
 
 class SpanMessage(_Message):
     """A span."""
 
-    trace_id: str = ""
-    span_id: str = ""
-    parent_span_id: str = ""
+    trace_hex: str = msgspec.field(default="", name="traceId")
+    span_hex: str = msgspec.field(default="", name="spanId")
+    parent_hex: str = msgspec.field(default="", name="parentSpanId")
     name: str = ""
-    start_time_unix_nano: Integer = 0
-    end_time_unix_nano: Integer = 0
+    start_time: Integer = msgspec.field(default=0, name="startTimeUnixNano")
+    end_time: Integer = msgspec.field(default=0, name="endTimeUnixNano")
     attributes: list[Pair] = []
     dropped_attributes_count: int = 0
     events: list[EventMessage] = []
@@ -107,6 +138,46 @@ class SpanMessage(_Message):
     links: list[LinkMessage] = []
     status: SpanStatus = msgspec.field(default_factory=SpanStatus)
     flags: int | None = None
+
+    @property
+    def trace_id(self) -> bytes:
+        """The id of its trace."""
+        return _id_bytes("traceId", self.trace_hex, 32)
+
+    @property
+    def span_id(self) -> bytes:
+        """Its id."""
+        return _id_bytes("spanId", self.span_hex, 16)
+
+    @property
+    def parent_span_id(self) -> bytes:
+        """The id of its parent; empty for a root."""
+        return _id_bytes("parentSpanId", self.parent_hex, 16) if self.parent_hex else b""
+
+    @property
+    def start_time_unix_nano(self) -> int:
+        """When it began, nanoseconds since the epoch."""
+        return integer("startTimeUnixNano", self.start_time, 0)
+
+    @property
+    def end_time_unix_nano(self) -> int:
+        """When it ended."""
+        return integer("endTimeUnixNano", self.end_time, 0)
+
+
+def _id_bytes(name: str, digits: str, size: int) -> bytes:
+    """An id.
+
+    Raises:
+        Rejected: It has another number of hexadecimal digits.
+    """
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        found = b""
+    if not 2 * len(found) == len(digits) == size:
+        raise wrong_type(name, f"{size} hex digits", digits)
+    return found
 
 
 class Scope(_Message):
@@ -195,7 +266,8 @@ def _repaired(line: bytes, rejections: list[Rejected]) -> ExportRequest | None:
     if parts is None:
         return None
     try:
-        check_span_count(len(parts.spans))
+        if len(parts.spans) > MAX_ITEMS:
+            raise too_many(len(parts.spans))
         request, remaining = msgspec.json.decode(parts.envelope), len(parts.spans)
         for resource_spans in _list_member(request, "resourceSpans"):
             for scope_spans in _list_member(resource_spans, "scopeSpans"):
@@ -215,19 +287,6 @@ def _decoded_spans(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -
             yield repair.span(raw_span)
         except Rejected as rejected:
             refuse(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
-
-
-def check_span_count(spans: int) -> None:
-    """Check that a request does not have more spans than may be read one by one.
-
-    Args:
-        spans: The number of spans.
-
-    Raises:
-        Rejected: There are too many.
-    """
-    if spans > MAX_MESSAGES:
-        raise Rejected(TOO_MANY, f"it holds more than {MAX_MESSAGES} spans; send them in several requests", spans)
 
 
 def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
@@ -259,7 +318,9 @@ def _convert_leniently(request: Any, refuse: Callable[[Rejected], None]) -> Expo
         for resource_spans in _list_member(request, "resourceSpans")
         for scope_spans in _list_member(resource_spans, "scopeSpans")
     ]
-    check_span_count(sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes))
+    count = sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes)
+    if count > MAX_ITEMS:
+        raise too_many(count)
     for scope_spans in scopes:
         if spans := _list_member(scope_spans, "spans"):
             scope_spans["spans"] = [span for span in spans if _fits(span, refuse)]
@@ -287,30 +348,6 @@ def _without_nulls(decoded: Any) -> Any:
     return [_without_nulls(value) for value in decoded] if isinstance(decoded, list) else decoded
 
 
-def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
-    """Attributes as Python objects; an empty value is None.
-
-    Raises:
-        Rejected: A value is nested too deeply, or holds an invalid number.
-    """
-    return {pair.key: _value(pair.value, depth) for pair in pairs}
-
-
-def _value(value: AttributeValue, depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
-    if value.array_value is not None:
-        return [_value(member, depth + 1) for member in value.array_value.values]
-    if value.kvlist_value is not None:
-        return plain(value.kvlist_value.values, depth + 1)
-    if value.int_value is not None:
-        return integer("intValue", value.int_value)
-    if value.double_value is not None:
-        return _double(value.double_value)
-    scalars = (value.string_value, value.bool_value, value.bytes_value)
-    return next((scalar for scalar in scalars if scalar is not None), None)
-
-
 def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
     """An integer of at most 64 bits.
 
@@ -333,27 +370,8 @@ def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
     return number
 
 
-def _double(value: float | str) -> float:
-    try:
-        return float(value)  # the encoding writes NaN and infinities as strings
-    except ValueError:
-        raise wrong_type("doubleValue", "a number", value) from None
-
-
-_TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}\Z")
-_SPAN_ID: Final = re.compile(r"[0-9a-fA-F]{16}\Z")
-_NO_PARENT: Final = "0" * 16
-"""The parent id of a root span."""
-SAMPLED: Final = 1
-"""The bit of a span's flags that says that its trace is sampled."""
-_FAILED: Final = (2, "2", "STATUS_CODE_ERROR")
-
-ResourceDict = dict[str, Any]
-"""The attributes of a resource."""
-
-
-def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, ResourceDict]]:
-    """The spans of one request, each with the attributes of its resource; requests with metrics or logs have none.
+def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, SpanOrigin]]:
+    """The spans of one request, each with what made it; requests with metrics or logs have none.
 
     Args:
         line: One request.
@@ -362,58 +380,12 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
     Raises:
         Rejected: The request itself is malformed.
     """
-    for resource_spans in export(line, refuse)[0].resource_spans:
+    for message, process in spans_of(export(line, refuse)[0]):
         try:
-            resource = plain(resource_spans.resource.attributes)
+            check_ids(message)
+            yield to_span(message, process.scope), process
         except Rejected as rejected:
-            lost = sum(len(scope_spans.spans) for scope_spans in resource_spans.scope_spans)
-            refuse(Rejected(rejected.reason, str(rejected), lost))
-            continue
-        for scope_spans in resource_spans.scope_spans:
-            for message in scope_spans.spans:
-                try:
-                    decoded = span(message, scope_spans.scope.name)
-                except Rejected as rejected:
-                    refuse(rejected)
-                else:
-                    yield decoded, resource
-
-
-def span(message: SpanMessage, scope: str) -> Span:
-    """A span in the mapper's form.
-
-    Args:
-        message: The message.
-        scope: The name of the instrumentation.
-
-    Raises:
-        Rejected: The span is malformed.
-    """
-    parent = message.parent_span_id.lower() or _NO_PARENT
-    if not _TRACE_ID.match(message.trace_id):
-        raise wrong_type("traceId", "32 hex digits", message.trace_id)
-    for name, hex_id in (("spanId", message.span_id), ("parentSpanId", parent)):
-        if not _SPAN_ID.match(hex_id):
-            raise wrong_type(name, "16 hex digits", hex_id)
-    for name, hex_id in (("traceId", message.trace_id), ("spanId", message.span_id)):
-        if not hex_id.strip("0"):
-            raise wrong_type(name, "an id that is not all zero", hex_id)
-    return Span(
-        trace_id=message.trace_id.lower(),
-        span_id=message.span_id.lower(),
-        parent_id=None if parent == _NO_PARENT else parent,
-        name=message.name,
-        start_ns=integer("startTimeUnixNano", message.start_time_unix_nano, 0),
-        end_ns=integer("endTimeUnixNano", message.end_time_unix_nano, 0),
-        attributes=plain(message.attributes),
-        events=[Event(event.name, plain(event.attributes)) for event in message.events],
-        failed=message.status.code in _FAILED,
-        dropped=message.dropped_attributes_count,
-        dropped_events=message.dropped_events_count,
-        scope=scope,
-        sampled=None if message.flags is None else bool(message.flags & SAMPLED),
-        links=[link.trace_id.lower() for link in message.links] if message.links else (),
-    )
+            refuse(rejected)
 
 
 def read_json(body: bytes) -> SpanBatch:
@@ -422,67 +394,7 @@ def read_json(body: bytes) -> SpanBatch:
     Raises:
         Rejected: The request itself is malformed.
     """
+    check_size(body, ExportTraceServiceRequest, json=True)
     batch = SpanBatch()
     request, batch.body = export(body, batch.refuse)
-    check_span_count(
-        sum(len(scope.spans) for resource_spans in request.resource_spans for scope in resource_spans.scope_spans)
-    )
-    batch.spans = batch.rejected.total()
-    for resource_spans in request.resource_spans:
-        try:
-            resource = plain(resource_spans.resource.attributes)
-        except Rejected as rejected:
-            lost = sum(len(scope.spans) for scope in resource_spans.scope_spans)
-            batch.spans += lost
-            batch.refuse(Rejected(rejected.reason, str(rejected), lost))
-            continue
-        values = (resource.get(key) for key in (SERVICE, BUILD))
-        service, build = (value if isinstance(value, str) and value else None for value in values)
-        for scope in resource_spans.scope_spans:
-            _read_scope(batch, scope, service, build)
-    return batch
-
-
-def _read_scope(batch: SpanBatch, scope_spans: ScopeSpans, service: str | None, build: str | None) -> None:
-    batch.spans += len(scope_spans.spans)
-    for message in scope_spans.spans:
-        try:
-            _sort_json(batch, message, span(message, scope_spans.scope.name), service, build)
-        except Rejected as rejected:
-            batch.refuse(rejected)
-
-
-def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
-    """Add a span to the list of the batch it belongs to.
-
-    Raises:
-        Rejected: The span holds a record that is not text.
-    """
-    own, end_ns = span.scope == OWN_SCOPE, span.end_ns
-    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    line = _json_record(message.attributes if own else message.attributes[:RECORD_SEARCH_LIMIT])
-    if line is not None:
-        batch.native.append(NativeSpan(trace_id, span_id, end_ns, line))
-    elif own:
-        batch.stages += 1
-    else:
-        is_root = span.parent_id is None
-        batch.external.append(
-            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _identity)
-        )
-
-
-def _json_record(attributes: list[Pair]) -> str | None:
-    """The record among the attributes of a span.
-
-    Raises:
-        Rejected: It is not text.
-    """
-    pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
-    if pair is not None and pair.value.string_value is None:
-        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
-    return None if pair is None else pair.value.string_value
-
-
-def _identity(span: Span, _scope: str) -> Span:
-    return span
+    return sorted_spans(batch, request)

@@ -32,8 +32,8 @@ def records(
     reject: Reject = partial(intake.reject, path)
     for number, line in lines:
         try:
-            for span, resource in chain(json.spans(line, refuse), logs.spans(line, refuse)):
-                yield from _records_of(assembly.add(span, resource), number, intake, reject)
+            for span, process in chain(json.spans(line, refuse), logs.spans(line)):
+                yield from _records_of(assembly.add(span, process.service, process.build), number, intake, reject)
         except Rejected as rejected:
             refuse(rejected)
     yield from _records_of(assembly.end(), number, intake, reject)

@@ -18,6 +18,7 @@ from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp.protobuf import parse_message
+from ragmon.ingest.otlp.wire import MAX_ITEMS, check_size, too_many
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.stats import NOT_POSITIVE, bucket
 
@@ -49,6 +50,7 @@ class _TotalsAssembler:
     """Assembles the points of a request into totals: a collector may reorder or separate them."""
 
     counted: dict[_Key, _Counted] = field(default_factory=dict)
+    points: int = 0
     rejected: int = 0
     first: str = ""
 
@@ -58,10 +60,17 @@ class _TotalsAssembler:
         self.rejected += points
 
     def add(self, instance: Any, metric: Any) -> None:
-        """Add the points of one metric of one instance."""
+        """Add the points of one metric of one instance.
+
+        Raises:
+            Rejected: The request has too many points.
+        """
         add_point, kind = _METRICS[metric.name]
         data_kind = metric.WhichOneof("data")
         points = [] if data_kind is None else getattr(metric, data_kind).data_points
+        self.points += len(points)
+        if self.points > MAX_ITEMS:
+            raise too_many()
         try:
             _check_type(metric, kind, data_kind)
         except Rejected as rejected:
@@ -107,7 +116,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
         The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
 
     Raises:
-        Rejected: The body is no such request.
+        Rejected: The body is no such request, or holds too much.
 
     Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)
@@ -126,6 +135,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
 
 
 def _from_json(body: bytes) -> Any:
+    check_size(body, ExportMetricsServiceRequest, json=True)
     if body.lstrip()[:1] != b"{":
         raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
     try:

@@ -1,4 +1,4 @@
-"""Repair of OTLP requests that no parser accepts: invalid text is repaired, and malformed spans are left out.
+"""Repair of OTLP requests in JSON that no parser accepts: invalid text is repaired, and malformed spans are left out.
 
 Programs truncate text inside a character. In UTF-8 an incomplete sequence of bytes is left; in UTF-16 half of a
 surrogate pair is left, which JSON writes as an escape. Both become a question mark, as in `ragmon.core.text.clean`. All
@@ -12,16 +12,11 @@ import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.attribute_layouts import OneByKind, bytes_classes
-from ragmon.ingest.otlp.batch import SpanBatch
+from ragmon.ingest.otlp.wire import utf8
 
-MALFORMED_PROTOBUF: Final = "malformed_protobuf"
-"""The reason for a request or span that is rejected because it is no protocol message of that type."""
 _MAX_REPAIRS: Final = 100_000
 """The maximum number of half surrogate pairs of each kind that are repaired in one request; a truncated text has
 one."""
@@ -42,15 +37,6 @@ _BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([
 _SPAN_LIST_PREFIX: Final = b"{[{[{["
 """The open brackets at a place where spans are: request, resources, resource, scopes, scope, spans."""
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
-
-
-def utf8(value: bytes) -> bytes:
-    r"""Replace each byte of a text that is not valid UTF-8 by a question mark.
-
-    >>> utf8(b"caf\xc3"), utf8("café".encode()) == "café".encode()
-    (b'caf?', True)
-    """
-    return value.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
 
 
 def json(body: bytes) -> bytes:
@@ -127,60 +113,3 @@ def span(message: bytes) -> Any:
     except (ValueError, OverflowError, TypeError) as error:
         raise Rejected(constants.MALFORMED_JSON, f"a span is no JSON: {error}") from None
     return decoded
-
-
-def protobuf(body: bytes, batch: SpanBatch) -> bytes:
-    """A request in protobuf with its text repaired, without the spans that are malformed.
-
-    Args:
-        body: The request.
-        batch: Counts the spans that are left out.
-
-    Raises:
-        DecodeError: The request itself is malformed, not only its spans.
-    """
-    request = bytes_classes().request.FromString(body)
-    _repair_texts(request)
-    for resource_spans in request.resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            scope_spans.spans[:] = [
-                span for raw_span in scope_spans.spans if (span := _repaired_span(raw_span, batch)) is not None
-            ]
-    repaired: bytes = request.SerializeToString()
-    return repaired
-
-
-def _repaired_span(raw_span: bytes, batch: SpanBatch) -> bytes | None:
-    """A span with its text repaired; None where it is malformed."""
-    try:
-        return _checked(raw_span)
-    except DecodeError:
-        pass
-    try:
-        message = bytes_classes().span.FromString(raw_span)
-        _repair_texts(message)
-        return _checked(message.SerializeToString())
-    except DecodeError as error:
-        batch.spans += 1
-        batch.refuse(Rejected(MALFORMED_PROTOBUF, f"a span is no protocol message: {error}"))
-        return None
-
-
-def _checked(raw_span: bytes) -> bytes:
-    Span.FromString(raw_span)
-    OneByKind.FromString(raw_span)
-    return raw_span
-
-
-def _repair_texts(message: Any) -> None:
-    """Repair the texts of a message, and of the messages in it."""
-    texts, name = bytes_classes().texts, message.DESCRIPTOR.name
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for submessage in (value,) if hasattr(value, "ListFields") else value:
-                _repair_texts(submessage)
-        elif (name, field.name) in texts:
-            if isinstance(value, bytes):
-                setattr(message, field.name, utf8(value))
-            else:
-                getattr(message, field.name)[:] = map(utf8, value)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ragmon.core import semconv
 from ragmon.ingest.spans import haystack, platforms, vercel
 from ragmon.ingest.spans.model import Event, Span
-from ragmon.ingest.spans.values import GroupedAttributes, decode_container
+from ragmon.ingest.spans.values import decode_container
 
 READERS: Final = (haystack.translate, vercel.translate, platforms.translate)
 """Each gives the attributes of a span in the words that are read, or None where the span is none of its tracer."""
@@ -49,11 +49,7 @@ def _translated(span: Span) -> Span:
         added = {**(added or {}), **_messages_in(span.events)}
     if not added:
         return span
-    attributes = span.attributes
-    merged = {**added, **attributes}
-    if isinstance(attributes, GroupedAttributes):
-        return span._replace(attributes=GroupedAttributes(merged, attributes.lists))
-    return span._replace(attributes=merged)
+    return span._replace(attributes={**added, **span.attributes})
 
 
 def _messages_in(events: Sequence[Event]) -> dict[str, Any]:

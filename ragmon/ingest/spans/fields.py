@@ -15,7 +15,7 @@ from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.escaping import shown_name
 from ragmon.core.record import LATEST, Latency
 from ragmon.ingest.spans.model import Span, Trace
-from ragmon.ingest.spans.values import GroupedAttributes, as_id, as_text, flattened, number
+from ragmon.ingest.spans.values import as_id, as_text, flattened, number
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -74,12 +74,9 @@ def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
 
 def _may_have_evaluations(span: Span) -> bool:
     """Whether a span may have evaluations: a cheap check, because most spans have none."""
-    attributes = span.attributes
     if span.events:
         return True
-    if isinstance(attributes, GroupedAttributes):
-        return not attributes.lists.keys().isdisjoint(LISTS)
-    keys = "\n".join(attributes)
+    keys = "\n".join(span.attributes)
     return any(marker in keys for marker in _KEY_MARKERS)
 
 

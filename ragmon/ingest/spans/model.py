@@ -72,8 +72,7 @@ class Span(NamedTuple):
         name: The name.
         start_ns: The start time, nanoseconds since the epoch.
         end_ns: The end time, nanoseconds since the epoch.
-        attributes: As recorded: text, numbers, booleans, and lists and mappings of them. Flattened lists may already be
-            assembled (`ragmon.ingest.spans.values.GroupedAttributes`).
+        attributes: As recorded: text, numbers, booleans, and lists and mappings of them.
         events: In the order of their times.
         failed: Whether its status is an error.
         dropped: The number of its attributes that a limit removed.

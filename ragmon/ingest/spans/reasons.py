@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ragmon.core import constants, semconv
@@ -21,7 +21,7 @@ from ragmon.ingest.spans.model import (
     Span,
     Trace,
 )
-from ragmon.ingest.spans.values import REDACTED, GroupedAttributes, Memo, too_long
+from ragmon.ingest.spans.values import REDACTED, Memo, too_long
 
 _CONTENT: Final = re.compile(
     r"(?:input|prompt|question|query|message|content|output|completion|answer|response|reply|result)s?"
@@ -79,18 +79,9 @@ def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
     carried = any(
         PLACES[key].startswith("c") and not PLACES[key].endswith(other) and _is_content(value)
         for span in spans
-        for key, value in _attributes(span)
+        for key, value in span.attributes.items()
     )
     return NOT_UNDERSTOOD if carried else CONTENT_NOT_CAPTURED
-
-
-def _attributes(span: Span) -> Iterator[tuple[str, Any]]:
-    attributes: Mapping[str, Any] = span.attributes
-    yield from attributes.items()
-    if isinstance(attributes, GroupedAttributes):
-        for name, entries in attributes.lists.items():
-            for member, column in entries.columns.items():
-                yield from ((f"{name}.{member}", value) for value in column)
 
 
 def _is_content(value: Any) -> bool:
@@ -162,7 +153,7 @@ def _tells_of_a_model(span: Span) -> bool:
     operation = attributes.get(semconv.OPERATION)
     if (isinstance(operation, str) and operation in _OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
-    told = [(PLACES[key], value) for key, value in _attributes(span) if isinstance(value, str)]
+    told = [(PLACES[key], value) for key, value in span.attributes.items() if isinstance(value, str)]
     return any(
         (place == "m" and not _EMBEDDING.search(value)) or (place == "k" and _KIND_WORDS.search(value))
         for place, value in told

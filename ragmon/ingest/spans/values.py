@@ -104,21 +104,6 @@ class FlattenedList(msgspec.Struct, frozen=True, gc=False):
         ]
 
 
-class GroupedAttributes(dict[str, Any]):
-    """Attributes whose flattened lists are already assembled.
-
-    Args:
-        alone: The attributes that belong to no list.
-        lists: The lists by name.
-    """
-
-    __slots__ = ("lists",)
-
-    def __init__(self, alone: Mapping[str, Any], lists: Mapping[str, FlattenedList]) -> None:
-        super().__init__(alone)
-        self.lists = lists
-
-
 _EMPTY_LIST: Final = FlattenedList()
 
 
@@ -128,8 +113,6 @@ def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows()
     [{'id': 'a'}]
     """
-    if isinstance(attributes, GroupedAttributes):
-        return attributes.lists.get(name, _EMPTY_LIST)
     cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell.name == name)
     return table((cell, attributes[key]) for cell, key in cells)
 

@@ -16,10 +16,10 @@ from ragmon.core.log import log_error
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import batch as extent
-from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan
+from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.protobuf import read, span_bytes
+from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.otlp.wire import TOO_MANY
 from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart
@@ -64,8 +64,8 @@ class QueuedRequest:
 class UnreadableError(RejectedError):
     """A request that cannot be decoded, with its counts."""
 
-    def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
-        super().__init__(status, rejected.reason, str(rejected))
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(TOO_LARGE if rejected.reason == TOO_MANY else BAD_REQUEST, rejected.reason, str(rejected))
         self.counts = BatchCounts(received=rejected.lost_spans, dropped={rejected.reason: rejected.lost_spans})
 
 
@@ -75,11 +75,10 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     Raises:
         UnreadableError: The body is invalid, or holds too many spans.
     """
-    _check_extent(body, extent.SPANS, encoding)
     try:
         batch = read(body, json=encoding is Encoding.JSON)
     except Rejected as error:
-        raise UnreadableError(error, TOO_LARGE if error.reason == TOO_MANY else BAD_REQUEST) from None
+        raise UnreadableError(error) from None
     rejected, first_error, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     records = []
     for native in batch.native:
@@ -93,7 +92,7 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     return QueuedRequest(
         size=len(body),
         native=records,
-        external=[span_bytes(span) for span in batch.external],
+        external=batch.external,
         counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
         result=ExportResult(bad, first_error if bad else ""),
         body=(batch.body or body) if batch.external else b"",
@@ -104,18 +103,10 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
 def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return [span_bytes(span) for span in read(body.body, json=body.encoding == Encoding.JSON.value).external]
+        return read(body.body, json=body.encoding == Encoding.JSON.value).external
     except Rejected as rejected:
         log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
-
-
-def _check_extent(body: bytes, layout: extent.MessageLayout, encoding: Encoding) -> None:
-    if extent.exceeds_limits(body, layout, json=encoding is Encoding.JSON):
-        message = (
-            f"it holds more than {extent.MAX_MESSAGES} messages, or too much in them; send them in several requests"
-        )
-        raise UnreadableError(Rejected(TOO_MANY, message), TOO_LARGE)
 
 
 def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
@@ -124,7 +115,6 @@ def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
     Raises:
         UnreadableError: The body is invalid, or holds too many points.
     """
-    _check_extent(body, extent.POINTS, encoding)
     try:
         lines, rejected, first_error = totals(body, json=encoding is Encoding.JSON)
     except Rejected as error:

@@ -25,11 +25,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from ragmon.core import constants
 from ragmon.core.errors import shorten
 from ragmon.core.net import HINT, is_known
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import batch, logs
+from ragmon.ingest.otlp import logs
+from ragmon.ingest.otlp.wire import TOO_MANY
 from ragmon.monitor.http.requests import (
     BAD_CONTENT_ENCODING,
     FORBIDDEN,
@@ -61,18 +61,13 @@ def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[E
     Raises:
         RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
     """
-    as_json = encoding is Encoding.JSON
-    if batch.exceeds_limits(body, batch.LOGS, json=as_json):
-        raise HTTPError(
-            413, constants.OVERSIZE, f"it holds more than {batch.MAX_MESSAGES} messages", hint="send less at once"
-        )
     try:
-        events = logs.read(body, as_json=as_json)
+        events = logs.read(body, as_json=encoding is Encoding.JSON)
     except Rejected as rejected:
-        raise HTTPError(400, rejected.reason, str(rejected)) from None
+        raise HTTPError(413 if rejected.reason == TOO_MANY else 400, rejected.reason, str(rejected)) from None
     result: Future[ExportResult] = Future()
     if events.body:
-        consumer.traces(events.body, encoding).add_done_callback(partial(_with_unread, result, events.unread))
+        consumer.traces(events.body, Encoding.PROTOBUF).add_done_callback(partial(_with_unread, result, events.unread))
     else:
         result.set_result(ExportResult(events.unread, _MESSAGE if events.unread else ""))
     if events.unread:
