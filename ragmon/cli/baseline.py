@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from ragmon.cli.common import (
@@ -28,5 +26,5 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
         for metric, stats in baselines["metrics"].items():
             click.echo(f"{printable(name)}/{metric}: {stats['mean']:.4f} over {stats['n']}", err=True)
     click.echo(f"version {file['version']}", err=True)
-    write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
+    write(printable_json(file, indent=1) + "\n", output)
     return 0

@@ -235,10 +235,10 @@ class _Captured(msgspec.Struct):
     captured: list[CaptureReport]
 
 
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
-def read_page(url: str, path: str, part: type[S]) -> S:
+def read_page(url: str, path: str, part: type[T]) -> T:
     """The part of a JSON page that a command reads.
 
     Args:
@@ -261,6 +261,23 @@ def read_page(url: str, path: str, part: type[S]) -> S:
         f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})",
         hint="`[serve] admin` of the server's configuration says where that is",
     )
+
+
+def read_back(data: object, kind: type[T], what: str) -> T:
+    """What a monitor answered, as the class that it was made of; unknown members are passed over.
+
+    Args:
+        data: The plain JSON data.
+        kind: The class.
+        what: What a message calls it.
+
+    Raises:
+        RagmonError: The data is no such thing.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise RagmonError(f"this is no {what}: {error}", hint="is the monitor of this version?") from error
 
 
 def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

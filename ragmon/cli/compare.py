@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ragmon.cli.client import get_json
+from ragmon.cli.client import get_json, read_back
 from ragmon.cli.common import (
     check_inputs,
     score,
@@ -116,7 +116,7 @@ def _compare_files(
         for outcome in outcomes
         if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
     ]
-    return Canary(by, baseline, candidate, max_drop, outcomes, [*releases.notes(), *notes]), without_gold
+    return Canary.of(by, baseline, candidate, max_drop, outcomes, [*releases.notes(), *notes]), without_gold
 
 
 def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -> Canary:
@@ -129,4 +129,4 @@ def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -
         "max_drop": f"{comparison.max_drop:.15g}",
         **({"intervals": "true"} if comparison.intervals else {}),
     }
-    return compared.load(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT))
+    return read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Final
 
@@ -59,7 +58,7 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
     value_rows = rows(load(path))
     if form == "json":
         values = {key: {"value": value, "origin": origin} for key, value, origin in value_rows}
-        click.echo(printable_json(json.dumps(values, indent=2, ensure_ascii=False)))
+        click.echo(printable_json(values, indent=2))
         return
     lines = [(key, toml_text(value), origin) for key, value, origin in value_rows]
     click.echo("\n".join(text_table(lines, widths={1: WIDE})))

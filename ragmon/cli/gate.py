@@ -22,7 +22,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
-from ragmon.export.markdown import markdown
+from ragmon.export.markdown import render_gates
 from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
@@ -76,7 +76,7 @@ def gate(
     if form == "text":
         write(gate_table(report, output, no_color=no_color), output)
     else:
-        write(markdown(report) if form == "md" else report.json() + "\n", output)
+        write(render_gates(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
 
 

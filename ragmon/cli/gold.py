@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -79,7 +78,7 @@ def freeze_command(
         _print_diff(ctx, diff(read_frozen(frozen, key), GoldSet.load(paths)), "text")
         return
     file = freeze(GoldSet.load(paths), key)
-    write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
+    write(printable_json(file, indent=1) + "\n", output)
     signature = (
         "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
     )
@@ -97,7 +96,7 @@ def from_table_command(path: str, tables: TableOptions, empty_reference: str | N
     """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right."""
     reader = RowReader(options=tables, empty_reference=empty_reference)
     gold_set = GoldSet("gold", read_items([path], reader))
-    write("".join(printable_json(json.dumps(as_line(item), ensure_ascii=False)) + "\n" for item in gold_set), output)
+    write("".join(printable_json(as_line(item)) + "\n" for item in gold_set), output)
     for line in _assessment(gold_set, reader.skipped):
         click.echo(line, err=True)
     return 0
@@ -195,4 +194,4 @@ def _diff_lines(delta: Diff) -> Iterator[str]:
 
 
 def _print_json(value: object) -> None:
-    click.echo(printable_json(json.dumps(value, ensure_ascii=False, indent=2)))
+    click.echo(printable_json(value, indent=2))

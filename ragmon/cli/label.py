@@ -96,7 +96,7 @@ def queue_command(
     if form == "csv":
         write(template(sheet_rows, label_spelling(settings.labels)), output)
     else:
-        write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in sheet_rows), output)
+        write("".join(printable_json(row) + "\n" for row in sheet_rows), output)
     if candidates and on_terminal(output):
         place = printable_line(" ".join(traces) or f"--state-dir {state_dir or settings.serve.state_dir}")
         click.echo(f"one of them: ragmon show {printable_line(str(candidates[0].trace_id))} {place}", err=True)

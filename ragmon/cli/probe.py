@@ -19,7 +19,7 @@ from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import Record
-from ragmon.export.markdown import markdown, text
+from ragmon.export.markdown import render_gates, text
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerFactory
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
@@ -153,7 +153,7 @@ def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records:
     run = Run(ScorerFactory(settings, gold_sets)())
     run.feed(records)
     report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
-    write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", None)
+    write(text(report) if form == "text" else render_gates(report) if form == "md" else report.json() + "\n", None)
     return EXIT[report.verdict]
 
 

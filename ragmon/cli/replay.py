@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -165,10 +164,7 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
     if alerts_out is not None:
         write(
-            "".join(
-                printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n"
-                for edge in engine.transitions
-            ),
+            "".join(printable_json(as_alert_line(edge)) + "\n" for edge in engine.transitions),
             alerts_out,
         )
     result.write(report, run)

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from ragmon.core.json_schema import Schema
-from ragmon.export.report_schema import report_schema
+from ragmon.export.schema import report_schema
 from ragmon.gold.gold_schema import gold_schema
 from ragmon.ingest.trace_schema import trace_schema
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import click
 
-from ragmon.cli.client import get_json, parse_server_url
+from ragmon.cli.client import get_json, parse_server_url, read_back
 from ragmon.cli.common import settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -19,7 +19,6 @@ from ragmon.core.net import Url
 from ragmon.core.private_files import read_token
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
-from ragmon.gates.request_report import load as load_report
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
@@ -99,7 +98,8 @@ def _of_server(trace: str, url: str | None, settings: Settings) -> list[RequestR
         click.echo("note: the token is not sent over plain HTTP to another machine, so no content is shown", err=True)
     response = get_json(address, f"{TRACES_PATH}/{quote(trace, safe='')}", {}, timeout=_TIMEOUT, headers=headers)
     requests = response.get("requests")
-    return [load_report(request) for request in requests] if isinstance(requests, list) else [load_report(response)]
+    found = requests if isinstance(requests, list) else [response]
+    return [read_back(request, RequestReport, "request") for request in found]
 
 
 def _is_private(server: Url) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 import click
 from starlette.types import ASGIApp
 
+from ragmon.cli.client import read_back
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
@@ -22,9 +23,9 @@ from ragmon.core.net import own_names
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.pages.comparison import comparison_page
 from ragmon.export.pages.document import GENERATOR
-from ragmon.export.pages.report import content_page
-from ragmon.export.releases import load as load_comparison
-from ragmon.export.report_content import load as load_report
+from ragmon.export.pages.report import stored_page
+from ragmon.export.releases import Canary
+from ragmon.export.schema import load as load_report
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import file_options, file_span_options
@@ -98,9 +99,9 @@ def report_page_of(path: str) -> str | None:
     if data is None:
         return None
     if "candidate" not in data:
-        return content_page(load_report(data, path))
+        return stored_page(load_report(data, path))
     try:
-        return comparison_page(load_comparison(data))
+        return comparison_page(read_back(data, Canary, "comparison of releases"))
     except RagmonError as error:
         raise InputError(str(error), path=path, hint="`ragmon compare --format json` writes one") from error
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from pydantic_core import PydanticCustomError
 
-from ragmon.cli.client import ErrorResponseError, get_json, post_json
+from ragmon.cli.client import ErrorResponseError, get_json, post_json, read_back
 from ragmon.cli.common import write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
@@ -17,7 +17,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.types import duration
 from ragmon.core.escaping import printable_line
 from ragmon.export.diagnosis import as_json, render
-from ragmon.gates.diagnosis import load as load_why
+from ragmon.gates.diagnosis import Why
 from ragmon.monitor.embedded import split
 from ragmon.monitor.http.requests import ACKS_PATH
 
@@ -83,7 +83,7 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     name, pipeline = split(gate, settings.pipeline)
     params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{seconds(since):.15g}"})}
     response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
-    diagnosis, traces = load_why(response), _trace_objects(response.get("traces"))
+    diagnosis, traces = read_back(response, Why, "explanation of a gate"), _trace_objects(response.get("traces"))
     link = settings.of(pipeline).links.trace
     show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
     write(as_json(diagnosis, traces) + "\n" if form == "json" else render(diagnosis, traces, link, show), None)

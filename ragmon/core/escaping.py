@@ -7,8 +7,9 @@ written as escapes, so that two different texts stay different; a line break bec
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from typing import Any, Final
 
 LONGEST: Final = 200
 """Characters shown of a name or a short text."""
@@ -66,12 +67,20 @@ def printable_line(text: str) -> str:
     return printable(text, _LONGEST_LINE)
 
 
-def printable_json(text: str) -> str:
-    r"""An equal JSON document in which control characters are escaped.
+def printable_json(data: object, **layout: Any) -> str:
+    r"""Data as strict JSON in which control characters are escaped.
 
-    >>> printable_json('{"build": "\u202egnp"}')
+    Args:
+        data: Plain data.
+        layout: `indent` and `separators` of `json.dumps`.
+
+    Raises:
+        ValueError: A number is not finite.
+
+    >>> printable_json({"build": "\u202egnp"})
     '{"build": "\\u202egnp"}'
     """
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, **layout)
     return text if text.isprintable() else _CONTROLS.sub(_json_escaped, text)
 
 

@@ -32,7 +32,8 @@ from ragmon.core.policy import Outcome
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, Load
 from ragmon.demo.pacing import Pacing
-from ragmon.export.markdown import between, value
+from ragmon.export.markdown import bounds_text, value
+from ragmon.export.schema import gate_summary
 from ragmon.metrics.base import parse
 from ragmon.monitor import install
 from ragmon.monitor.embedded import Monitor
@@ -115,7 +116,7 @@ class PlainScreen:
         for outcome in outcomes:
             name = outcome.gate.name
             if due or self._verdicts.get(name) != outcome.verdict:
-                self.say(f"{name} {value(outcome)} {outcome.verdict}")
+                self.say(f"{name} {value(gate_summary(outcome))} {outcome.verdict}")
             self._verdicts[name] = outcome.verdict
 
     def say(self, text: str) -> None:
@@ -138,9 +139,9 @@ def table(outcomes: Sequence[Outcome], *, wide: bool = True) -> Table:
             rendered.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
     rendered.add_column("verdict", no_wrap=True)
     for outcome in outcomes:
-        details = (between(outcome), needs(outcome), str(outcome.n), outcome.source)
+        details = (bounds_text(outcome.lower, outcome.upper), needs(outcome), str(outcome.n), outcome.source)
         verdict = Text(outcome.verdict, style=_STYLES[outcome.verdict])
-        rendered.add_row(outcome.gate.name, value(outcome), *(details if wide else ()), verdict)
+        rendered.add_row(outcome.gate.name, value(gate_summary(outcome)), *(details if wide else ()), verdict)
     return rendered
 
 
@@ -288,8 +289,8 @@ def _note_events(screen: Screen, monitor: Monitor, story: RunEvents, outcomes: S
 
 def _failed_gate_line(now: float, outcome: Outcome) -> str:
     """The line for a failed gate: name, value, interval, threshold, and the meaning of its metric."""
-    interval = "" if outcome.lower is None else f" (95 % interval {between(outcome)})"
-    headline = f"{now:.1f} s  RED {outcome.gate.name}: {value(outcome)}{interval}, needs {needs(outcome)}"
+    interval = "" if outcome.lower is None else f" (95 % interval {bounds_text(outcome.lower, outcome.upper)})"
+    headline = f"{now:.1f} s  RED {outcome.gate.name}: {value(gate_summary(outcome))}{interval}, needs {needs(outcome)}"
     is_share = outcome.gate.kind == "threshold"
     return f"{headline}: {_first_line(parse(outcome.gate.metric)) if is_share else outcome.reason}"
 

@@ -5,17 +5,18 @@ Names of builds, indexes and tags come from requests: characters that are not pr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 from ragmon.core.constants import STEP
 from ragmon.core.escaping import printable, printable_json
 from ragmon.export.markdown import percent
 from ragmon.export.tables import text_table
-from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why, plain
+from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why
 from ragmon.gates.diagnosis.reads import REQUESTS
 
 SUSPECTS: Final = 4
@@ -36,8 +37,7 @@ _WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecide
 
 def as_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
     """A diagnosis and traces of failing requests as indented JSON."""
-    text = json.dumps({**plain(why), "traces": list(traces)}, indent=2, ensure_ascii=False, allow_nan=False)
-    return printable_json(text)
+    return printable_json({**msgspec.to_builtins(why), "traces": list(traces)}, indent=2)
 
 
 def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None = None, show: str = "") -> str:

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import structs
+
 from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.export.report import QuestionReport, Report, gate, metric
+from ragmon.export.report import QuestionReport, Report
+from ragmon.export.schema import GateSummary, SeriesSummary
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Rows = Literal["metrics", "gates", "questions"]
 """What has a row."""
-_SERIES: Final = ("pipeline", "source", "gold", "gold_version", "window", "end", "slice", "of")
-_INTERVAL: Final = ("value", "lower", "upper", "n")
-_METRICS: Final = (*_SERIES, "metric", *_INTERVAL, "sum", "unassessed")
-_JUDGED: Final = ("pipeline", "gate", "metric", "source", "gold", "estimand", "of", "threshold", "direction")
-_GATES: Final = (*_JUDGED, *_INTERVAL, "n_eff", "needed", "verdict", "reason")
+_SERIES: Final = tuple(name for name in SeriesSummary.__struct_fields__ if name != "metrics")
+_METRICS: Final = (*_SERIES, "metric", "value", "lower", "upper", "n", "sum", "unassessed")
 _QUESTIONS: Final = tuple(field.name for field in fields(QuestionReport))
 
 
@@ -43,16 +43,14 @@ def frame(report: Report, what: Rows) -> pd.DataFrame:
 
 
 def _metrics(report: Report) -> Iterator[Mapping[str, Any]]:
-    for series in report.snapshot.series:
-        about = {name: getattr(series, name) for name in _SERIES}
-        for name in series.metrics:
-            figures = metric(series, name)
-            unassessed = sum(figures["unassessed"].values())
-            yield {**about, "metric": name, **figures, "unassessed": unassessed}
+    for series in report.document.series:
+        for name, figures in series.metrics.items():
+            unassessed = sum(figures.unassessed.values())
+            yield {**structs.asdict(series), "metric": name, **structs.asdict(figures), "unassessed": unassessed}
 
 
 def _gates(report: Report) -> Iterator[Mapping[str, Any]]:
-    return ({"of": "", **gate(outcome)} for outcome in report.outcomes)
+    return map(structs.asdict, report.document.gates)
 
 
 def _questions(report: Report) -> Iterator[Mapping[str, Any]]:
@@ -61,7 +59,7 @@ def _questions(report: Report) -> Iterator[Mapping[str, Any]]:
 
 _TABLES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Report], Iterator[Mapping[str, Any]]]]]] = {
     "metrics": (_METRICS, _metrics),
-    "gates": (_GATES, _gates),
+    "gates": (GateSummary.__struct_fields__, _gates),
     "questions": (_QUESTIONS, _questions),
 }
 """The columns and the rows of each table."""

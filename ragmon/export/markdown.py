@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ragmon.alarms.plan import describe
 from ragmon.core import constants
 from ragmon.core.escaping import printable, printable_line
-from ragmon.core.policy import Outcome
-from ragmon.export.report import QuestionReport, Report, latency
+from ragmon.export.report import QuestionReport, Report
+from ragmon.export.schema import BaselineDrop, GateSummary, ReportData, SeriesSummary, gate_summary
 from ragmon.export.tables import GAP, escape, markdown_table, text_table
 from ragmon.gates import coverage
 from ragmon.gates.captured import FieldShare
 from ragmon.gates.needs import FIELDS
-from ragmon.gates.releases import Comparison
-from ragmon.scoring.snapshot import ALL, SeriesStats
+from ragmon.scoring.snapshot import ALL
 
 QUESTIONS: Final = 200
 """Rows of the per-question table by default."""
@@ -37,18 +36,19 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         report: The report.
         questions: Rows of the per-question table; None for all.
     """
-    about = f"{report.scored} of {report.read} records scored · digest `{report.digest[:16]}`"
+    data = report.document
+    about = f"{data.records.scored} of {data.records.read} records scored · digest `{data.digest[:16]}`"
     parts = [
         "# RAG quality report\n",
-        f"**{_MARKS[report.verdict]}** · {about}\n",
-        *_about(report),
-        *_gates(report.outcomes),
-        *_drops(report),
-        *_labels(report),
-        *_judges(report),
-        *_metrics(report),
-        *_latency(report),
-        *_captured(report),
+        f"**{_MARKS[data.verdict]}** · {about}\n",
+        *_about(data, report.notes),
+        *_gates(data.gates),
+        *_drops(data.baseline),
+        *_labels(data),
+        *_judges(data),
+        *_metrics(data, report.snapshot.gold_metrics),
+        *_latency(data),
+        *_captured(data),
         *_reach(report),
         *_questions(report.questions, questions),
     ]
@@ -57,14 +57,15 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
 
 def render_gates(report: Report) -> str:
     """The verdict, the gates and the comparison with a baseline, for a CI step summary."""
-    notes = _list(escape(note) for note in report.notes)
-    parts = [f"# Gates: {_MARKS[report.verdict]}\n", *notes, *_gates(report.outcomes), *_drops(report)]
+    data = report.document
+    notes = _list(map(escape, report.notes))
+    parts = [f"# Gates: {_MARKS[data.verdict]}\n", *notes, *_gates(data.gates), *_drops(data.baseline)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _labels(report: Report) -> list[str]:
+def _labels(data: ReportData) -> list[str]:
     """Statistics of the labels, and the estimate from labels and a proxy."""
-    labelled = report.labelled
+    labelled = data.labels
     if labelled is None:
         return []
     maturity = "" if labelled.maturity is None else f"; {labelled.maturity:.0%} of those to come are here"
@@ -74,18 +75,17 @@ def _labels(report: Report) -> list[str]:
     )
     entries += [f"{labelled.orphans} labelled answers are not among these records"] if labelled.orphans else []
     entries += [f"{labelled.probes} answers to gold questions were labelled: gold counts"] if labelled.probes else []
-    for prediction in report.predictions:
-        proxy, estimate = escape(prediction.proxy), prediction.estimate
-        if estimate.value is not None and estimate.gain is not None:
-            bounds = f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
-            worth = f"{estimate.n} labels beside {proxy}, each worth {estimate.gain:.2f}"
-            entries.append(f"{escape(prediction.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
+    for found in data.predicted:
+        if found.value is not None and found.gain is not None:
+            bounds = f"{found.value:.3f} ({found.lower:.3f} to {found.upper:.3f})"
+            worth = f"{found.n} labels beside {escape(found.proxy)}, each worth {found.gain:.2f}"
+            entries.append(f"{escape(found.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
     return ["## Labels\n", *_list(entries)]
 
 
-def _judges(report: Report) -> list[str]:
+def _judges(data: ReportData) -> list[str]:
     """The versions of judges, whose scores are never put together."""
-    rows = [(*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in report.judges]
+    rows = [(*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in data.judges]
     return ["## Judges\n", *_table(("pipeline", "judge", "version", "answers"), rows)] if rows else []
 
 
@@ -99,46 +99,53 @@ def _list(entries: Iterable[str]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _about(report: Report) -> list[str]:
+def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     """Notes and counts a reader needs before the figures."""
-    entries = [escape(note) for note in report.notes]
-    if report.duplicate:
-        entries.append(f"{report.duplicate} records repeat a gold question that was already answered")
-    if report.unmatched:
-        entries.append(f"{report.unmatched} records belong to no gold item: only label-free metrics count them")
-    entries += [f"{n} rejected: {escape(reason)}" for reason, n in sorted(report.rejected.items())]
-    entries += [f"{n} unknown: {escape(field)}" for field, n in sorted(report.unknown.items())]
-    for gold in report.golds():
-        missing = gold["items"] - gold["traced"]
-        seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
-        entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
-    ways_by_pipeline = coverage.match_counts(report.snapshot)
+    records = data.records
+    entries = [escape(note) for note in notes]
+    if records.duplicate:
+        entries.append(f"{records.duplicate} records repeat a gold question that was already answered")
+    if records.unmatched:
+        entries.append(f"{records.unmatched} records belong to no gold item: only label-free metrics count them")
+    entries += [f"{n} rejected: {escape(reason)}" for reason, n in records.rejected.items()]
+    entries += [f"{n} unknown: {escape(field)}" for field, n in records.unknown.items()]
+    for gold in data.gold:
+        missing = gold.items - gold.traced
+        seen = f"{gold.traced} of {gold.items} items traced" + (f", {missing} missing" if missing else "")
+        entries.append(f"gold {escape(gold.name)}, version {escape(gold.version)}: {seen}")
     entries += [
-        f"{escape(pipeline)}: {coverage.match_summary(ways)}" for pipeline, ways in sorted(ways_by_pipeline.items())
+        f"{escape(pipeline)}: {coverage.match_summary(ways)}" for pipeline, ways in sorted(data.matches.items())
     ]
-    if any(set(ways) - {constants.UNMATCHED} for ways in ways_by_pipeline.values()):
+    if any(set(ways) - {constants.UNMATCHED} for ways in data.matches.values()):
         entries.append(constants.HEAD_NOTE)
     return _list(entries)
 
 
-def _gates(outcomes: Sequence[Outcome]) -> list[str]:
-    if not outcomes:
+_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
+
+
+def _gates(gates: Sequence[GateSummary]) -> list[str]:
+    if not gates:
         return []
-    kinds = _kinds(map(interval_kind, outcomes))
+    kinds = _kinds(map(interval_kind, gates))
     rows = [
         (
-            escape(f"{o.gate.pipeline}/{o.gate.name}"),
-            value(o),
-            between(o) + kinds.get(interval_kind(o), ""),
-            f"{'≥' if o.gate.at_least else '≤'} {o.gate.threshold:g}",
-            str(o.n),
-            _MARKS[o.verdict],
-            escape(why(o)),
+            escape(gate.name),
+            value(gate),
+            _marked(gate, kinds),
+            bound(gate),
+            str(gate.n),
+            _MARKS[gate.verdict],
+            escape(why(gate)),
         )
-        for o in outcomes
+        for gate in gates
     ]
-    table = _table(("gate", "value", "95 % interval", "threshold", "n", "verdict", "why"), rows)
-    return ["## Gates\n", *table, *([f"{line}\n"] if (line := _legend(kinds)) else [])]
+    return ["## Gates\n", *_table(_HEAD, rows), *([f"{line}\n"] if (line := _legend(kinds)) else [])]
+
+
+def _marked(gate: GateSummary, kinds: Mapping[str, str]) -> str:
+    """The interval of a gate's value with the mark of its kind."""
+    return bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
 
 
 def percent(value: float | None) -> str:
@@ -146,37 +153,28 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def value(outcome: Outcome) -> str:
+def value(gate: GateSummary) -> str:
     """A gate's value: a share, a multiple of the baseline, or a number of index hashes."""
-    if outcome.value is None or outcome.gate.kind == "threshold":
-        return percent(outcome.value)
-    return f"{outcome.value:.2f} x" if outcome.gate.kind == "quantile_ratio" else f"{outcome.value:.0f}"
-
-
-def between(outcome: Outcome) -> str:
-    """The interval of a gate's value."""
-    return bounds_text(outcome.lower, outcome.upper)
+    if gate.value is None or gate.kind == "threshold":
+        return percent(gate.value)
+    return f"{gate.value:.2f} x" if gate.kind == "quantile_ratio" else f"{gate.value:.0f}"
 
 
 def bounds_text(lower: float | None, upper: float | None) -> str:
     """An interval of shares in per cent; a dash where there is none."""
-    return _interval(None if lower is None or upper is None else (lower, upper))
+    return "–" if lower is None or upper is None else f"{100 * lower:.1f} – {100 * upper:.1f} %"
 
 
-def threshold(outcome: Outcome) -> str:
-    """A gate's threshold, as its value is written.
-
-    >>> from ragmon.core.policy import Gate
-    >>> threshold(Outcome(Gate("g", "m", 0.8, "at_least"), "live", "", "", 0.9, None, None, 9, None, "pass", ""))
-    '80 %'
-    """
-    if outcome.gate.kind == "threshold":
-        return f"{100 * outcome.gate.threshold:g} %"
-    return f"{outcome.gate.threshold:g}{' x' if outcome.gate.kind == 'quantile_ratio' else ''}"
+def threshold(gate: GateSummary) -> str:
+    """A gate's threshold, as its value is written."""
+    if gate.kind == "threshold":
+        return f"{100 * gate.threshold:g} %"
+    return f"{gate.threshold:g}{' x' if gate.kind == 'quantile_ratio' else ''}"
 
 
-def _interval(bounds: tuple[float, float] | None) -> str:
-    return "–" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f} %"
+def bound(gate: GateSummary) -> str:
+    """What a gate asks for."""
+    return f"{'≥' if gate.at_least else '≤'} {gate.threshold:g}"
 
 
 WILSON: Final = "Wilson's, of these requests"
@@ -185,15 +183,15 @@ LIKE_THESE: Final = "of questions like these, with gold items as the observation
 BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
 
 
-def interval_kind(outcome: Outcome) -> str:
+def interval_kind(gate: GateSummary) -> str:
     """What the interval of a gate's value is about; "" where there is no interval."""
-    if outcome.lower is None:
+    if gate.lower is None:
         return ""
-    if outcome.n_eff is None:
+    if gate.n_eff is None:
         return BESIDE_EXACT
-    if outcome.estimand == constants.QUESTIONS_LIKE_THESE:
+    if gate.estimand == constants.QUESTIONS_LIKE_THESE:
         return LIKE_THESE
-    return STRATA if outcome.of == constants.ALL_CALLS else WILSON
+    return STRATA if gate.of == constants.ALL_CALLS else WILSON
 
 
 def _kinds(kinds: Iterable[str]) -> dict[str, str]:
@@ -208,40 +206,39 @@ def _legend(kinds: Mapping[str, str]) -> str:
     return f"95 % intervals: {named}." if named else ""
 
 
-def why(outcome: Outcome) -> str:
+def why(gate: GateSummary) -> str:
     """The reason of a verdict, and how many more observations a decision needs."""
-    if not outcome.needed:
-        return outcome.reason
-    unit = " gold items" if outcome.estimand == constants.QUESTIONS_LIKE_THESE else ""
-    return f"{outcome.reason}; about {outcome.needed}{unit} needed"
+    if not gate.needed:
+        return gate.reason
+    unit = " gold items" if gate.estimand == constants.QUESTIONS_LIKE_THESE else ""
+    return f"{gate.reason}; about {gate.needed}{unit} needed"
 
 
-def _drops(report: Report) -> list[str]:
+def _drops(drops: Sequence[BaselineDrop]) -> list[str]:
     """The change of each gate against the baseline, and the items that flipped."""
-    if not report.drops:
+    if not drops:
         return []
     rows = [
-        (
-            escape(f"{d.gate.pipeline}/{d.gate.name}"),
-            percent(d.before.value),
-            percent(d.after.value),
-            f"{better_by(d)} points",
-            "–" if d.items is None else f"{len(d.flips)} of {d.items}",
-        )
-        for d in report.drops
+        (escape(drop.name), percent(drop.before), percent(drop.after), f"{better_by(drop.drop)} points", flipped(drop))
+        for drop in drops
     ]
     flips = [
-        (escape(f"{d.gate.pipeline}/{d.gate.name}"), escape(f.qid), percent(f.before), percent(f.after))
-        for d in report.drops
-        for f in d.flips[:FLIPS]
+        (escape(drop.name), escape(flip.qid), percent(flip.before), percent(flip.after))
+        for drop in drops
+        for flip in drop.flips[:FLIPS]
     ]
     lines = ["## Against the baseline\n", *_table(("gate", "before", "now", "better by", "items flipped"), rows)]
     return [*lines, *_table(("gate", "qid", "before", "now"), flips)]
 
 
-def better_by(comparison: Comparison) -> str:
-    """By how many points a metric is better than before; negative where it is worse."""
-    return signed(-(comparison.drop or 0.0))
+def flipped(drop: BaselineDrop) -> str:
+    """How many gold items flipped, of how many; a dash where that is not known."""
+    return "–" if drop.items is None else f"{len(drop.flips)} of {drop.items}"
+
+
+def better_by(drop: float | None) -> str:
+    """By how many points a metric is better than before, given how much worse it is."""
+    return signed(-(drop or 0.0))
 
 
 def signed(change: float) -> str:
@@ -253,41 +250,48 @@ def signed(change: float) -> str:
     return f"{round(100 * change, 1) + 0.0:+.1f}"
 
 
-def _metrics(report: Report) -> list[str]:
+def _metrics(data: ReportData, gold_metrics: Collection[str]) -> list[str]:
     lines = []
-    for series in report.snapshot.series:
+    for series in data.series:
         if series.window == ALL:
-            shown = {name: stat for name, stat in series.metrics.items() if stat.n or stat.unassessed}
+            shown = {name: figures for name, figures in series.metrics.items() if figures.n or figures.unassessed}
             if series.gold:  # metrics that need no gold are in the table of all requests
-                shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
-            intervals = {name: _interval_of(series, name, report.outcomes) for name in shown}
+                shown = {name: figures for name, figures in shown.items() if name in gold_metrics}
+            intervals = {name: interval_of(series, name, data.gates) for name in shown}
             kinds = _kinds(kind for _, kind in intervals.values())
-            rows = [_metric(series, name, *intervals[name], kinds) for name in shown]
+            rows = [
+                (
+                    name,
+                    percent(figures.value),
+                    interval + kinds.get(kind, ""),
+                    str(figures.samples),
+                    ", ".join(f"{n} {escape(reason)}" for reason, n in figures.unassessed.items()),
+                )
+                for name, figures in shown.items()
+                for interval, kind in (intervals[name],)
+            ]
             if rows:
-                lines += [f"## {escape(_title(series))}\n"]
+                lines += [f"## {escape(title(series))}\n"]
                 lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
                 lines += [f"{legend}\n"] if (legend := _legend(kinds)) else []
     return lines
 
 
-_Interval = tuple[float, float] | None
-
-
-def _interval_of(series: SeriesStats, name: str, outcomes: Sequence[Outcome]) -> tuple[_Interval, str]:
+def interval_of(series: SeriesSummary, name: str, gates: Sequence[GateSummary]) -> tuple[str, str]:
     """The interval of a metric and its kind: that of the gate on the same number where there is one."""
-    estimate = series.estimate(name)
-    if estimate.value is None:
-        return None, ""
-    for outcome in outcomes:
-        gate = outcome.gate
-        same = (gate.metric, gate.pipeline, outcome.source, gate.where, outcome.n, outcome.value)
-        own = (name, series.pipeline, series.source, series.slice, estimate.n, estimate.value)
-        if same == own and outcome.lower is not None and outcome.upper is not None:
-            return (outcome.lower, outcome.upper), interval_kind(outcome)
-    return (estimate.lower, estimate.upper), STRATA if name in series.estimates else WILSON
+    figures = series.metrics[name]
+    if figures.value is None:
+        return bounds_text(None, None), ""
+    own = (name, series.pipeline, series.source, figures.samples, figures.value)
+    for gate in gates:
+        same = (gate.metric, gate.pipeline, gate.source, gate.n, gate.value)
+        if same == own and gate.lower is not None:
+            return bounds_text(gate.lower, gate.upper), interval_kind(gate)
+    return bounds_text(figures.lower, figures.upper), WILSON if figures.weighted is None else STRATA
 
 
-def _title(series: SeriesStats) -> str:
+def title(series: SeriesSummary) -> str:
+    """What a series is of."""
     about = [f"pipeline {series.pipeline}", f"source {series.source}"]
     about += [f"gold {series.gold} {series.gold_version}"] if series.gold else []
     about += [series.slice] if series.slice else []
@@ -295,31 +299,22 @@ def _title(series: SeriesStats) -> str:
     return ", ".join(about)
 
 
-def _metric(
-    series: SeriesStats, name: str, interval: _Interval, kind: str, kinds: Mapping[str, str]
-) -> tuple[str, ...]:
-    stat, estimate = series.metrics[name], series.estimate(name)
-    unassessed = ", ".join(f"{n} {escape(reason)}" for reason, n in sorted(stat.unassessed.items()))
-    return name, percent(estimate.value), _interval(interval) + kinds.get(kind, ""), str(estimate.n), unassessed
-
-
-def _latency(report: Report) -> list[str]:
-    stages = latency(report.snapshot)
+def _latency(data: ReportData) -> list[str]:
     rows = [
         (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in quantiles.values()))
-        for stage, quantiles in stages.items()
+        for stage, quantiles in data.latency_ms.items()
     ]
     return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
 
 
-def _captured(report: Report) -> list[str]:
+def _captured(data: ReportData) -> list[str]:
     """The share of records that have each field, and the gaps that gates suffer from."""
     rows = [
-        (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in report.captured
+        (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in data.captured
     ]
     gaps = [
         f"{escape(f'{each.pipeline}, {each.source}: {gap.text}')}. To mend it: {escape(gap.remedy)}"
-        for each in report.captured
+        for each in data.captured
         for gap in each.gaps
         if gap.gates
     ]
@@ -379,11 +374,10 @@ def brief(report: Report) -> str:
     """The report in a few lines, which is its `repr`: verdict, counts, and the gates that fail."""
     origin = f"; gates of {printable_line(report.gates_of)}" if report.gates_of else ""
     lines = [f"<Report {report.verdict}: {counts(report)}{origin}>"]
-    failing = [outcome for outcome in report.outcomes if outcome.verdict == "fail"]
-    for outcome in failing[:FAILURES]:
-        name = printable(f"{outcome.gate.pipeline}/{outcome.gate.name}")
-        bound = f"{'>=' if outcome.gate.at_least else '<='} {threshold(outcome)}"
-        lines.append(f"  {name}: {value(outcome)} of {outcome.n:,}, threshold {bound}")
+    failing = [gate_summary(outcome) for outcome in report.outcomes if outcome.verdict == "fail"]
+    for gate in failing[:FAILURES]:
+        asked = f"{'>=' if gate.at_least else '<='} {threshold(gate)}"
+        lines.append(f"  {printable(gate.name)}: {value(gate)} of {gate.n:,}, threshold {asked}")
     if len(failing) > FAILURES:
         lines.append(f"  and {len(failing) - FAILURES} more")
     return "\n".join(lines)
@@ -393,14 +387,11 @@ GATE_FLIPS: Final = 10
 """Flipped items that are named for each gate."""
 _NARROWEST: Final = 24
 """Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
-_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 
 
 def text(report: Report) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
-    kinds = _kinds(map(interval_kind, report.outcomes))
-    rows = [_row(outcome, kinds) for outcome in report.outcomes]
-    lines = [*text_table([_HEAD, *rows]), *_about_run(report)]
+    lines = [*text_table(_rows(report.document.gates)), *_about_run(report)]
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
 
 
@@ -412,8 +403,7 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
         width: The columns of the terminal.
         paint: Gives a verdict its colour.
     """
-    kinds = _kinds(map(interval_kind, report.outcomes))
-    rows = [_HEAD, *(_row(outcome, kinds) for outcome in report.outcomes)]
+    rows = _rows(report.document.gates)
     starts = text_table([row[:-1] for row in rows])
     indent = max(len(start) for start in starts) + GAP
     if width - indent < _NARROWEST:
@@ -433,40 +423,44 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
 
 def _about_run(report: Report) -> list[str]:
     """The kinds of the intervals, the notes, what records lack so that gates cannot be judged, and the changes."""
-    legend = _legend(_kinds(map(interval_kind, report.outcomes)))
+    data = report.document
+    legend = _legend(_kinds(map(interval_kind, data.gates)))
     lines = [*([legend] if legend else []), *(printable(f"note: {note}") for note in report.notes)]
     lines += [
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
-        for each in report.captured
+        for each in data.captured
         for gap in each.gaps
         if gap.blocked
     ]
-    for drop in report.drops:
+    for drop in data.baseline:
         lines += _moved(drop)
     return lines
 
 
-def _row(outcome: Outcome, kinds: Mapping[str, str]) -> tuple[str, ...]:
-    return (
-        printable(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
-        value(outcome),
-        between(outcome) + kinds.get(interval_kind(outcome), ""),
-        f"{'>=' if outcome.gate.at_least else '<='} {outcome.gate.threshold:g}",
-        str(outcome.n),
-        outcome.verdict,
-        printable(why(outcome)),
+def _rows(gates: Sequence[GateSummary]) -> list[tuple[str, ...]]:
+    """The gates as a table for a terminal."""
+    kinds = _kinds(map(interval_kind, gates))
+    rows = (
+        (
+            printable(gate.name),
+            value(gate),
+            _marked(gate, kinds),
+            bound(gate).translate(_ASCII),
+            str(gate.n),
+            gate.verdict,
+            printable(why(gate)),
+        )
+        for gate in gates
     )
+    return [_HEAD, *rows]
 
 
-def _moved(drop: Comparison) -> Iterator[str]:
+_ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
+
+
+def _moved(drop: BaselineDrop) -> Iterator[str]:
     """How a gate changed against the baseline, and the first items that flipped."""
-    flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
-    name = printable(f"{drop.gate.pipeline}/{drop.gate.name}")
-    yield f"{name}: {percent(drop.before.value)} -> {percent(drop.after.value)} against the baseline{flipped}"
+    items = "" if drop.items is None else f", {flipped(drop)} items flipped"
+    yield f"{printable(drop.name)}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{items}"
     for flip in drop.flips[:GATE_FLIPS]:
         yield f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
-
-
-def markdown(report: Report) -> str:
-    """The gates and their changes against the baseline, as Markdown."""
-    return render_gates(report)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable
-from ragmon.core.policy import Outcome
 from ragmon.export.report import Report
+from ragmon.export.schema import GateSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,74 +33,69 @@ def plot(report: Report, gate: str | None = None, ax: Axes | None = None) -> Axe
         from matplotlib import pyplot as plt  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise RagmonError("plot() needs matplotlib", hint="pip install 'ragmon[notebook]'") from error
-    outcomes = [
-        outcome for outcome in report.outcomes if outcome.value is not None and outcome.gate.kind == "threshold"
-    ]
-    outcome = None if gate is None else _named(report, gate)
-    if outcome is None and not outcomes:
+    gates = [each for each in report.document.gates if each.value is not None and each.kind == "threshold"]
+    named = None if gate is None else _named(report, gate)
+    if named is None and not gates:
         raise RagmonError("no gate has a value to plot", hint="`print(report.to_markdown())` says what is missing")
-    if outcome is not None and not _points(report, outcome):
+    if named is not None and not _points(report, named):
         hint = "records with `ts` have times; without them, plot() draws all gates"
-        raise RagmonError(f"gate {printable(_name(outcome))} has no values over time", hint=hint)
+        raise RagmonError(f"gate {printable(named.name)} has no values over time", hint=hint)
     if ax is None:
-        height = 1 + 0.4 * len(outcomes) if outcome is None else 3.5
+        height = 1 + 0.4 * len(gates) if named is None else 3.5
         _, ax = plt.subplots(figsize=(8, height), layout="constrained")
-    return _draw_gates(ax, outcomes) if outcome is None else _draw_history(ax, report, outcome)
+    return _draw_gates(ax, gates) if named is None else _draw_history(ax, report, named)
 
 
-def _name(outcome: Outcome) -> str:
-    return f"{outcome.gate.pipeline}/{outcome.gate.name}"
-
-
-def _text(outcome: Outcome) -> str:
+def _text(gate: GateSummary) -> str:
     """The name as matplotlib shows it: a dollar sign would begin a formula."""
-    return printable(_name(outcome)).replace("$", r"\$")
+    return printable(gate.name).replace("$", r"\$")
 
 
-def _named(report: Report, name: str) -> Outcome:
+def _named(report: Report, name: str) -> GateSummary:
     """The first gate of a name.
 
     Raises:
         UnknownNameError: There is none.
     """
-    found = next((outcome for outcome in report.outcomes if name in (outcome.gate.name, _name(outcome))), None)
+    gates = report.document.gates
+    found = next((gate for gate in gates if name in (gate.gate, gate.name)), None)
     if found is None:
-        raise UnknownNameError("gate", name, map(_name, report.outcomes))
+        raise UnknownNameError("gate", name, [gate.name for gate in gates])
     return found
 
 
-def _points(report: Report, outcome: Outcome) -> list[Any]:
+def _points(report: Report, gate: GateSummary) -> list[Any]:
     """The windows of a gate that have a value."""
-    history = report.histories.get((outcome.gate.pipeline, outcome.gate.name))
+    history = report.histories.get((gate.pipeline, gate.gate))
     return [] if history is None else [point for point in history.points if point.value is not None]
 
 
-def _draw_gates(ax: Axes, outcomes: list[Outcome]) -> Axes:
+def _draw_gates(ax: Axes, gates: list[GateSummary]) -> Axes:
     """Every gate as a line: value and interval as a point with a bar, the threshold as a tick."""
-    for row, outcome in enumerate(outcomes):
-        value, colour = outcome.value or 0.0, _COLOURS[outcome.verdict]
-        lower, upper = (value if bound is None else bound for bound in (outcome.lower, outcome.upper))
+    for row, gate in enumerate(gates):
+        value, colour = gate.value or 0.0, _COLOURS[gate.verdict]
+        lower, upper = (value if bound is None else bound for bound in (gate.lower, gate.upper))
         ax.hlines(row, lower, upper, color=colour, linewidth=4, alpha=0.5)
         ax.plot([value], [row], "o", color=colour)
-        ax.plot([outcome.gate.threshold], [row], marker="|", markersize=16, color="0.5")
-    ax.set_yticks(range(len(outcomes)), [f"{_text(outcome)}: {outcome.verdict}" for outcome in outcomes])
+        ax.plot([gate.threshold], [row], marker="|", markersize=16, color="0.5")
+    ax.set_yticks(range(len(gates)), [f"{_text(gate)}: {gate.verdict}" for gate in gates])
     ax.invert_yaxis()
     ax.set_xlim(-0.02, 1.02)
     ax.set_xlabel("value with its 95 % interval; the tick is the threshold")
     return ax
 
 
-def _draw_history(ax: Axes, report: Report, outcome: Outcome) -> Axes:
+def _draw_history(ax: Axes, report: Report, gate: GateSummary) -> Axes:
     """A gate over time: the value as a line, its interval as a ribbon, the threshold dashed."""
-    step = report.histories[outcome.gate.pipeline, outcome.gate.name].span.step
-    points = _points(report, outcome)
+    step = report.histories[gate.pipeline, gate.gate].span.step
+    points = _points(report, gate)
     times: list[Any] = [datetime.fromtimestamp(point.end - step / 2, UTC) for point in points]
     bounded = [(ts, p) for ts, p in zip(times, points, strict=True) if p.lower is not None and p.upper is not None]
     lower, upper = ([getattr(point, side) for _, point in bounded] for side in ("lower", "upper"))
     ax.fill_between([ts for ts, _ in bounded], lower, upper, color=_LINE, alpha=0.2, linewidth=0)
     ax.plot(times, [point.value for point in points], color=_LINE, marker="o", markersize=3)
-    ax.axhline(outcome.gate.threshold, color="0.5", linestyle="--")
-    ax.set_title(_text(outcome))
+    ax.axhline(gate.threshold, color="0.5", linestyle="--")
+    ax.set_title(_text(gate))
     ax.set_xlabel("UTC")
     ax.tick_params(axis="x", labelrotation=30)
     return ax

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from ragmon import stats
 from ragmon.alarms import Detectability
@@ -16,11 +17,27 @@ from ragmon.core import constants
 from ragmon.core.constants import LABEL
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
+from ragmon.export.schema import (
+    BaselineDrop,
+    DetectableChange,
+    GoldSummary,
+    Interval,
+    MetricSummary,
+    PredictionSummary,
+    RecordCounts,
+    ReportData,
+    SeriesSummary,
+    Weighted,
+    gate_summary,
+    rounded,
+    rounded_flips,
+)
 from ragmon.gates.captured import CaptureReport
 from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
+from ragmon.gold.sets import GoldInfo
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
@@ -151,54 +168,47 @@ class Report:
         ]
         return max(candidates, key=lambda stat: (stat.n, sum(stat.unassessed.values())), default=Stat())
 
+    @cached_property
+    def document(self) -> ReportData:
+        """What is written as JSON, and shown as text, as pages and in DataFrames."""
+        return ReportData(
+            version=self.version,
+            gold=[_gold(gold, self.snapshot, self.unscorable) for gold in self.snapshot.golds],
+            records=RecordCounts(
+                read=self.read,
+                scored=self.scored,
+                unmatched=self.unmatched,
+                duplicate=self.duplicate,
+                rejected=dict(sorted(self.rejected.items())),
+                unknown=dict(sorted(self.unknown.items())),
+            ),
+            series=[_series(series) for series in self.snapshot.series],
+            latency_ms=latency(self.snapshot),
+            captured=list(self.captured),
+            gates=[gate_summary(outcome) for outcome in self.outcomes],
+            matches=match_counts(self.snapshot),
+            baseline=[_drop(comparison) for comparison in self.drops],
+            labels=self.labelled,
+            judges=list(self.judges),
+            predicted=[_predicted(prediction) for prediction in self.predictions],
+            detectable=[_detectable(each) for each in self.reach],
+            verdict=self.verdict,
+            digest=self.digest,
+        )
+
     def data(self) -> dict[str, Any]:
         """The report as plain JSON data, as `report.schema.json` says."""
-        return {
-            "version": self.version,
-            "gold": self.golds(),
-            "records": {
-                "read": self.read,
-                "scored": self.scored,
-                "unmatched": self.unmatched,
-                "duplicate": self.duplicate,
-                "rejected": dict(sorted(self.rejected.items())),
-                **({"unknown": dict(sorted(self.unknown.items()))} if self.unknown else {}),
-            },
-            "series": [_series(series) for series in self.snapshot.series],
-            "latency_ms": latency(self.snapshot),
-            "captured": [report.data() for report in self.captured],
-            "gates": [gate(outcome) for outcome in self.outcomes],
-            **({"matches": match_counts(self.snapshot)} if match_counts(self.snapshot) else {}),
-            **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),
-            **({"labels": self.labelled._asdict()} if self.labelled else {}),
-            **({"judges": [judge._asdict() for judge in self.judges]} if self.judges else {}),
-            **({"predicted": [_predicted(prediction) for prediction in self.predictions]} if self.predictions else {}),
-            **({"detectable": [detectable(each) for each in self.reach]} if self.reach else {}),
-            "verdict": self.verdict,
-            "digest": self.digest,
-        }
+        data: dict[str, Any] = msgspec.to_builtins(self.document)
+        return data
 
     def golds(self) -> list[dict[str, Any]]:
         """The coverage of each gold set as plain JSON data; of several pipelines, the highest."""
-        traced: dict[tuple[str, str], int] = {}
-        for series in _whole_run(self.snapshot):
-            key = (series.gold, series.gold_version)
-            traced[key] = max(traced.get(key, 0), series.traced)
-        return [
-            {
-                "name": gold.name,
-                "version": gold.version,
-                "items": gold.items,
-                "traced": traced.get((gold.name, gold.version), 0),
-                "unscorable": self.unscorable.get(gold.name, 0),
-            }
-            for gold in self.snapshot.golds
-        ]
+        golds: list[dict[str, Any]] = msgspec.to_builtins(self.document.gold)
+        return golds
 
     def json(self) -> str:
         """The report as indented JSON."""
-        text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
-        return printable_json(text)
+        return printable_json(self.data(), indent=2)
 
     def to_html(self, questions: int | None = None) -> str:
         """The report as a page in one file, as `ragmon replay --format html` writes it.
@@ -257,104 +267,65 @@ def _whole_run(snapshot: Snapshot) -> Iterator[SeriesStats]:
     return (series for series in snapshot.series if series.window == ALL and not series.slice)
 
 
-def rounded(value: float | None) -> float | None:
-    """A number rounded to the six decimal places reports print."""
-    return None if value is None else round(value, 6)
+def _gold(gold: GoldInfo, snapshot: Snapshot, unscorable: Mapping[str, int]) -> GoldSummary:
+    series = (each for each in _whole_run(snapshot) if (each.gold, each.gold_version) == (gold.name, gold.version))
+    return GoldSummary(
+        name=gold.name,
+        version=gold.version,
+        items=gold.items,
+        traced=max((each.traced for each in series), default=0),
+        unscorable=unscorable.get(gold.name, 0),
+    )
 
 
-def metric(series: SeriesStats, name: str) -> dict[str, Any]:
-    """One metric of a series as plain JSON data; value and bounds estimate all calls where their number is known."""
+def _metric(series: SeriesStats, name: str) -> MetricSummary:
+    """One metric of a series; value and bounds estimate all calls where their number is known."""
     stat, estimate = series.metrics[name], series.estimate(name)
     has_value = estimate.value is not None
-    return {
-        "value": rounded(estimate.value),
-        "lower": rounded(estimate.lower) if has_value else None,
-        "upper": rounded(estimate.upper) if has_value else None,
-        "n": stat.n,
-        "sum": rounded(stat.sum / stats.MICRO),
-        "unassessed": dict(sorted(stat.unassessed.items())),
-        **({"estimands": _estimands(series, name)} if name in series.clusters else {}),
-        **({"weighted": {"n": estimate.n, "n_eff": round(estimate.n_eff, 1)}} if name in series.estimates else {}),
-    }
+    intervals = bounds(series, name) if name in series.clusters else {}
+    is_weighted = name in series.estimates
+    return MetricSummary(
+        value=rounded(estimate.value),
+        lower=rounded(estimate.lower) if has_value else None,
+        upper=rounded(estimate.upper) if has_value else None,
+        n=stat.n,
+        sum=round(stat.sum / stats.MICRO, 6),
+        unassessed=dict(sorted(stat.unassessed.items())),
+        estimands={
+            estimand: Interval(lower=rounded(found.lower), upper=rounded(found.upper), n_eff=round(found.n_eff, 1))
+            for estimand, found in intervals.items()
+        },
+        weighted=Weighted(n=estimate.n, n_eff=round(estimate.n_eff, 1)) if is_weighted else None,
+    )
 
 
-def _estimands(series: SeriesStats, name: str) -> dict[str, dict[str, float | None]]:
-    """The intervals of a gold metric, by estimand."""
-    return {
-        estimand: {
-            "lower": rounded(interval.lower),
-            "upper": rounded(interval.upper),
-            "n_eff": round(interval.n_eff, 1),
-        }
-        for estimand, interval in bounds(series, name).items()
-    }
+def _series(series: SeriesStats) -> SeriesSummary:
+    names = (name for name in SeriesSummary.__struct_fields__ if name != "metrics")
+    about: dict[str, Any] = {name: getattr(series, name) for name in names}
+    return SeriesSummary(**about, metrics={name: _metric(series, name) for name in series.metrics})
 
 
-def _series(series: SeriesStats) -> dict[str, Any]:
-    return {
-        "pipeline": series.pipeline,
-        "source": series.source,
-        "gold": series.gold,
-        "gold_version": series.gold_version,
-        "window": series.window,
-        **({"end": series.end} if series.end is not None else {}),
-        **({"slice": series.slice} if series.slice else {}),
-        **({"of": series.of} if series.of else {}),
-        "metrics": {name: metric(series, name) for name in series.metrics},
-    }
+def _drop(comparison: Comparison) -> BaselineDrop:
+    return BaselineDrop(
+        pipeline=comparison.gate.pipeline,
+        gate=comparison.gate.name,
+        before=rounded(comparison.before.value),
+        after=rounded(comparison.after.value),
+        drop=rounded(comparison.drop),
+        items=comparison.items,
+        flips=rounded_flips(comparison),
+    )
 
 
-def gate(outcome: Outcome) -> dict[str, Any]:
-    """The outcome of one gate as plain JSON data."""
-    return {
-        "pipeline": outcome.gate.pipeline,
-        "gate": outcome.gate.name,
-        "metric": outcome.gate.metric,
-        "source": outcome.source,
-        "gold": outcome.gold,
-        "estimand": outcome.estimand,
-        **({"of": outcome.of} if outcome.of else {}),
-        "threshold": outcome.gate.threshold,
-        "direction": outcome.gate.direction,
-        "value": rounded(outcome.value),
-        "lower": rounded(outcome.lower),
-        "upper": rounded(outcome.upper),
-        "n": outcome.n,
-        "n_eff": None if outcome.n_eff is None else round(outcome.n_eff, 1),
-        "needed": outcome.needed,
-        "verdict": outcome.verdict,
-        "reason": outcome.reason,
-    }
-
-
-def drop(comparison: Comparison) -> dict[str, Any]:
-    """One comparison with the baseline as plain JSON data."""
-    return {
-        "pipeline": comparison.gate.pipeline,
-        "gate": comparison.gate.name,
-        "before": rounded(comparison.before.value),
-        "after": rounded(comparison.after.value),
-        "drop": rounded(comparison.drop),
-        "items": comparison.items,
-        "flips": flips(comparison),
-    }
-
-
-def flips(found: Comparison) -> list[dict[str, Any]]:
-    """The gold items whose scores differ as plain JSON data."""
-    return [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips]
-
-
-def detectable(detectability: Detectability) -> dict[str, Any]:
-    """What the alarm of one gate can detect, and how soon, as plain JSON data."""
-    return {
-        "pipeline": detectability.gate.pipeline,
-        "gate": detectability.gate.name,
-        "at": rounded(detectability.at),
-        "observations": None if detectability.labels is None else round(detectability.labels),
-        "per_minute": None if detectability.per_minute is None else round(detectability.per_minute, 3),
-        "minutes": None if detectability.minutes is None else round(detectability.minutes, 1),
-    }
+def _detectable(found: Detectability) -> DetectableChange:
+    return DetectableChange(
+        pipeline=found.gate.pipeline,
+        gate=found.gate.name,
+        at=rounded(found.at),
+        observations=None if found.labels is None else round(found.labels),
+        per_minute=rounded(found.per_minute, 3),
+        minutes=rounded(found.minutes, 1),
+    )
 
 
 def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[str, float | None]]:
@@ -366,20 +337,17 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {
-        stage: {name: _ms(stats.quantile(histogram, q)) for name, q in QUANTILES.items()}
+        stage: {name: rounded(stats.quantile(histogram, q), 1) for name, q in QUANTILES.items()}
         for stage, histogram in sorted(merged.items())
     }
 
 
-def _ms(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _predicted(prediction: Prediction) -> dict[str, Any]:
-    """An estimate from labels and a proxy as plain JSON data."""
-    estimate = prediction.estimate
-    numbers = {name: rounded(getattr(estimate, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
-    return {"pipeline": prediction.pipeline, "metric": METRIC, "proxy": prediction.proxy, "n": estimate.n, **numbers}
+def _predicted(prediction: Prediction) -> PredictionSummary:
+    names = ("value", "lower", "upper", "n_eff", "gain")
+    numbers: dict[str, Any] = {name: rounded(getattr(prediction.estimate, name)) for name in names}
+    return PredictionSummary(
+        pipeline=prediction.pipeline, metric=METRIC, proxy=prediction.proxy, n=prediction.estimate.n, **numbers
+    )
 
 
 _KNOWN_KEYS: Final = 16_384

@@ -5,15 +5,16 @@ Everything in it may come from a request: what is not printable is replaced, lin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ragmon.core.escaping import printable, printable_json
 from ragmon.export.tables import text_table
-from ragmon.gates.request_report import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText, plain
+from ragmon.gates.request_report import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText
 
 COLUMN: Final = 10
 LONGEST_CONTEXT: Final = 400
@@ -37,8 +38,7 @@ _Lines = Iterator[tuple[str, str]]
 
 def as_json(requests: Sequence[RequestReport]) -> str:
     """Requests as indented JSON."""
-    data = {"requests": [plain(request) for request in requests]}
-    return printable_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+    return printable_json({"requests": msgspec.to_builtins(requests)}, indent=2)
 
 
 def render(request: RequestReport, *, full: bool = False) -> str:

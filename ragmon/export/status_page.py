@@ -20,7 +20,8 @@ from ragmon.core.errors import shorten
 from ragmon.core.escaping import printable, printable_line, shown_name
 from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
-from ragmon.export.markdown import between, percent, value
+from ragmon.export.markdown import bounds_text, percent, value
+from ragmon.export.schema import gate_summary
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
 from ragmon.gates.captured import CaptureReport
@@ -92,8 +93,8 @@ def _gate_text(outcome: Outcome, *, bounded: bool = True) -> str:
     """A gate's value in its window, with its interval unless an alarm fires: that is about another stretch of time."""
     gate = outcome.gate
     limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
-    bounds = f" ({between(outcome)})" if bounded and outcome.lower is not None else ""
-    return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
+    bounds = f" ({bounds_text(outcome.lower, outcome.upper)})" if bounded and outcome.lower is not None else ""
+    return f"{value(gate_summary(outcome))}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
 
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
@@ -293,7 +294,7 @@ def status(
         "labels": {**reading.labels, "waiting": reading.labels_waiting},
         "journal": server.journal,
         "builds": [list(item) for item in reading.builds],
-        "judges": [judge._asdict() for judge in reading.judges],
+        "judges": [msgspec.to_builtins(judge) for judge in reading.judges],
     }
 
 

@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, Literal
 
-import msgspec
-
 from ragmon import stats
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
@@ -244,24 +241,6 @@ def _name(name: str | None) -> str | None:
 
 def _withheld(shown: ShownText, why: str) -> ShownText:
     return shown if shown.text is None else ShownText(None, len(shown.text), f"not shown: {why}")
-
-
-def plain(shown: RequestReport) -> dict[str, Any]:
-    """A report as plain JSON data."""
-    data: dict[str, Any] = msgspec.to_builtins(shown)
-    return data
-
-
-def load(data: Any) -> RequestReport:
-    """The report that `plain` wrote; unknown fields are ignored.
-
-    Raises:
-        RagmonError: The data is no report.
-    """
-    try:
-        return msgspec.convert(data, RequestReport)
-    except msgspec.ValidationError as error:
-        raise RagmonError(f"this is no request: {error}", hint="is the monitor of this version?") from error
 
 
 def _shown(record: Record, name: str, text: str | None, chars: int | None, content: str) -> ShownText:

@@ -22,6 +22,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
+from ragmon.export.schema import ReportData, load
 from ragmon.gates.releases import (
     By,
     Clusters,
@@ -50,7 +51,7 @@ class BaselineRun:
     """
 
     path: str
-    report: Mapping[str, Any] | None
+    report: ReportData | None
     run: Run | None
 
     @classmethod
@@ -62,10 +63,10 @@ class BaselineRun:
             score: Scores the traces with the configuration and gold of the run that is compared.
 
         Raises:
-            InputError: The file cannot be read.
+            InputError: The file cannot be read, or is the JSON of something else.
         """
-        report = read_report(path, "the baseline")
-        return cls(path, report, None if report is not None else score([path]))
+        data = read_report(path, "the baseline")
+        return cls(path, None, score([path])) if data is None else cls(path, load(data, path), None)
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
         """The run with its gates: judged by a policy, or with the values that its report has.
@@ -76,8 +77,16 @@ class BaselineRun:
         """
         if self.run is not None:
             return EvaluatedRun(items_of(self.run.scorer.state), self.run.report(policy, questions=False).outcomes)
-        report = self.report or {}
-        return EvaluatedRun({}, [earlier for outcome in outcomes if (earlier := _reported(report, outcome))])
+        gates = [] if self.report is None else self.report.gates
+        known = {(gate.pipeline, gate.gate, gate.metric): gate for gate in gates if gate.value is not None}
+        return EvaluatedRun(
+            {},
+            [
+                replace(outcome, value=earlier.value, n=earlier.n)
+                for outcome in outcomes
+                if (earlier := known.get((outcome.gate.pipeline, outcome.gate.name, outcome.gate.metric)))
+            ],
+        )
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
         """The p95 of the total latency in milliseconds, for the pipelines where it is known.
@@ -87,12 +96,11 @@ class BaselineRun:
         """
         if self.run is not None:
             snapshot = self.run.scorer.snapshot()
-            by_pipeline = {name: latency(snapshot, name).get("total", {}).get("p95") for name in pipelines}
+            stages_by_pipeline = {name: latency(snapshot, name) for name in pipelines}
         else:
-            stages = (self.report or {}).get("latency_ms")
-            total = stages.get("total") if isinstance(stages, dict) else None
-            by_pipeline = dict.fromkeys(pipelines, total.get("p95") if isinstance(total, dict) else None)
-        return {name: float(ms) for name, ms in by_pipeline.items() if isinstance(ms, int | float)}
+            stages_by_pipeline = dict.fromkeys(pipelines, self.report.latency_ms if self.report is not None else {})
+        quantiles = {name: stages.get("total", {}).get("p95") for name, stages in stages_by_pipeline.items()}
+        return {name: ms for name, ms in quantiles.items() if ms is not None}
 
 
 def report_of(
@@ -148,7 +156,7 @@ def compare_with_baseline(
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
     too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.verdict == "fail"}
     outcomes = [_with_drop(outcome, too_far) for outcome in report.outcomes]
-    notes = [*report.notes, *_gold_changes(baseline.report or {}, report)]
+    notes = [*report.notes, *_gold_changes(baseline.report, report)]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
@@ -180,23 +188,9 @@ def read_report(path: str, what: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None
 
 
-def _reported(report: Mapping[str, Any], outcome: Outcome) -> Outcome | None:
-    """The outcome of a gate in an earlier report; None where it is missing, of another metric or without a value."""
-    gate = outcome.gate
-    for entry in report.get("gates", ()):
-        if isinstance(entry, dict):
-            key = (entry.get("pipeline"), entry.get("gate"), entry.get("metric"))
-            value, n = entry.get("value"), entry.get("n")
-            if key == (gate.pipeline, gate.name, gate.metric) and isinstance(value, int | float):
-                return replace(outcome, value=float(value), n=n if isinstance(n, int) else 0)
-    return None
-
-
-def _gold_changes(earlier: Mapping[str, Any], report: Report) -> list[str]:
+def _gold_changes(earlier: ReportData | None, report: Report) -> list[str]:
     """Notes on gold sets that have changed since the earlier report."""
-    golds = earlier.get("gold")
-    entries = [entry for entry in golds if isinstance(entry, dict)] if isinstance(golds, list) else []
-    versions = {entry.get("name"): entry.get("version") for entry in entries}
+    versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
     return [
         f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
         for gold in report.snapshot.golds
@@ -362,10 +356,7 @@ class AlarmReplay(_Minutes):
 
     def lines(self) -> str:
         """The transitions as JSON lines."""
-        return "".join(
-            printable_json(json.dumps(as_alert_line(transition), ensure_ascii=False)) + "\n"
-            for transition in self.transitions
-        )
+        return "".join(printable_json(as_alert_line(transition)) + "\n" for transition in self.transitions)
 
 
 class BaselineRecorder(_Minutes):

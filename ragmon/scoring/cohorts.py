@@ -7,6 +7,7 @@ so that neither a change of the judge nor of the traffic comes between them. Eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -39,7 +40,8 @@ class Judged(NamedTuple):
     version: str
 
 
-class JudgeVersion(NamedTuple):
+@dataclass(frozen=True)
+class JudgeVersion:
     """A version of a judge that scored answers.
 
     Attributes:

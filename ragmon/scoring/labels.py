@@ -156,7 +156,8 @@ class LabelJoiner:
             self._scorer.observe_label(record, gold_item(label.trace_id, verdict), answer.ts)
 
 
-class Labelled(NamedTuple):
+@dataclass(frozen=True)
+class Labelled:
     """Summary of the labels in a report.
 
     Attributes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import to_builtins
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,7 +22,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.net import current_version
 from ragmon.export.pages import trace as trace_of
 from ragmon.gates.releases import By
-from ragmon.gates.request_report import RequestReport, plain, without_content
+from ragmon.gates.request_report import RequestReport, without_content
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
 from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
@@ -142,7 +143,7 @@ def trace(asking: QueryService, request: Request, token: str | None) -> dict[str
         RagmonError: A parameter is wrong, or several traces begin so.
     """
     _params(request.query_params)
-    return {"requests": [plain(entry) for entry in _requests(asking, request, token)]}
+    return {"requests": to_builtins(_requests(asking, request, token))}
 
 
 def _requests(asking: QueryService, request: Request, token: str | None) -> list[RequestReport]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
 
+from msgspec import to_builtins
+
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
@@ -27,8 +29,7 @@ from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
-from ragmon.gates.diagnosis import Why, explain, explain_drift, plain, traits_of
-from ragmon.gates.diagnosis import load as load_why
+from ragmon.gates.diagnosis import Why, explain, explain_drift, traits_of
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport
 from ragmon.monitor.build import ScorerFactory
@@ -376,6 +377,11 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such gate or alarm, or the pipeline has no record.
         """
+        diagnosis, traces = self._diagnosis(pipeline, gate, since)
+        return {**to_builtins(diagnosis), "traces": traces}
+
+    def _diagnosis(self, pipeline: str, gate: str, since: float | None) -> tuple[Why, list[dict[str, Any]]]:
+        """The diagnosis of a gate or of another alarm, and a few failing traces."""
         counted, pipeline = self._counted, self.pipeline_name(pipeline)
         with counted.lock:
             engine, now = counted.server_state.engine, counted.clock.now()
@@ -385,7 +391,7 @@ class QueryService:
         outcome = alarm.outcome
         begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
         if alarm.derived and outcome.gate.metric not in gated:  # the index holds what fails a gate
-            return {**plain(diagnosis), "traces": self._worst(outcome, begin, diagnosis.end)}
+            return diagnosis, self._worst(outcome, begin, diagnosis.end)
         query = FailureQuery(
             pipeline=pipeline,
             metric=outcome.gate.metric,
@@ -395,15 +401,14 @@ class QueryService:
             until=diagnosis.end,
             limit=TO_OPEN,
         )
-        return {**plain(diagnosis), "traces": self.records(query)["records"]}
+        return diagnosis, self.records(query)["records"]
 
     def diagnose(self, pipeline: str, gate: str, is_broken: bool, shown: RequestFilter) -> GateFindings:
         """What the page of a gate says of why it is broken, and the requests that fail it."""
         text, note, requests = "", "", dict[str, Any](records=None, cursor=None)
         try:
             if is_broken:
-                entry = self.why(pipeline, gate, None)
-                text = render(load_why(entry))
+                text = render(self._diagnosis(pipeline, gate, None)[0])
             failing = self.judged(pipeline, gate)
             query = replace(
                 failing,
@@ -514,7 +519,9 @@ class QueryService:
         comparison = canary.compare(
             *both_releases, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals
         )
-        return compared.answer(Canary(by, baseline, candidate, max_drop, comparison, [*releases.notes(), *notes]))
+        notes = [*releases.notes(), *notes]
+        answer: dict[str, Any] = to_builtins(Canary.of(by, baseline, candidate, max_drop, comparison, notes))
+        return answer
 
     @contextmanager
     def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:

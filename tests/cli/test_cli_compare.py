@@ -355,7 +355,7 @@ class TestOfAMonitor:
     @pytest.mark.parametrize(
         ("answer", "error"),
         [
-            (b"{}", "this is no comparison of releases: Object missing required field `by`"),
+            (b"{}", "this is no comparison of releases: Object missing required field `verdict`"),
             (b"[]", "answered 200"),
             (b'{"by":"build","baseline":"a","candidate":"b","max_drop":0.02,"gates":[{}]}', "this is no comparison"),
         ],

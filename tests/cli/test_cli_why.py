@@ -6,8 +6,9 @@ import json
 import socket
 
 import pytest
+from msgspec import convert, to_builtins
 
-from ragmon.gates.diagnosis import load, plain
+from ragmon.gates.diagnosis import Why
 from tests.support.broken_pipelines import OVER_REFUSAL, PRECISION, Pipeline
 from tests.support.command_line import ragmon
 from tests.support.stub_server import serving
@@ -29,7 +30,7 @@ def monitor():
             told = {"error": f"unknown gate: {asked['gate']!r}", "hint": "did you mean answer_precision?"}
             return 404, json.dumps(told).encode()
         since = float(asked["since"]) if "since" in asked else None
-        return 200, json.dumps({**plain(pipeline.why(gate, since=since)), "traces": TRACES}).encode()
+        return 200, json.dumps({**to_builtins(pipeline.why(gate, since=since)), "traces": TRACES}).encode()
 
     with serving(answer) as found:
         yield found
@@ -61,7 +62,7 @@ def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
 def test_json_is_the_whole_explanation(monitor):
     data = ask(monitor, "answer_precision", "--format", "json").json
     assert data.pop("traces") == TRACES
-    assert load(data).suspects[0].name == "i2"
+    assert convert(data, Why).suspects[0].name == "i2"
 
 
 def test_the_monitor_of_the_configuration_is_asked_and_its_links_are_used(monitor, tmp_path):

@@ -9,10 +9,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 from msgspec.structs import replace
 
 from ragmon.export.diagnosis import as_json, render
-from ragmon.gates.diagnosis import load
+from ragmon.gates.diagnosis import Why
 from tests.support.alarming import said
 from tests.support.broken_pipelines import COVERAGE, ONE_INDEX, OVER_REFUSAL, P95, PRECISION, Pipeline
 
@@ -212,4 +213,4 @@ def test_every_answer_is_short_and_its_json_is_the_explanation(swapped, gate):
     assert len(render(why, TRACES).splitlines()) < 25
     data = json.loads(as_json(why, TRACES))
     assert data.pop("traces") == TRACES
-    assert load(data) == why
+    assert convert(data, Why) == why

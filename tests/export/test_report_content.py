@@ -10,8 +10,8 @@ import pytest
 import ragmon
 from ragmon.core.errors import InputError
 from ragmon.core.policy import Gate, Policy
-from ragmon.export.pages.report import content_page
-from ragmon.export.report_content import load
+from ragmon.export.pages.report import FROM_FILE, stored_page
+from ragmon.export.schema import load
 from ragmon.testing import make_gold
 from tests.export.test_report_views import NASTY, timed
 from tests.support.runs import small_report
@@ -34,15 +34,13 @@ def test_the_page_is_the_same_with_what_the_json_does_not_hold(kind):
         "other gates": lambda: ragmon.replay(timed(60, index_hash="f00"), None, Policy(gates)),
         "nothing": lambda: ragmon.replay([], None),
     }[kind]()
-    found = replace(
-        back(report), from_file=False, notes=report.notes, questions=report.questions, histories=report.histories
-    )
-    assert content_page(found) == report.to_html()
+    bare = replace(report, notes=[FROM_FILE], questions=(), histories={})
+    assert stored_page(back(report)) == bare.to_html()
 
 
 def test_a_page_from_json_says_what_it_lacks():
     report = ragmon.replay(timed(60), make_gold(*((f"q{k}", True) for k in range(60))))
-    page = content_page(back(report))
+    page = stored_page(back(report))
     assert "no results of single questions and no gates over time" in page
     for heading in ("<h2>Questions</h2>", "<h2>Over time</h2>", "<script>"):
         assert heading in report.to_html()
@@ -53,7 +51,7 @@ def test_a_page_from_json_says_what_it_lacks():
 
 def test_names_in_json_are_text():
     report = ragmon.replay(timed(60, pipeline=NASTY))
-    page = content_page(back(report))
+    page = stored_page(back(report))
     assert "<script" not in page
     assert "\u202e" not in page
     assert "x" * 5000 not in page
@@ -88,4 +86,4 @@ def test_a_gate_with_impossible_figures_is_refused(figures):
 def test_keys_of_later_versions_are_passed_over():
     data = json.loads(small_report().json())
     data["later"] = data["gates"][0]["later"] = data["series"][0]["later"] = [1]
-    assert content_page(load(data, "report.json")) == content_page(back(small_report()))
+    assert stored_page(load(data, "report.json")) == stored_page(back(small_report()))

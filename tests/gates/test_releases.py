@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
+from ragmon.export.schema import compared_gate
 from ragmon.gates.releases import Clusters, Release, compare, judge, of_release
 from ragmon.scoring.buckets import State
 from ragmon.scoring.clusters import CLUSTER
@@ -357,7 +358,7 @@ def test_gold_questions_are_paired_item_by_item(source):
     new = answers([RIGHT] * 580 + [WRONG] * 20 + REST, source=source, build="new")
     (found,) = against(counted(old, new), PRECISION)
     assert (found.verdict, found.reason) == ("fail", "a drop is proven")
-    assert (found.items, len(found.flips), found.worse) == (600, 20, 20)
+    assert (found.items, len(found.flips), compared_gate(found).worse) == (600, 20, 20)
     assert [flip.qid for flip in found.flips] == [f"q{i}" for i in range(580, 600)]
     assert (found.before, found.after) == ((1.0, 600), (pytest.approx(580 / 600), 600))
 
@@ -366,9 +367,9 @@ def test_where_less_is_better_a_flip_to_more_is_for_the_worse():
     old = answers([REFUSED] * 20 + [RIGHT] * 580 + REST, build="old")
     new = answers([RIGHT] * 20 + [RIGHT] * 580 + REST, build="new")
     (found,) = against(counted(old, new), REFUSAL)
-    assert (found.verdict, len(found.flips), found.worse) == ("pass", 20, 0)
+    assert (found.verdict, len(found.flips), compared_gate(found).worse) == ("pass", 20, 0)
     (found,) = against(counted(old, new), REFUSAL, names=("new", "old"))
-    assert (found.verdict, found.worse) == ("fail", 20)
+    assert (found.verdict, compared_gate(found).worse) == ("fail", 20)
 
 
 def test_intervals_agree_with_the_verdicts_and_are_computed_where_they_are_asked_for():
@@ -400,7 +401,7 @@ def test_answers_to_what_was_refused_count_against_precision():
     new = answers([RIGHT] * 600 + [WRONG] * 200, build="new")
     precision, hallucination = against(counted(old, new), PRECISION, HALLUCINATION)
     assert (precision.verdict, precision.flips, precision.after.value) == ("fail", (), 0.75)
-    assert (hallucination.verdict, hallucination.worse) == ("fail", 200)
+    assert (hallucination.verdict, compared_gate(hallucination).worse) == ("fail", 200)
 
 
 def test_gold_items_that_one_build_alone_was_asked_are_two_samples():

@@ -15,11 +15,12 @@ import urllib.request
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from msgspec import convert
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from ragmon.config.load import load
 from ragmon.export.diagnosis import render
-from ragmon.gates.diagnosis import load as load_why
+from ragmon.gates.diagnosis import Why
 from ragmon.server import queries as asking_module
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
@@ -396,7 +397,7 @@ def test_why_is_what_the_command_renders(filled):
     assert len(traces) == asking_module.TO_OPEN
     done = ragmon("why", "support/errors", "--url", running.admin)
     assert (done.code, done.err) == (0, "")
-    assert done.out == render(load_why(answer), traces, show=f"ragmon show {{trace_id}} --url {running.admin}")
+    assert done.out == render(convert(answer, Why), traces, show=f"ragmon show {{trace_id}} --url {running.admin}")
     assert done.out.startswith("gate        support/errors FAILS: ")
 
 

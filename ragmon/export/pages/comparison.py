@@ -15,7 +15,7 @@ from ragmon.export.markdown import better_by, bounds_text, percent, signed
 from ragmon.export.pages.charts import interval_bar
 from ragmon.export.pages.document import document, flips_of
 from ragmon.export.releases import WORDS, Canary, subject
-from ragmon.gates.releases import Comparison, ReleaseSample
+from ragmon.export.schema import ComparedGate, ComparedSample
 from ragmon.stats.betting import ALPHA
 
 _SUMMARIES: Final = {
@@ -45,8 +45,8 @@ def comparison_page(canary: Canary) -> str:
         baseline=canary.baseline,
         candidate=canary.candidate,
         max_drop=f"{100 * canary.max_drop:g}",
-        intervals=any(comparison.intervals for comparison in canary.comparisons),
-        rows=[_row(comparison, canary.max_drop) for comparison in canary.comparisons],
+        intervals=any(comparison.intervals for comparison in canary.gates),
+        rows=[_row(comparison, canary.max_drop) for comparison in canary.gates],
         version=current_version(),
     )
 
@@ -54,16 +54,16 @@ def comparison_page(canary: Canary) -> str:
 def _sentences(canary: Canary) -> Iterator[str]:
     """What a reader without the field's words should know first."""
     counts = dict.fromkeys(("pass", "fail", "insufficient"), 0)
-    for comparison in canary.comparisons:
+    for comparison in canary.gates:
         counts[comparison.verdict] += 1
     yield (
-        f"{len(canary.comparisons)} metrics were compared: {counts['fail']} worse, {counts['pass']} not worse, "
+        f"{len(canary.gates)} metrics were compared: {counts['fail']} worse, {counts['pass']} not worse, "
         f"{counts['insufficient']} undecided. Worse by up to {100 * canary.max_drop:g} points is allowed."
     )
-    for comparison in canary.comparisons:
+    for comparison in canary.gates:
         if comparison.verdict == "fail":
-            before, after = percent(comparison.before.value), percent(comparison.after.value)
-            text = f"{comparison.gate.name} went from {before} to {after}"
+            before, after = percent(comparison.baseline.value), percent(comparison.candidate.value)
+            text = f"{comparison.gate} went from {before} to {after}"
             if comparison.flips:
                 text += f"; {comparison.worse} of {comparison.items} gold items are worse"
                 better = len(comparison.flips) - comparison.worse
@@ -71,16 +71,16 @@ def _sentences(canary: Canary) -> Iterator[str]:
             yield f"{text}."
 
 
-def _row(comparison: Comparison, max_drop: float) -> dict[str, Any]:
+def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
     """A gate as a row."""
     found = comparison.intervals
     return {
         **flips_of(comparison),
-        "metric": comparison.gate.metric,
-        "better": "higher" if comparison.gate.at_least else "lower",
-        "before": _sample(comparison.before, None if found is None else found.before),
-        "after": _sample(comparison.after, None if found is None else found.after),
-        "change": "–" if comparison.drop is None else better_by(comparison),
+        "metric": comparison.metric,
+        "better": "higher" if comparison.at_least else "lower",
+        "before": _sample(comparison.baseline, None if found is None else found.baseline),
+        "after": _sample(comparison.candidate, None if found is None else found.candidate),
+        "change": "–" if comparison.drop is None else better_by(comparison.drop),
         "bounds": _bounds(comparison),
         "bar": _bar(comparison, max_drop),
         "items": "–" if comparison.items is None else str(comparison.items),
@@ -91,13 +91,13 @@ def _row(comparison: Comparison, max_drop: float) -> dict[str, Any]:
     }
 
 
-def _sample(sample: ReleaseSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
+def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
     """The value of a release, and its interval with the number of observations."""
     interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
     return percent(sample.value), f"{interval}of {sample.n}"
 
 
-def _bounds(comparison: Comparison) -> str:
+def _bounds(comparison: ComparedGate) -> str:
     """The interval of the change: a drop with its sign turned."""
     if comparison.intervals is None:
         return "–"
@@ -105,7 +105,7 @@ def _bounds(comparison: Comparison) -> str:
     return f"{signed(-upper)} to {signed(-lower)}"
 
 
-def _bar(comparison: Comparison, max_drop: float) -> Markup:
+def _bar(comparison: ComparedGate, max_drop: float) -> Markup:
     """The change with its interval against the largest drop that is allowed."""
     if comparison.drop is None:
         return Markup()

@@ -11,7 +11,7 @@ from ragmon.core.net import current_version
 from ragmon.export.markdown import percent
 from ragmon.export.pages.assets import asset
 from ragmon.export.pages.rendering import render
-from ragmon.gates.releases import Comparison
+from ragmon.export.schema import BaselineDrop, ComparedGate
 
 GENERATOR: Final = "ragmon "
 """What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
@@ -32,13 +32,13 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
     return render(template, style=style, script=code, generator=f"{GENERATOR}{current_version()}", **data)
 
 
-def flips_of(comparison: Comparison) -> dict[str, Any]:
+def flips_of(comparison: BaselineDrop | ComparedGate) -> dict[str, Any]:
     """The name of a gate and the gold items that flipped, for the macro `flips`."""
     flips: Sequence[tuple[str, str, str]] = [
         (flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]
     ]
     return {
-        "name": f"{comparison.gate.pipeline}/{comparison.gate.name}",
+        "name": comparison.name,
         "flips": flips,
         "more_flips": len(comparison.flips) - len(flips),
     }

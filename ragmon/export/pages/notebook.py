@@ -10,12 +10,12 @@ from typing import Final
 
 from markupsafe import Markup
 
-from ragmon.core.policy import Outcome
 from ragmon.export.markdown import counts
 from ragmon.export.pages.assets import asset
 from ragmon.export.pages.rendering import render
 from ragmon.export.pages.report import gate_charts, gate_row
 from ragmon.export.report import Report
+from ragmon.export.schema import GateSummary, gate_summary
 
 OPEN: Final = 3
 """Charts up to which all of them are shown at once; of more, those of gates that fail."""
@@ -27,19 +27,20 @@ def fragment(report: Report) -> str:
     Args:
         report: The report.
     """
-    charts = list(gate_charts(report.outcomes, report.histories))
+    gates = [gate_summary(outcome) for outcome in report.outcomes]
+    charts = list(gate_charts(gates, report.histories))
     first = [chart for chart in charts if len(charts) <= OPEN or chart[1].verdict == "fail"]
     return render(
         "notebook.html.jinja",
         style=Markup(asset("notebook.css").decode()),  # noqa: S704 - a file of this package
         verdict=report.verdict,
         counts=counts(report),
-        gates=[gate_row(outcome) for outcome in report.outcomes],
+        gates=[gate_row(gate) for gate in gates],
         groups=[(words, group) for words, group in _groups(first, charts) if group],
     )
 
 
-_Charts = list[tuple[str, Outcome, Markup]]
+_Charts = list[tuple[str, GateSummary, Markup]]
 
 
 def _groups(first: _Charts, charts: _Charts) -> list[tuple[str, _Charts]]:

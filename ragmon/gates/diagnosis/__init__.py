@@ -18,8 +18,6 @@ from ragmon.gates.diagnosis.model import (
     Suspect,
     Times,
     Why,
-    load,
-    plain,
 )
 from ragmon.gates.diagnosis.suspects import traits_of
 
@@ -37,7 +35,5 @@ __all__ = [
     "Why",
     "explain",
     "explain_drift",
-    "load",
-    "plain",
     "traits_of",
 ]

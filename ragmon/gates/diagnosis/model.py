@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Kind, Verdict
 
 How = Literal["appeared", "carries", "inside", "preceded", "slower"]
@@ -241,26 +238,3 @@ class Why:
     splits: tuple[Split, ...]
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
-
-
-def plain(why: Why) -> dict[str, Any]:
-    """A diagnosis as plain JSON data."""
-    data: dict[str, Any] = msgspec.to_builtins(why)
-    return data
-
-
-def load(data: Any) -> Why:
-    """The diagnosis that `plain` wrote.
-
-    Args:
-        data: Plain JSON data; unknown fields are ignored.
-
-    Raises:
-        RagmonError: The data is no diagnosis.
-    """
-    try:
-        return msgspec.convert(data, Why)
-    except msgspec.ValidationError as error:
-        raise RagmonError(
-            f"this is no explanation of a gate: {error}", hint="is the monitor of this version?"
-        ) from error

@@ -84,8 +84,3 @@ class Comparison:
         if before is None or after is None:
             return None
         return before - after if self.gate.at_least else after - before
-
-    @property
-    def worse(self) -> int:
-        """How many of the flips are drops."""
-        return sum((flip.after < flip.before) == self.gate.at_least for flip in self.flips)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -128,7 +127,7 @@ class JsonResponse(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """The body of a response."""
-        return printable_json(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
+        return printable_json(content, separators=(",", ":")).encode()
 
 
 def admin_app(

@@ -1,0 +1,471 @@
+"""What ragmon writes as JSON of a run: the data, its JSON Schema and its reader are these classes.
+
+Text, Markdown, pages and DataFrames are made of them, so that a report that was read back is shown like a new one.
+Later versions may add members; those that are unknown are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ragmon.core.errors import InputError
+from ragmon.core.json_schema import DRAFT, Schema, definitions, identifier
+from ragmon.core.policy import Kind, Outcome, Verdict
+from ragmon.gates.captured import CaptureReport
+from ragmon.gates.releases import Comparison, Flip
+from ragmon.scoring.cohorts import JudgeVersion
+from ragmon.scoring.labels import Labelled
+
+REPORT_VERSION: Final = 1
+Figure = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""A number that can be drawn."""
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+
+
+def rounded(value: float | None, places: int = 6) -> float | None:
+    """A number with as many decimal places as reports have."""
+    return None if value is None else round(value, places)
+
+
+def rounded_flips(comparison: Comparison) -> list[Flip]:
+    """The gold items whose scores differ."""
+    return [Flip(flip.qid, round(flip.before, 6), round(flip.after, 6)) for flip in comparison.flips]
+
+
+class Data(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a report; a member that has its default is absent."""
+
+
+class GoldSummary(Data, frozen=True, kw_only=True):
+    """The coverage of a gold set; of several pipelines, the highest.
+
+    Attributes:
+        name: The gold set.
+        version: Its version, 8 hex digits.
+        items: How many items it has.
+        traced: How many of them have at least one trace.
+        unscorable: How many of those have no answer in any trace.
+    """
+
+    name: str
+    version: str
+    items: Count
+    traced: Count
+    unscorable: Count
+
+
+class RecordCounts(Data, frozen=True, kw_only=True):
+    """What became of the records.
+
+    Attributes:
+        read: How many were read.
+        scored: How many were scored.
+        unmatched: How many of the scored ones belong to no gold item.
+        duplicate: How many repeat a gold question that the same pipeline had already answered.
+        rejected: Lines that were no record, and dropped records, by reason.
+        unknown: Records with an unknown field, by `field: reason`; absent where there are none.
+    """
+
+    read: Count
+    scored: Count
+    unmatched: Count
+    duplicate: Count
+    rejected: dict[str, Count]
+    unknown: dict[str, Count] = {}
+
+
+class Interval(Data, frozen=True, kw_only=True):
+    """A 95 % interval.
+
+    Attributes:
+        lower: Its lower bound.
+        upper: Its upper bound.
+        n_eff: How many plain samples the sample is worth.
+    """
+
+    lower: Figure | None
+    upper: Figure | None
+    n_eff: Figure
+
+
+class Weighted(Data, frozen=True, kw_only=True):
+    """How a value was estimated over all calls, where their number is known.
+
+    Attributes:
+        n: Scored requests of all strata.
+        n_eff: How many plain samples they are worth.
+    """
+
+    n: Count
+    n_eff: Figure
+
+
+class MetricSummary(Data, frozen=True, kw_only=True):
+    """One metric of one series.
+
+    Attributes:
+        value: The mean of the scores, an estimate over all calls where their number is known; null without a score.
+        lower: The lower bound of its 95 % interval.
+        upper: The upper bound of its 95 % interval.
+        n: How many requests were scored.
+        sum: The sum of their scores.
+        unassessed: Requests that belong here and could not be assessed, by reason.
+        estimands: The intervals by estimand, `gold_set` and `questions_like_these`; only for a metric with gold.
+        weighted: Only for a value that is an estimate over all calls.
+    """
+
+    value: Figure | None
+    lower: Figure | None
+    upper: Figure | None
+    n: Count
+    sum: float
+    unassessed: dict[str, Count]
+    estimands: dict[str, Interval] = {}
+    weighted: Weighted | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many requests the value is of: those of all strata where it is weighted."""
+        return self.n if self.weighted is None else self.weighted.n
+
+
+class SeriesSummary(Data, frozen=True, kw_only=True):
+    """The metrics of one pipeline, source and gold set in one window.
+
+    Attributes:
+        pipeline: The pipeline.
+        source: live, probe, match, label or replay.
+        gold: The gold set; "" for all requests.
+        gold_version: Its version; "" for all requests.
+        window: The window; `all` is the whole run.
+        end: The end of the window, seconds since the epoch; absent for the whole run.
+        slice: The slice, `tag=value`; absent for all.
+        of: Of user traffic: all calls, or exported traffic where the producer does not report call totals.
+        metrics: By key, such as `recall@5`.
+    """
+
+    pipeline: str
+    source: str
+    gold: str
+    gold_version: str
+    window: str
+    end: float | None = None
+    slice: str = ""
+    of: str = ""
+    metrics: dict[str, MetricSummary]
+
+
+class GateSummary(Data, frozen=True, kw_only=True):
+    """The verdict of one gate.
+
+    Attributes:
+        pipeline: The pipeline whose requests are judged.
+        gate: The name of the gate.
+        metric: The metric it judges.
+        source: The source that was judged.
+        gold: The gold set that was judged; "" without gold.
+        estimand: What the value estimates; "" without gold.
+        of: Of user traffic: all calls, or exported traffic; absent for others.
+        threshold: What the value must keep.
+        direction: at_least or at_most.
+        value: The value; null without data.
+        lower: The lower bound of its 95 % interval; null where there is none.
+        upper: The upper bound of its 95 % interval; null where there is none.
+        n: Requests in the denominator.
+        n_eff: How many plain samples they are worth; null where the value is exact.
+        needed: About how many would decide; null where that cannot be estimated.
+        verdict: pass, fail or insufficient.
+        reason: One line for a person.
+    """
+
+    pipeline: str
+    gate: str
+    metric: str
+    source: str
+    gold: str
+    estimand: str
+    of: str = ""
+    threshold: Figure
+    direction: Literal["at_least", "at_most"]
+    value: Figure | None
+    lower: Figure | None
+    upper: Figure | None
+    n: Count
+    n_eff: Figure | None
+    needed: Count | None
+    verdict: Verdict
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.kind == "threshold" and not 0 <= self.threshold <= 1:
+            raise ValueError(f"the threshold {self.threshold} is no share")
+
+    @property
+    def name(self) -> str:
+        """The gate with its pipeline."""
+        return f"{self.pipeline}/{self.gate}"
+
+    @property
+    def kind(self) -> Kind:
+        """What the gate compares: latency and index hashes have kinds of their own."""
+        return _KINDS.get(self.metric, "threshold")
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the threshold is a floor."""
+        return self.direction == "at_least"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the value keeps the threshold."""
+        return self.value is not None and (
+            self.value >= self.threshold if self.at_least else self.value <= self.threshold
+        )
+
+
+_KINDS: Final[dict[str, Kind]] = {"latency": "quantile_ratio", "index_hash": "distinct"}
+
+
+def gate_summary(outcome: Outcome) -> GateSummary:
+    """The outcome of a gate as reports have it."""
+    gate = outcome.gate
+    return GateSummary(
+        pipeline=gate.pipeline,
+        gate=gate.name,
+        metric=gate.metric,
+        source=outcome.source,
+        gold=outcome.gold,
+        estimand=outcome.estimand,
+        of=outcome.of,
+        threshold=gate.threshold,
+        direction=gate.direction,
+        value=rounded(outcome.value),
+        lower=rounded(outcome.lower),
+        upper=rounded(outcome.upper),
+        n=outcome.n,
+        n_eff=rounded(outcome.n_eff, 1),
+        needed=outcome.needed,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+    )
+
+
+class BaselineDrop(Data, frozen=True, kw_only=True):
+    """The comparison of one gate with a baseline.
+
+    Attributes:
+        pipeline: The pipeline.
+        gate: The gate.
+        before: The value of the baseline.
+        after: The value of this run.
+        drop: How much worse it is; below zero where it is better.
+        items: Gold items that both have; null where they are not known, as of a baseline that is a report.
+        flips: The items whose scores differ.
+    """
+
+    pipeline: str
+    gate: str
+    before: Figure | None
+    after: Figure | None
+    drop: Figure | None
+    items: Count | None
+    flips: list[Flip]
+
+    @property
+    def name(self) -> str:
+        """The gate with its pipeline."""
+        return f"{self.pipeline}/{self.gate}"
+
+
+class PredictionSummary(Data, frozen=True, kw_only=True):
+    """An estimate from labels and a proxy together.
+
+    Attributes:
+        pipeline: The pipeline.
+        metric: The metric that is estimated.
+        proxy: The score that is the proxy.
+        value: The estimate.
+        lower: The lower bound of its 95 % interval.
+        upper: The upper bound of its 95 % interval.
+        n: Labels behind it.
+        n_eff: How many labels alone would be as precise.
+        gain: How many labels each label is worth beside the proxy.
+    """
+
+    pipeline: str
+    metric: str
+    proxy: str
+    value: Figure | None
+    lower: Figure | None
+    upper: Figure | None
+    n: Count
+    n_eff: Figure | None
+    gain: float | None
+
+
+class DetectableChange(Data, frozen=True, kw_only=True):
+    """What the live alarm of a gate can detect, and how soon, at the traffic of this run.
+
+    Attributes:
+        pipeline: The pipeline.
+        gate: The gate.
+        at: The level to which the metric has to change.
+        observations: How many observations it takes; null where none suffice.
+        per_minute: Observations a minute in this run.
+        minutes: How many minutes it takes.
+    """
+
+    pipeline: str
+    gate: str
+    at: float | None
+    observations: Count | None
+    per_minute: float | None
+    minutes: float | None
+
+
+class ReportData(Data, frozen=True, kw_only=True):
+    """The results of a run.
+
+    Attributes:
+        version: The version of ragmon that wrote the report.
+        gold: The gold sets.
+        records: What became of the records.
+        series: The metrics.
+        latency_ms: Quantiles `p50`, `p95` and `p99` in milliseconds, by stage.
+        captured: Which fields the records have, by pipeline and source.
+        gates: The gates.
+        matches: How user traffic matched gold items, by pipeline and way; absent without user traffic and gold.
+        baseline: Comparisons with a baseline; absent without one.
+        labels: Absent without labels.
+        judges: Absent without versions of judges.
+        predicted: Absent without labels and a proxy.
+        detectable: Absent where the records have no times.
+        verdict: The verdict of the whole run.
+        digest: A fingerprint of the counts; equal runs have equal digests.
+    """
+
+    version: str
+    gold: list[GoldSummary]
+    records: RecordCounts
+    series: list[SeriesSummary]
+    latency_ms: dict[str, dict[str, Figure | None]]
+    captured: list[CaptureReport]
+    gates: list[GateSummary]
+    matches: dict[str, dict[str, Count]] = {}
+    baseline: list[BaselineDrop] = []
+    labels: Labelled | None = None
+    judges: list[JudgeVersion] = []
+    predicted: list[PredictionSummary] = []
+    detectable: list[DetectableChange] = []
+    verdict: Verdict
+    digest: str
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+_Change = Annotated[float, Meta(ge=-1, le=1)]
+
+
+class ComparedSample(Data, frozen=True):
+    """The sample of one release: its mean, and its observations."""
+
+    value: Share | None
+    n: int
+
+
+class ComparedIntervals(Data, frozen=True):
+    """Lower and upper bounds of the means, and of how much worse the candidate is."""
+
+    baseline: tuple[Share, Share]
+    candidate: tuple[Share, Share]
+    drop: tuple[_Change, _Change]
+
+
+class ComparedGate(Data, frozen=True, kw_only=True):
+    """The comparison of one gate's metric in two releases: `ragmon.gates.releases.Comparison` as it is sent."""
+
+    pipeline: str
+    gate: str
+    metric: str
+    source: str
+    gold: str
+    direction: Literal["at_least", "at_most"]
+    baseline: ComparedSample
+    candidate: ComparedSample
+    drop: _Change | None
+    intervals: ComparedIntervals | None = None
+    items: int | None
+    flips: list[Flip]
+    verdict: Verdict
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The gate with its pipeline."""
+        return f"{self.pipeline}/{self.gate}"
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more is better."""
+        return self.direction == "at_least"
+
+    @property
+    def worse(self) -> int:
+        """How many of the flips are drops."""
+        return sum((flip.after < flip.before) == self.at_least for flip in self.flips)
+
+
+def compared_gate(found: Comparison) -> ComparedGate:
+    """The comparison of a gate as it is sent."""
+    intervals = found.intervals
+    return ComparedGate(
+        pipeline=found.gate.pipeline,
+        gate=found.gate.name,
+        metric=found.gate.metric,
+        source=found.source,
+        gold=found.gold,
+        direction=found.gate.direction,
+        baseline=ComparedSample(value=rounded(found.before.value), n=found.before.n),
+        candidate=ComparedSample(value=rounded(found.after.value), n=found.after.n),
+        drop=rounded(found.drop),
+        intervals=None if intervals is None else ComparedIntervals(*map(_pair, intervals)),
+        items=found.items,
+        flips=rounded_flips(found),
+        verdict=found.verdict,
+        reason=found.reason,
+    )
+
+
+def _pair(bounds: tuple[float, float]) -> tuple[float, float]:
+    return round(bounds[0], 6), round(bounds[1], 6)
+
+
+def report_schema() -> Schema:
+    """The JSON Schema of a report."""
+    defs = definitions(ReportData)
+    return {
+        "$schema": DRAFT,
+        "$id": identifier("report", REPORT_VERSION),
+        "title": "A report of ragmon",
+        "$ref": "#/$defs/ReportData",
+        "$defs": {"ReportData": defs.pop("ReportData")} | defs,
+    }
+
+
+def load(data: Any, path: str) -> ReportData:
+    """A report that was read from a file.
+
+    Args:
+        data: The plain JSON data.
+        path: The file, for the message of an error.
+
+    Raises:
+        InputError: The data is no report.
+    """
+    try:
+        return msgspec.convert(data, ReportData)
+    except msgspec.ValidationError as error:
+        hint = "`ragmon replay TRACES -o report.json` writes one"
+        raise InputError(f"this is no report of ragmon: {error}", path=path, hint=hint) from error
