@@ -15,6 +15,7 @@ from ragmon import stats
 from ragmon.alarms import Detectability
 from ragmon.core import constants
 from ragmon.core.constants import LABEL
+from ragmon.core.errors import UnknownNameError
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
 from ragmon.export.schema import (
@@ -38,7 +39,7 @@ from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison
 from ragmon.gold.sets import GoldInfo
-from ragmon.metrics import facts
+from ragmon.metrics import build, facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.labels import Labelled, Prediction
@@ -152,12 +153,25 @@ class Report:
     ) -> Stat:
         """A metric over the whole run, from the series with most requests; an empty one where no series has it.
 
+        Printed, it is a line: the value with its 95 % interval, of how many requests, and how many were not assessed.
+
         Args:
             name: Its key, such as `recall@5`.
             pipeline: The pipeline; None takes any.
             source: The source; None takes any.
             gold: The gold set of the requests; None takes all requests, or any gold set.
+
+        Raises:
+            UnknownNameError: There is no such metric.
+
+        Example:
+            >>> import ragmon
+            >>> print(ragmon.replay([ragmon.testing.make_record()] * 40).metric("citation_scope"))
+            <Stat 1 (0.9124 to 1) of 40>
         """
+        known = {key for series in self.snapshot.series for key in series.metrics} | build().keys()
+        if name not in known:
+            raise UnknownNameError("metric", name, known)
         candidates = [
             series.metrics[name]
             for series in _whole_run(self.snapshot)

@@ -93,6 +93,12 @@ class Stat:
     outside: int = 0
     spread: Spread = field(default_factory=Spread, compare=False)  # requests in a spill have no group
 
+    def __repr__(self) -> str:
+        found = self.estimate
+        text = "no data" if found.value is None else f"{found.value:.4g} ({found.lower:.4g} to {found.upper:.4g})"
+        missing = "".join(f", {n} {reason}" for reason, n in sorted(self.unassessed.items()))
+        return f"<Stat {text} of {self.n}{missing}>"
+
     def add(self, n: int, total: int, squares: int) -> None:
         """Add requests with a score, by their sums in micro-units."""
         self.n += n

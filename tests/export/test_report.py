@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ragmon.core.errors import UnknownNameError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.ingest.files import read_files
@@ -229,7 +230,28 @@ def test_half_a_surrogate_pair_in_a_trace_is_escaped_in_json():
 
 def test_a_metric_nobody_has_is_an_empty_statistic(report):
     assert report.metric("answer_precision", pipeline="nobody").value is None
-    assert report.metric("no_such_metric").n == 0
+    assert replay([], GOLD).metric("recall@5").n == 0
+
+
+def test_a_metric_that_does_not_exist_is_an_error_with_the_nearest_name(report):
+    with pytest.raises(UnknownNameError, match="unknown metric") as caught:
+        report.metric("answer_precison")
+    assert caught.value.hint.startswith("did you mean answer_precision")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("answer_precision", "<Stat 0.7624 (0.6707 to 0.8348) of 101"), ("mrr", "<Stat")]
+)
+def test_a_metric_is_printed_in_one_short_line(report, name, text):
+    shown = str(report.metric(name))
+    assert shown.startswith(text)
+    assert len(shown) < 120
+    assert "\n" not in shown
+
+
+def test_a_metric_without_data_says_so_and_why():
+    broken = replay([make_record("a", error="timeout", claim=None, citations=None)], GOLD)
+    assert str(broken.metric("answer_precision")) == "<Stat no data of 0, 1 error>"
 
 
 # --- seed 002's labels ------------------------------------------------------------------------------------------------
