@@ -158,12 +158,27 @@ class SeriesSummary(Data, frozen=True, kw_only=True):
     metrics: dict[str, MetricSummary]
 
 
-class GateSummary(Data, frozen=True, kw_only=True):
-    """The verdict of one gate.
+class OfGate(Data, frozen=True, kw_only=True):
+    """A part of a report that is about one gate.
 
     Attributes:
         pipeline: The pipeline whose requests are judged.
         gate: The name of the gate.
+    """
+
+    pipeline: str
+    gate: str
+
+    @property
+    def name(self) -> str:
+        """The gate with its pipeline."""
+        return f"{self.pipeline}/{self.gate}"
+
+
+class GateSummary(OfGate, frozen=True, kw_only=True):
+    """The verdict of one gate.
+
+    Attributes:
         metric: The metric it judges.
         source: The source that was judged.
         gold: The gold set that was judged; "" without gold.
@@ -181,8 +196,6 @@ class GateSummary(Data, frozen=True, kw_only=True):
         reason: One line for a person.
     """
 
-    pipeline: str
-    gate: str
     metric: str
     source: str
     gold: str
@@ -202,11 +215,6 @@ class GateSummary(Data, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.kind == "threshold" and not 0 <= self.threshold <= 1:
             raise ValueError(f"the threshold {self.threshold} is no share")
-
-    @property
-    def name(self) -> str:
-        """The gate with its pipeline."""
-        return f"{self.pipeline}/{self.gate}"
 
     @property
     def kind(self) -> Kind:
@@ -253,12 +261,10 @@ def gate_summary(outcome: Outcome) -> GateSummary:
     )
 
 
-class BaselineDrop(Data, frozen=True, kw_only=True):
+class BaselineDrop(OfGate, frozen=True, kw_only=True):
     """The comparison of one gate with a baseline.
 
     Attributes:
-        pipeline: The pipeline.
-        gate: The gate.
         before: The value of the baseline.
         after: The value of this run.
         drop: How much worse it is; below zero where it is better.
@@ -266,18 +272,11 @@ class BaselineDrop(Data, frozen=True, kw_only=True):
         flips: The items whose scores differ.
     """
 
-    pipeline: str
-    gate: str
     before: Figure | None
     after: Figure | None
     drop: Figure | None
     items: Count | None
     flips: list[Flip]
-
-    @property
-    def name(self) -> str:
-        """The gate with its pipeline."""
-        return f"{self.pipeline}/{self.gate}"
 
 
 class PredictionSummary(Data, frozen=True, kw_only=True):
@@ -306,20 +305,16 @@ class PredictionSummary(Data, frozen=True, kw_only=True):
     gain: float | None
 
 
-class DetectableChange(Data, frozen=True, kw_only=True):
+class DetectableChange(OfGate, frozen=True, kw_only=True):
     """What the live alarm of a gate can detect, and how soon, at the traffic of this run.
 
     Attributes:
-        pipeline: The pipeline.
-        gate: The gate.
         at: The level to which the metric has to change.
         observations: How many observations it takes; null where none suffice.
         per_minute: Observations a minute in this run.
         minutes: How many minutes it takes.
     """
 
-    pipeline: str
-    gate: str
     at: float | None
     observations: Count | None
     per_minute: float | None
@@ -383,11 +378,9 @@ class ComparedIntervals(Data, frozen=True):
     drop: tuple[_Change, _Change]
 
 
-class ComparedGate(Data, frozen=True, kw_only=True):
+class ComparedGate(OfGate, frozen=True, kw_only=True):
     """The comparison of one gate's metric in two releases: `ragmon.gates.releases.Comparison` as it is sent."""
 
-    pipeline: str
-    gate: str
     metric: str
     source: str
     gold: str
@@ -400,11 +393,6 @@ class ComparedGate(Data, frozen=True, kw_only=True):
     flips: list[Flip]
     verdict: Verdict
     reason: str
-
-    @property
-    def name(self) -> str:
-        """The gate with its pipeline."""
-        return f"{self.pipeline}/{self.gate}"
 
     @property
     def at_least(self) -> bool:
