@@ -37,7 +37,7 @@ SHOWN: Final = 20
 _URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
-class StatusFinding(NamedTuple):
+class StatusFinding(msgspec.Struct, frozen=True):
     """One problem or warning.
 
     Attributes:
@@ -268,8 +268,8 @@ def status(
     """
     served, server = reading.served or ServerStats(), server or ServerFindings()
     return {
-        "wrong": [item._asdict() for item in (*server.problems, *problems(reading))],
-        "doubts": [item._asdict() for item in (*server.warnings, *warnings(reading))],
+        "wrong": msgspec.to_builtins([*server.problems, *problems(reading)]),
+        "doubts": msgspec.to_builtins([*server.warnings, *warnings(reading)]),
         "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
         "version": current_version(),
         "started": started,

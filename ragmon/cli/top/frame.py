@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ragmon.cli.top.bars import STYLES, Axis, interval_text, sparkline_text
-from ragmon.cli.top.polling import OverviewStatus, Poll, ShownFinding, ShownGate
+from ragmon.cli.top.polling import OverviewStatus, Poll, ShownGate
 from ragmon.core.escaping import printable, printable_line
 from ragmon.export.pages.overview import title
 from ragmon.export.pages.rendering import ago
+from ragmon.export.status_page import StatusFinding
 
 FIRES: Final = "bold red"
 FINDING_LINES: Final = 3
@@ -132,7 +133,7 @@ def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[T
     return lines
 
 
-def _finding(console: Console, finding: ShownFinding, now: float) -> list[Text]:
+def _finding(console: Console, finding: StatusFinding, now: float) -> list[Text]:
     """A problem, with the time since when first: it is not to be cut."""
     text = Text(style=FIRES)
     if finding.since is not None:

@@ -15,24 +15,12 @@ from ragmon.alarms.acknowledged import AcknowledgedAlarm
 from ragmon.cli.client import STATUS, NoResponseError, read_page
 from ragmon.core.errors import RagmonError
 from ragmon.export.state import StageCounters
+from ragmon.export.status_page import StatusFinding
+from ragmon.gates.history import GatePoint
 
 HISTORY: Final = "/api/history"
 REFRESH: Final = 10.0
 """Seconds for which a history is shown: its windows are at least as long."""
-
-
-class ShownFinding(msgspec.Struct):
-    """A problem or a warning of `/api/status`.
-
-    Attributes:
-        what: What it is.
-        since: Since when, seconds since the epoch; None where that is unknown.
-        hint: What to do about it.
-    """
-
-    what: str
-    since: float | None = None
-    hint: str = ""
 
 
 class ShownGate(msgspec.Struct):
@@ -97,8 +85,8 @@ class OverviewStatus(msgspec.Struct):
 
     now: float
     started: float
-    wrong: list[ShownFinding]
-    doubts: list[ShownFinding]
+    wrong: list[StatusFinding]
+    doubts: list[StatusFinding]
     verdicts: dict[str, int]
     alarms: list[msgspec.Raw]
     gates: list[ShownGate]
@@ -123,19 +111,12 @@ class ShownSpan(msgspec.Struct):
     step: float = 0.0
 
 
-class ShownPoint(msgspec.Struct):
-    """A gate in one window: when that ends, seconds since the epoch, and its value; None without data."""
-
-    end: float
-    value: float | None = None
-
-
 class ShownHistory(msgspec.Struct):
     """A gate over a span of time."""
 
     pipeline: str
     gate: str
-    points: list[ShownPoint]
+    points: list[GatePoint]
 
 
 class HistoryPage(msgspec.Struct):
