@@ -352,15 +352,11 @@ def history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> dict[st
         histories: The history of every gate over that span.
     """
     entries = [
-        {
-            "pipeline": pipeline,
-            "gate": name,
-            "points": [asdict(point) for point in entry.points],
-            "alarms": [list(times) for times in entry.alarms],
-        }
+        {"pipeline": pipeline, "gate": name, "points": entry.points, "alarms": entry.alarms}
         for (pipeline, name), entry in histories.items()
     ]
-    return {"span": span._asdict(), "gates": entries}
+    data: dict[str, Any] = msgspec.to_builtins({"span": span, "gates": entries})
+    return data
 
 
 def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:

@@ -35,7 +35,8 @@ class GatePoint:
     source: str
 
 
-class TimeSpan(NamedTuple):
+@dataclass(frozen=True)
+class TimeSpan:
     """A span of time up to now, in equal windows.
 
     Attributes:

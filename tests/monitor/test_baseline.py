@@ -13,7 +13,7 @@ from ragmon.core.errors import InputError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
-from ragmon.export.markdown import markdown, text
+from ragmon.export.markdown import render_gates, text
 from ragmon.ingest.files import read_files
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.offline import BaselineRun, compare_with_baseline
@@ -243,17 +243,22 @@ def test_gates_the_earlier_report_did_not_judge_are_left_out(bench):
     earlier = scored(answers(right=20)).report(POLICY).data()["gates"]
     earlier[0]["metric"] = "mrr"
     earlier[1]["pipeline"] = "other"
-    report = bench.compare(answers(right=10, refused=10), bench.report(answers(right=20), gates=[*earlier, "junk"]))
+    report = bench.compare(answers(right=10, refused=10), bench.report(answers(right=20), gates=earlier))
     assert list(drops(report)) == ["compliance"]
 
 
+def test_a_baseline_that_is_json_and_no_report_is_refused_with_the_place(bench):
+    with pytest.raises(InputError, match=r"this is no report of ragmon: .*`\$\.gates\[0\]`"):
+        bench.compare(answers(right=20), bench.report(answers(right=20), gates=["junk"]))
+
+
 def test_another_gold_version_is_said(bench):
-    old = [{"name": "gold", "version": "00000000"}]
+    old = [{"name": "gold", "version": "00000000", "items": 20, "traced": 20, "unscorable": 0}]
     report = bench.compare(answers(right=20), bench.report(answers(right=20), gold=old))
     (note,) = report.notes
     assert note.startswith("gold gold is not the baseline's: version ")
     assert note in text(report)
-    assert "not the baseline's" in markdown(report)
+    assert "not the baseline's" in render_gates(report)
     assert bench.compare(answers(right=20), bench.report(answers(right=20))).notes == []
 
 
@@ -287,8 +292,8 @@ def test_the_comparison_is_shown_in_text_markdown_and_json(bench):
     shown = text(report).splitlines()
     assert "default/precision: 100.0 % -> 90.0 % against the baseline, 2 of 20 items flipped" in shown
     assert "  q18: 100.0 % -> 0.0 %" in shown
-    assert "| default/precision | 100.0 % | 90.0 % | -10.0 points | 2 of 20 |" in markdown(report).splitlines()
-    assert "| default/precision | q18 | 100.0 % | 0.0 % |" in markdown(report).splitlines()
+    assert "| default/precision | 100.0 % | 90.0 % | -10.0 points | 2 of 20 |" in render_gates(report).splitlines()
+    assert "| default/precision | q18 | 100.0 % | 0.0 % |" in render_gates(report).splitlines()
     entry = report.data()["baseline"][0]
     assert (entry["gate"], entry["before"], entry["after"], entry["drop"], entry["items"]) == (
         *("precision", 1.0, 0.9, 0.1),
@@ -300,7 +305,7 @@ def test_the_comparison_is_shown_in_text_markdown_and_json(bench):
 def test_without_a_baseline_nothing_is_said_of_one():
     report = scored(answers(right=20)).report(POLICY)
     assert "baseline" not in report.data()
-    assert "baseline" not in text(report) + markdown(report)
+    assert "baseline" not in text(report) + render_gates(report)
 
 
 @pytest.mark.parametrize("kind", ["report", "traces"])

@@ -16,7 +16,7 @@ from ragmon.cli.client import STATUS, NoResponseError, read_page
 from ragmon.core.errors import RagmonError
 from ragmon.export.state import StageCounters
 from ragmon.export.status_page import StatusFinding
-from ragmon.gates.history import GatePoint
+from ragmon.gates.history import GatePoint, TimeSpan
 
 HISTORY: Final = "/api/history"
 REFRESH: Final = 10.0
@@ -97,20 +97,6 @@ class OverviewStatus(msgspec.Struct):
     trouble: str = ""
 
 
-class ShownSpan(msgspec.Struct):
-    """The span of time that a history covers.
-
-    Attributes:
-        words: What a reader calls it.
-        seconds: Its length.
-        step: The length of a window, seconds.
-    """
-
-    words: str = ""
-    seconds: float = 0.0
-    step: float = 0.0
-
-
 class ShownHistory(msgspec.Struct):
     """A gate over a span of time."""
 
@@ -122,7 +108,7 @@ class ShownHistory(msgspec.Struct):
 class HistoryPage(msgspec.Struct):
     """The part of `/api/history` that is shown."""
 
-    span: ShownSpan = msgspec.field(default_factory=ShownSpan)
+    span: TimeSpan = TimeSpan("", "", 0, 0)
     gates: list[ShownHistory] = []
 
 
