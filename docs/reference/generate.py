@@ -67,7 +67,7 @@ def configuration() -> str:
     ]
     for heading, model in _tables(ConfigDocument, ""):
         parts.append(f"## {heading}\n")
-        parts.append(f"{summary(model)}\n")
+        parts.append(f"{summary(model.__doc__ or '')}\n")
         rows = [_row(name, model.model_fields[name], hint, _notes(model)) for name, hint in _values(model)]
         parts.append(_COLUMNS + "".join(rows))
     return "\n".join(parts)
@@ -219,7 +219,9 @@ def _notes(model: type[Table]) -> dict[str, str]:
     Raises:
         KeyError: A key has no sentence; write one below `Attributes:`.
     """
-    found = attribute_notes(model)
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        found |= attribute_notes(each.__doc__ or "")
     missing = [name for name, _ in _values(model) if name not in found]
     if missing:
         raise KeyError(f"{model.__module__}.{model.__name__}: no sentence below `Attributes:` for {', '.join(missing)}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -22,7 +22,7 @@ from ragmon.gold.diff import MUTATED, Diff, diff
 from ragmon.gold.files import read_items
 from ragmon.gold.freeze import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, LintFinding, lint
-from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
+from ragmon.gold.sets import SHOWN, GoldSet, stats
 from ragmon.gold.tables import RowReader, as_line
 from ragmon.monitor.replay import replay
 from ragmon.tabular.columns import TableOptions
@@ -172,7 +172,7 @@ def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
         yield f"  hint: {printable_line(hint)}"
 
 
-def _stat_rows(counts: Stats) -> Iterator[tuple[str, str]]:
+def _stat_rows(counts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in counts.items():
         if name != "tags":
             yield name, str(value)

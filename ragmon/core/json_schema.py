@@ -33,44 +33,26 @@ def definitions(*models: Any) -> dict[str, Schema]:
     """The schemas of classes and of all classes in them, by name.
 
     Args:
-        models: msgspec structs or TypedDicts. What is unknown to a class is allowed: later versions add members.
+        models: Structs or dataclasses, each with a docstring. What is unknown to a class is allowed: later versions add
+            members.
     """
     _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
-    classes = _classes(models)
-    return {name: _described(schema, classes[name]) for name, schema in components.items()}
+    return {name: _described(schema) for name, schema in components.items()}
 
 
-def _classes(models: tuple[Any, ...]) -> dict[str, type]:
-    """The classes and those of their members, by name."""
-    found: dict[str, type] = {}
-
-    def visit(kind: msgspec.inspect.Type) -> None:
-        cls = getattr(kind, "cls", None)
-        if cls is None or cls.__name__ not in found:
-            if cls is not None:
-                found[cls.__name__] = cls
-            for part in (*_parts(kind), *(field.type for field in getattr(kind, "fields", ()))):
-                visit(part)
-
-    for info in msgspec.inspect.multi_type_info(models):
-        visit(info)
-    return found
-
-
-def _parts(kind: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
-    """The types in a union, a list or a dictionary."""
-    names = ("item_type", "key_type", "value_type")
-    return [*getattr(kind, "types", ()), *(getattr(kind, name) for name in names if hasattr(kind, name))]
-
-
-def _described(schema: Schema, model: type) -> Schema:
-    """The schema of a class, with the sentences of its docstring."""
-    notes = attribute_notes(model)
+def _described(schema: Schema) -> Schema:
+    """The schema of a class, with the sentences of its docstring, which msgspec hands over as a whole."""
+    notes = attribute_notes(schema["description"])
     order = {name: place for place, name in enumerate(notes)}
     names = sorted(schema["properties"], key=lambda name: order.get(name, len(order)))  # as the docstring has them
     properties = {name: described(schema["properties"][name], notes.get(name, "")) for name in names}
     required = {"required": schema["required"]} if schema.get("required") else {}
-    return {"description": in_json(summary(model)), "type": "object", "properties": properties, **required}
+    return {
+        "description": in_json(summary(schema["description"])),
+        "type": "object",
+        "properties": properties,
+        **required,
+    }
 
 
 def described(schema: Mapping[str, Any], note: str) -> Schema:

@@ -159,12 +159,7 @@ class SeriesSummary(Data, frozen=True, kw_only=True):
 
 
 class OfGate(Data, frozen=True, kw_only=True):
-    """A part of a report that is about one gate.
-
-    Attributes:
-        pipeline: The pipeline whose requests are judged.
-        gate: The name of the gate.
-    """
+    """A part of a report that is about one gate."""
 
     pipeline: str
     gate: str
@@ -179,6 +174,8 @@ class GateSummary(OfGate, frozen=True, kw_only=True):
     """The verdict of one gate.
 
     Attributes:
+        pipeline: The pipeline whose requests are judged.
+        gate: The name of the gate.
         metric: The metric it judges.
         source: The source that was judged.
         gold: The gold set that was judged; "" without gold.
@@ -265,6 +262,8 @@ class BaselineDrop(OfGate, frozen=True, kw_only=True):
     """The comparison of one gate with a baseline.
 
     Attributes:
+        pipeline: The pipeline.
+        gate: The gate.
         before: The value of the baseline.
         after: The value of this run.
         drop: How much worse it is; below zero where it is better.
@@ -309,6 +308,8 @@ class DetectableChange(OfGate, frozen=True, kw_only=True):
     """What the live alarm of a gate can detect, and how soon, at the traffic of this run.
 
     Attributes:
+        pipeline: The pipeline.
+        gate: The gate.
         at: The level to which the metric has to change.
         observations: How many observations it takes; null where none suffice.
         per_minute: Observations a minute in this run.

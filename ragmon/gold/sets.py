@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from ragmon.core import constants
 from ragmon.core.errors import GoldError
@@ -274,24 +274,8 @@ class Items:
                     self._paraphrases.add(question)
 
 
-class Stats(TypedDict):
-    """Counts of a gold set; `with_…` count answerable items, `tags` counts all items by tag and value."""
-
-    name: str
-    version: str
-    items: int
-    answerable: int
-    unanswerable: int
-    with_substrings: int
-    with_gold_claim: int
-    with_citations: int
-    with_contexts: int
-    with_sections: int
-    tags: dict[str, dict[str, int]]
-
-
-def stats(gold: GoldSet) -> Stats:
-    """Count the content of a set.
+def stats(gold: GoldSet) -> dict[str, Any]:
+    """Count the content of a set: `with_…` are answerable items, `tags` has all items by tag and value.
 
     >>> from ragmon.core.gold_item import GoldItem
     >>> counts = stats(GoldSet("g", (GoldItem("a", "Why?", answerable=False, tags={"lang": "en"}),)))

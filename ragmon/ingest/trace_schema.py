@@ -116,7 +116,7 @@ _MORE: Final = {
 def trace_schema() -> Schema:
     """The JSON Schema of one line of a trace log."""
     defs = definitions(Answer, Sampling, TextFacts, Totals, Label, Record)
-    notes = {name: note for name, note in attribute_notes(Record).items() if name != "v"}
+    notes = {name: note for name, note in attribute_notes(Record.__doc__ or "").items() if name != "v"}
     properties = {
         name: described(schema, " ".join(filter(None, (notes.get(name), _MORE.get(name)))))
         for name, schema in _RECORD.items()
