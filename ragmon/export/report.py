@@ -296,7 +296,6 @@ def _metric(series: SeriesStats, name: str) -> MetricSummary:
     """One metric of a series; value and bounds estimate all calls where their number is known."""
     stat, estimate = series.metrics[name], series.estimate(name)
     has_value = estimate.value is not None
-    intervals = bounds(series, name) if name in series.clusters else {}
     is_weighted = name in series.estimates
     return MetricSummary(
         value=rounded(estimate.value),
@@ -305,12 +304,17 @@ def _metric(series: SeriesStats, name: str) -> MetricSummary:
         n=stat.n,
         sum=round(stat.sum / stats.MICRO, 6),
         unassessed=dict(sorted(stat.unassessed.items())),
-        estimands={
-            estimand: Interval(lower=rounded(found.lower), upper=rounded(found.upper), n_eff=round(found.n_eff, 1))
-            for estimand, found in intervals.items()
-        },
+        estimands=_estimands(series, name) if name in series.clusters else None,
         weighted=Weighted(n=estimate.n, n_eff=round(estimate.n_eff, 1)) if is_weighted else None,
     )
+
+
+def _estimands(series: SeriesStats, name: str) -> dict[str, Interval]:
+    """The intervals of a gold metric; none where nothing was scored."""
+    return {
+        estimand: Interval(lower=rounded(found.lower), upper=rounded(found.upper), n_eff=round(found.n_eff, 1))
+        for estimand, found in bounds(series, name).items()
+    }
 
 
 def _series(series: SeriesStats) -> SeriesSummary:

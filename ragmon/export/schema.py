@@ -123,7 +123,7 @@ class MetricSummary(Data, frozen=True, kw_only=True):
     n: Count
     sum: float
     unassessed: dict[str, Count]
-    estimands: dict[str, Interval] = {}
+    estimands: dict[str, Interval] | None = None
     weighted: Weighted | None = None
 
     @property

@@ -78,6 +78,13 @@ def test_a_report_on_nothing_has_null_values_and_no_nan():
         assert found["verdict"] != "pass"
 
 
+def test_a_gated_gold_metric_has_its_estimands_also_where_nothing_was_scored():
+    """A program that reads `estimands` finds the member in every metric with gold, empty where there is no interval."""
+    found = replay([make_record("a", error="timeout", claim=None, citations=None)], GOLD).data()
+    (series,) = (series for series in found["series"] if series["gold"])
+    assert series["metrics"]["answer_precision"]["estimands"] == {}
+
+
 def test_values_sums_and_bounds_belong_together(report):
     for series in report.data()["series"]:
         for name, metric in series["metrics"].items():
