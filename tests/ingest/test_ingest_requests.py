@@ -17,8 +17,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import attributes as read_attributes
-from ragmon.ingest.otlp.batch import SpanBatch
+from ragmon.ingest.otlp.batch import IS_READ, SpanBatch
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span, to_record
@@ -132,7 +131,7 @@ def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
     watched = [span._replace(attributes=Asked(span.attributes, asked)) for span in spans]
     to_record(watched, **options)
-    assert not [key for key in asked if not read_attributes.IS_READ[key]]
+    assert not [key for key in asked if not IS_READ[key]]
 
 
 BELOW = {
@@ -179,8 +178,8 @@ def test_keys_without_end_do_not_fill_the_memory():
     for _ in range(2):
         (span,) = spans_of(received(request))
         assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
-    assert len(read_attributes.IS_READ) <= KEYS
-    assert max(map(len, read_attributes.IS_READ)) <= MEMO_MAX_CHARS
+    assert len(IS_READ) <= KEYS
+    assert max(map(len, IS_READ)) <= MEMO_MAX_CHARS
 
 
 VALUES = {

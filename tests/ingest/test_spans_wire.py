@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from ragmon.core import semconv
-from ragmon.ingest.otlp.attributes import IS_READ
+from ragmon.ingest.otlp.batch import IS_READ
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.spans import to_record
 from tests.support.examples import cases

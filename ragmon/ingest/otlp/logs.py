@@ -24,8 +24,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import is_export
-from ragmon.ingest.otlp.attributes import on_event
-from ragmon.ingest.otlp.batch import SpanOrigin, spans_of, to_span
+from ragmon.ingest.otlp.batch import SpanOrigin, on_event, spans_of, to_span
 from ragmon.ingest.otlp.protobuf import parse_message
 from ragmon.ingest.otlp.wire import check_size
 from ragmon.ingest.spans import Span
