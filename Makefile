@@ -89,7 +89,9 @@ check: setup                  ## lint, format, import layers, types
 
 generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml
+	$(VENV)/bin/ragmon generate rules -c deploy/stream.toml -o deploy/prometheus/ragmon.kafka.rules.yml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml --format kubernetes -o deploy/kubernetes/base/prometheusrule.yaml
+	$(VENV)/bin/ragmon generate rules -c deploy/stream.toml --format kubernetes -o deploy/kubernetes/stream/prometheusrule.yaml
 	$(VENV)/bin/ragmon generate dashboard -c deploy/ragmon.toml -o grafana
 
 board-pictures: setup servers ## docs/images/boards anew, from grafana: takes chromium, npm and nine minutes

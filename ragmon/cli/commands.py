@@ -375,6 +375,12 @@ def generate_dashboard() -> None:
     help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
 )
 @_configured_only
+@click.option(
+    "--selector",
+    default="",
+    metavar="MATCHERS",
+    help="Matchers of the deployments that the rules are for, as PromQL: 'env=\"prod\"'.",
+)
 @runs("generate.rules")
 def generate_rules() -> None:
     """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.

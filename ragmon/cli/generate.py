@@ -85,11 +85,10 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
     return 0
 
 
-def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool) -> int:
+def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool, selector: str) -> int:
     """Write recording rules and alerts."""
-    return _write_or_check(
-        render(rule_groups(load(config), configured_only=configured_only), form), output, check=check
-    )
+    groups = rule_groups(load(config), configured_only=configured_only, selector=selector)
+    return _write_or_check(render(groups, form), output, check=check)
 
 
 def _write_or_check(text: str, output: str | None, *, check: bool) -> int:

@@ -119,6 +119,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         document.links,
         document.serve,
         document.stream,
+        document.rules,
         document.export,
         values={key: value for key, value, _ in rows},
         origins={key: origin for key, _, origin in rows},

@@ -236,6 +236,22 @@ class LinksTable(Table):
     dashboard: Url | None = None
 
 
+def _label_name(value: str) -> str:
+    if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", value):
+        raise value_error("must be the name of a Prometheus label", 'for example "namespace"')
+    return value
+
+
+class RulesTable(Table):
+    """What `ragmon generate rules` writes.
+
+    Attributes:
+        by: Labels that tell deployments of ragmon in one Prometheus apart: every rule keeps those that are present.
+    """
+
+    by: Many[Annotated[str, AfterValidator(_label_name)]] = ("namespace", "env", "cluster")
+
+
 class TlsTable(Table):
     """The server's certificate and its key.
 

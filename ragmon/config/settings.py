@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ServeTable, StreamTable
+from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, RulesTable, ServeTable, StreamTable
 from ragmon.config.tables import AlarmsTable, CaptureTable, MetricsTable, OnInsufficient, SamplingTable
 from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX
@@ -126,6 +126,7 @@ class Settings:
         alarms, judges, labels, links, export: The tables at the top level of the file.
         serve: The table of the server.
         stream: How a log is divided into chunks.
+        rules: The table of generated rules.
         values: Every value by its dotted key.
         origins: The origin of each of `values`: `default`, `ragmon.toml:12`, `environment RAGMON_SAMPLE`.
     """
@@ -147,6 +148,7 @@ class Settings:
     links: LinksTable
     serve: ServeTable
     stream: StreamTable
+    rules: RulesTable
     export: ExportTable
     values: Mapping[str, object] = field(repr=False)
     origins: Mapping[str, str] = field(repr=False)

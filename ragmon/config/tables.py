@@ -10,7 +10,16 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
-from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ProbeTable, ServeTable, StreamTable
+from ragmon.config.services import (
+    ExportTable,
+    JudgeTable,
+    LabelsTable,
+    LinksTable,
+    ProbeTable,
+    RulesTable,
+    ServeTable,
+    StreamTable,
+)
 from ragmon.config.types import (
     Count,
     Duration,
@@ -407,6 +416,7 @@ class ConfigDocument(ScopedTable):
     pipelines: dict[Name, ScopedTable] = Field(default_factory=dict)
     serve: ServeTable = ServeTable()
     stream: StreamTable = StreamTable()
+    rules: RulesTable = RulesTable()
 
 
 def is_merged(path: Sequence[str | int]) -> bool:

@@ -1,7 +1,7 @@
-"""PromQL for rules and dashboards: matchers, selectors, bounds, and queries over several replicas.
+"""PromQL for rules and dashboards: matchers, selectors, and queries over several replicas.
 
-Ratios are never averaged. A value of a window is weighted with its number of requests, and its interval follows from
-those of the replicas, exactly for one replica. Counters are summed, then divided.
+Ratios are never averaged. A value of a window is weighted with its number of requests; its interval is the monitor's,
+of several replicas the one that holds all. Counters are summed, then divided.
 """
 
 from __future__ import annotations
@@ -42,12 +42,6 @@ def one_of(name: str, values: Iterable[str], *, others: bool = False) -> str:
     return f"{name}{'!~' if others else '=~'}{quoted(pattern)}"
 
 
-Z95: Final = 1.96
-Z999: Final = 3.29
-Z9999: Final = 3.89
-"""Normal quantiles of 95 %, 99.9 % and 99.99 % intervals."""
-
-
 def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -> str:
     r"""A series selector.
 
@@ -72,56 +66,6 @@ def exact(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def increase(series: str, window: str, by: str = "") -> str:
-    """The increase of a counter, summed over replicas and all labels but the ones to keep.
-
-    >>> increase("a_total", "6h"), increase("a_total", "6h", "pipeline")
-    ('sum(increase(a_total[6h]))', 'sum by (pipeline) (increase(a_total[6h]))')
-    """
-    return f"sum{f' by ({by}) ' if by else ''}(increase({series}[{window}]))"
-
-
-def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:
-    """A bound of the Wilson interval of a share (Wilson 1927).
-
-    Args:
-        ratio: The share.
-        samples: The number of observations.
-        z: The normal quantile of the interval.
-        upper: The upper bound; else the lower one.
-    """
-    sign = "+" if upper else "-"
-    square = z * z
-    return (
-        f"(\n"
-        f"  {ratio} + {square / 2:.10g} / {samples}\n"
-        f"  {sign} {z:g} * sqrt({ratio} * (1 - {ratio}) / {samples} + {square / 4:.10g} / {samples} ^ 2)\n"
-        f") / (1 + {square:.10g} / {samples})"
-    )
-
-
-def graded(ratio: str, spread: str, samples: str, z: float, *, upper: bool = False) -> str:
-    """A bound of the interval of a mean of graded scores, as `ragmon.stats.graded` has it.
-
-    Args:
-        ratio: The mean.
-        spread: The variance of the scores, as a part of the variance a share with this mean has; above 0, at most 1.
-        samples: The number of observations.
-        z: The normal quantile of the interval.
-        upper: The upper bound; else the lower one.
-    """
-    share = f"{ratio} * (1 - {ratio})"
-    more_data = _score_bound(ratio, f"({z * z:.10g} * {spread} / {samples})", share, upper=upper)
-    less_variance = _score_bound(ratio, f"({z * z:.10g} / {samples})", f"{spread} * {share}", upper=upper)
-    return f"(\n  {more_data}\n  {'>' if upper else '<'} {less_variance}\n)\nor {less_variance}"
-
-
-def _score_bound(ratio: str, noise: str, variance: str, *, upper: bool) -> str:
-    """Wilson's bound: `noise` is the squared quantile per observation, `variance` that of one observation."""
-    half = f"sqrt({noise} * {variance} + {noise} ^ 2 / 4)"
-    return f"(({ratio} + {noise} / 2 {'+' if upper else '-'} {half}) / (1 + {noise}))"
-
-
 PIPELINE: Final = 'pipeline=~"$pipeline"'
 SOURCE: Final = 'source=~"$source"'
 WINDOW: Final = 'window="$window"'
@@ -142,116 +86,45 @@ def at(name: str, *matchers: str) -> str:
 
 
 class EstimateQuery(NamedTuple):
-    """The queries of a value, its bounds and its sample count over replicas.
-
-    Attributes:
-        value, lower, upper: Expressions.
-        samples: The number of requests in the value.
-    """
-
-    value: str
-    lower: str
-    upper: str
-    samples: str
-
-
-class ReplicaSeries(NamedTuple):
-    """The series of an estimate, or expressions of them, one for each replica.
+    """A value, its bounds and its sample count: names of series, or queries over replicas.
 
     Attributes:
         value, lower, upper: The value and its bounds.
         samples: The number of requests in the value.
-        unknown: The number of requests beside them whose score is unknown; "" where no series tells.
     """
 
     value: str
     lower: str
     upper: str
     samples: str
-    unknown: str = ""
 
 
-def bounds_over_replicas(series: ReplicaSeries, by: str) -> tuple[str, str]:
-    """The bounds of a value over all replicas.
-
-    What is unknown adds up as counts do: the lower bound takes it as 0 and the upper bound as 1 (Manski, Am. Econ. Rev.
-    80, 1990), whatever the number of replicas. What is left of the distances to the replicas' own bounds is sampling
-    error: it is squared and added, as for strata (MOVER: Zou and Donner, Stat. Med. 27, 2008). For one replica the
-    bounds are its own.
-
-    Args:
-        series: The series, or expressions of them.
-        by: The labels to keep.
-
-    Returns:
-        Expressions of the lower and the upper bound.
-    """
-    value, lower, upper, samples, unknown = series
-    total = f"({samples} + ({unknown} or 0 * {samples}))" if unknown else samples
-    below = _worst_case(f"{samples} * {value}", f"{total} * {lower}", total, by)
-    above = _worst_case(f"{samples} * (1 - {value})", f"{total} * (1 - {upper})", total, by)
-    return below, f"1 - {above}"
-
-
-def correlated_over_replicas(series: ReplicaSeries, by: str) -> tuple[str, str]:
-    """The bounds of a value over replicas that asked the same questions, so that their errors are the same.
-
-    Such errors do not average out: the distance to a bound is the mean of those of the replicas.
-
-    Args:
-        series: The series, or expressions of them.
-        by: The labels to keep.
-
-    Returns:
-        Expressions of the lower and the upper bound.
-    """
-    samples, unknown = series.samples, series.unknown
-    total = f"({samples} + ({unknown} or 0 * {samples}))" if unknown else samples
-    lower, upper = (
-        f"sum by ({by}) ({total} * {bound}) / (sum by ({by}) ({total}) > 0)" for bound in (series.lower, series.upper)
-    )
-    return lower, upper
-
-
-def _worst_case(scores: str, bound: str, total: str, by: str) -> str:
-    """A lower bound over replicas, from each one's sum of known scores and the sum at its own lower bound."""
-    # A weighted value is only near the mean of its scores, and may lie below its own bound by rounding.
-    least = f"({scores} > {bound} or {bound})"
-    return (
-        f"(\n"
-        f"  sum by ({by}) ({least})\n"
-        f"  - sqrt(sum by ({by}) (({least} - {bound}) ^ 2))\n"
-        f") / (sum by ({by}) ({total}) > 0)"
-    )
-
-
-def pooled(series: ReplicaSeries, by: str, *matchers: str) -> EstimateQuery:
-    """A value over all replicas.
+def pooled(series: EstimateQuery, by: str, *matchers: str) -> EstimateQuery:
+    """A value over all replicas, and an interval that holds those of all: for one replica its own.
 
     Args:
         series: The names of the series.
         by: The labels to keep.
         matchers: Which series.
     """
-    chosen = ReplicaSeries(*(at(name, *matchers) if name else "" for name in series))
-    total = f"sum by ({by}) ({chosen.samples})"
-    mean = f"sum by ({by}) ({chosen.value} * {chosen.samples}) / {total}"
-    return EstimateQuery(mean, *bounds_over_replicas(chosen, by), total)
+    value, lower, upper, samples = (at(name, *matchers) for name in series)
+    total = f"sum by ({by}) ({samples})"
+    mean = f"sum by ({by}) ({value} * {samples}) / {total}"
+    return EstimateQuery(mean, f"min by ({by}) ({lower})", f"max by ({by}) ({upper})", total)
 
 
-def windowed(metric: str) -> ReplicaSeries:
+def windowed(metric: str) -> EstimateQuery:
     """The names of a metric's series over windows."""
     name = f"{series_names.PREFIX}{metric}"
     endings = (series_names.VALUE, series_names.LOWER, series_names.UPPER, series_names.SAMPLES)
-    return ReplicaSeries(*(f"{name}{ending}" for ending in endings))
+    return EstimateQuery(*(f"{name}{ending}" for ending in endings))
 
 
-GATE: Final = ReplicaSeries(
+GATE: Final = EstimateQuery(
     series_names.GATE_VALUE,
     series_names.GATE_LOWER,
     series_names.GATE_UPPER,
     series_names.GATE_SAMPLES,
-    series_names.GATE_UNKNOWN,
 )
 """The names of a gate's series."""
 

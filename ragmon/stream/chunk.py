@@ -37,7 +37,7 @@ PERIOD: Final = 10.0
 """Seconds of arrival that a chunk holds at most: the step of fresh rows."""
 LARGEST: Final = 64 << 20
 """Bytes of a chunk that is not compressed; a larger one is damaged or no chunk."""
-_BESIDE: Final = ("export", "judges", "labels", "links", "probes", "serve", "stream")
+_BESIDE: Final = ("export", "judges", "labels", "links", "probes", "rules", "serve", "stream")
 """Tables of settings that do not decide how records are counted."""
 _LEVEL: Final = 1
 """Higher levels of compression save a tenth, and take twice the time."""

@@ -117,6 +117,8 @@ retention = "14d"
 max_size = "500MB"
 max_series = 20_000
 hosts = ["ragmon.example"]
+[rules]
+by = ["datacenter"]
 [stream]
 brokers = "kafka:9092"
 spans = "spans"

@@ -88,8 +88,8 @@ def test_a_pipeline_named_in_code_and_one_by_its_service_have_gates_and_rules_an
                 which = f'{{pipeline="{pipeline}",gate="compliance"}}'
                 watch.wait_for(f"pipeline_gate:ragmon_gate_threshold:constant{which}", 0.98)
                 watch.wait_for(f"pipeline_gate:ragmon_gate_min_samples:constant{which}", 30.0)
-            watch.wait_for('pipeline_gate:ragmon_gate_samples:sum{pipeline="helpdesk",gate="compliance"}', 40.0)
-            watch.wait_for("count(count by (pipeline) (pipeline:ragmon_gate:group))", 2.0)
+            watch.wait_for('ragmon_gate_samples{pipeline="helpdesk",gate="compliance"}', 40.0)
+            watch.wait_for("count(count by (pipeline) (pipeline_gate:ragmon_gate_threshold:constant))", 2.0)
             watch.wait_for('count(ALERTS{alertname="RagmonGateInsufficient",alertstate="pending"}) > bool 0', 1.0)
             assert watch.value('count({pipeline="default"})') is None
             # An alert that was evaluated before the rules it reads is pending until its next turn.

@@ -12,56 +12,74 @@ from typing import Final
 from ragmon.config.services import LinksTable
 from ragmon.core import series_names
 from ragmon.export import runbook
-from ragmon.export.rules import recording
+from ragmon.export.rules.file import Rule
+from ragmon.export.rules.recording import SCORE, SCORED, STEP
+from ragmon.export.rules.scopes import Deployments
 
 PAGE: Final = "page"
 TICKET: Final = "ticket"
 INFO: Final = "info"
 """How urgent an alert is: at once, this week, for information only."""
-JOB: Final = "ragmon"
-"""The name of the scrape job."""
-UP: Final = f'up{{job="{JOB}"}} == 1'
+JOB: Final = 'job="ragmon"'
+"""The scrape job."""
 _FILE: Final = "docs/runbook.md#{alert}"
 """The runbook where no ragmon is up that could show it: in the repository."""
 _AT_INSTANCE: Final = (
-    f"{{{{ with query `{UP}` | sortByLabel `instance` }}}}"
+    f"{{{{ with query `up{{{JOB}}} == 1` | sortByLabel `instance` }}}}"
     f"{runbook.address('http://{{ . | first | label `instance` }}', '{alert}')}"
     f"{{{{ else }}}}{_FILE}{{{{ end }}}}"
 )
 """A template for the runbook at a ragmon that Prometheus reaches, whatever labels the alert has."""
 DASHBOARD: Final = "ragmon-overview"
-OF_GATE: Final = "{pipeline=%q,gate=%q}"
-GATE_LABELS: Final = "$labels.pipeline $labels.gate"
-"""Matchers of a gate in a query, and what a template puts into them."""
-OF_PIPELINE: Final = "{pipeline=%q}"
+_PERCENT: Final = "{{ . | first | value | humanizePercentage }}"
+_NUMBER: Final = '{{ . | first | value | printf "%.0f" }}'
+"""The first result of a query, as a template writes it."""
 GATE_NAME: Final = "{{ $labels.pipeline }}/{{ $labels.gate }}"
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes the annotations of alerts.
+    """Writes alerts with their texts.
 
     Args:
         links: The URLs of the runbook and the dashboards.
+        of: The deployments.
     """
 
     links: LinksTable
+    of: Deployments
 
-    def of(self, alert: str, summary: str, description: str, *, gated: bool = False) -> Mapping[str, str]:
-        """The annotations of an alert.
+    def alert(
+        self,
+        name: str,
+        expr: str,
+        severity: str,
+        summary: str,
+        description: str,
+        *,
+        pending: str = "",
+        keep: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Rule:
+        """An alert.
 
         Args:
-            alert: The name of the alert.
-            summary: The summary, one line.
-            description: What the alert means and what to do first.
-            gated: Whether the alert has labels of a pipeline and a gate.
+            name: Its name.
+            expr: When it fires.
+            severity: How urgent it is; "" where its expression has a label for it.
+            summary: One line.
+            description: What it means and what to do first.
+            pending: How long the expression must hold before.
+            keep: How long it fires after the expression held last.
+            labels: Further labels.
         """
         annotations = {"summary": summary, "description": description}
-        annotations["runbook_url"] = self._runbook().replace("{alert}", alert.lower())
+        annotations["runbook_url"] = self._runbook().replace("{alert}", name.lower())
         if self.links.dashboard is not None:
-            variables = "?var-pipeline={{ $labels.pipeline | urlquery }}" if gated else ""
+            variables = "?var-pipeline={{ $labels.pipeline | urlquery }}" if "$labels.pipeline" in summary else ""
             annotations["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{variables}"
-        return annotations
+        own = {**(labels or {}), **({"severity": severity} if severity else {})}
+        return Rule(name, expr, own, annotations, pending=pending, keep_firing_for=keep, alert=True)
 
     def _runbook(self) -> str:
         """The address of the runbook, with `{alert}` for the alert's name in lower case."""
@@ -69,73 +87,57 @@ class Writer:
             return str(self.links.runbook)
         return _AT_INSTANCE if self.links.status is None else runbook.address(str(self.links.status), "{alert}")
 
+    def found(self, query: str, shown: str, otherwise: str, *, alarm: bool = False) -> str:
+        """A template for the value of a query about the alert's gate, which Prometheus runs when it writes the alert.
 
-def first_result(query: str, labels: str, shown: str, otherwise: str, *, within: str = "{}") -> str:
-    """A template for the first result of a query, which Prometheus runs when it writes the alert.
+        Args:
+            query: The query, with `SERIES{GATE}` for each series.
+            shown: The template around `.`, the result.
+            otherwise: The text where the query has no result.
+            alarm: Whether it is about the alarm's full name, not the gate's.
+        """
+        names = ["pipeline", "gate", *(name for name in self.of.by if name not in ("pipeline", "gate"))]
+        matchers = f"{{{','.join(f'{name}=%q' for name in names)}}}"
+        values = ["$labels.alarm" if alarm and name == "gate" else f"$labels.{name}" for name in names]
+        arguments = " ".join(values * query.count("{GATE}"))
+        condition = f"with printf `{query.replace('{GATE}', matchers)}` {arguments} | query"
+        return f"{{{{ {condition} }}}}{shown}{{{{ else }}}}{otherwise}{{{{ end }}}}"
 
-    Args:
-        query: The query, with `%q` for each label.
-        labels: The labels of the alert that it is about.
-        shown: The function of templates that formats the value.
-        otherwise: The text where the query has no result.
-        within: The text around the value.
-    """
-    result = within.format(f"{{{{ . | first | value | {shown} }}}}")
-    return f"{{{{ with printf `{query}` {labels} | query }}}}{result}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+    def share(self, series: str, *, alarm: bool = False, otherwise: str = "unknown") -> str:
+        """A template for a share of the gate in per cent."""
+        return self.found(f"max({series}{{GATE}})", _PERCENT, otherwise, alarm=alarm)
 
+    @property
+    def value(self) -> str:
+        """The gate's value in its window with the gate's interval; another text for an alarm on a metric without gate.
 
-def _share(series: str) -> str:
-    """A template for a share of the gate in per cent; "unknown" where there is no value."""
-    return first_result(f"max({series}{OF_GATE})", GATE_LABELS, "humanizePercentage", "unknown")
+        The interval may still hold the threshold: an alarm proves more than one window shows.
+        """
+        lower, upper = self.share(series_names.GATE_LOWER), self.share(series_names.GATE_UPPER)
+        samples = self.found(f"sum({series_names.GATE_SAMPLES}{{GATE}})", _NUMBER, "0")
+        shown = f"In its whole window {_PERCENT} (95 % interval {lower} to {upper}, n = {samples})"
+        return self.found(f"max({series_names.GATE_VALUE}{{GATE}})", shown, "No gate of this name has a value")
 
+    @property
+    def threshold(self) -> str:
+        """The gate's threshold."""
+        return f"threshold {self.share(series_names.GATE_THRESHOLD, otherwise='of no gate')}"
 
-def _number(series: str) -> str:
-    return first_result(f"max({series}{OF_GATE})", GATE_LABELS, 'printf "%.0f"', "unknown")
+    @property
+    def lately(self) -> str:
+        """The gate's metric in the last minutes, which an alarm is about: its window may hold more good requests."""
+        shown = f"{_PERCENT} in {STEP} (n = {self.found(f'{SCORED}{{GATE}}', _NUMBER, '0')})"
+        return self.found(f"{SCORE}{{GATE}} / ({SCORED}{{GATE}} > 0)", shown, f"nothing scored in {STEP}")
 
-
-def if_present(series: str, text: str, otherwise: str) -> str:
-    """A template for one text where the gate has the series, else another: there may be no gate, or no recent probe."""
-    condition = f"with printf `max({series}{OF_GATE})` {GATE_LABELS} | query"
-    return f"{{{{ {condition} }}}}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}"
-
-
-def _builds(query: str, otherwise: str) -> str:
-    """A template for every build and index a query returns."""
-    item = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
-    items = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
-    condition = f"printf `{query}` {' '.join(['$labels.pipeline'] * query.count('%q'))} | query"
-    return f"{{{{ with {condition} }}}}{items}{{{{ else }}}}{otherwise}{{{{ end }}}}"
-
-
-_SEEN: Final = f"count by (build, index_hash) ({series_names.BUILD_SEEN}{OF_PIPELINE}"
-VALUE: Final = _share(recording.VALUE)
-"""The gate's value in its window, over all replicas."""
-INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
-SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
-WINDOWED: Final = if_present(
-    recording.VALUE,
-    f"In its whole window {VALUE} ({if_present(recording.VALUE_LOWER, f'{INTERVAL}, ', '')}{SAMPLES})",
-    "No gate of this name has a value",
-)
-"""The value in the gate's window with the gate's interval; another text for an alarm on a metric without a gate.
-
-The interval may still hold the threshold: an alarm proves more than one window shows, and fires before it is full.
-"""
-THRESHOLD: Final = if_present(
-    series_names.GATE_THRESHOLD, f"threshold {_share(series_names.GATE_THRESHOLD)}", "no gate of this name"
-)
-LATELY: Final = if_present(
-    recording.RECENT,
-    f"{_share(recording.RECENT)} in {recording.LATELY} (n = {_number(recording.RECENT_SCORED)})",
-    f"nothing scored in {recording.LATELY}",
-)
-"""The gate's metric in the last minutes, which the alarm is about."""
-BASELINE: Final = first_result(
-    f"max({series_names.GATE_BASELINE}{OF_GATE})", "$labels.pipeline $labels.alarm", "humanizePercentage", "none"
-)
-"""The baseline the alarm compares its metric with."""
-BUILDS: Final = (
-    f"New within the hour: {_builds(f'{_SEEN}) unless {_SEEN} offset 1h)', 'no build and no index')}. "
-    f"Answered last: {_builds(f'{_SEEN})', 'no build is told')}."
-)
-"""The builds and indexes that answer, and which of them are new: the first question of an engineer on call."""
+    @property
+    def builds(self) -> str:
+        """The builds and indexes that answer, and which of them are new: the first question of an engineer on call."""
+        seen = f"count by (build, index_hash) ({series_names.BUILD_SEEN}{{pipeline=%q}}"
+        item = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
+        items = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
+        new = f"with printf `{seen}) unless {seen} offset 1h)` $labels.pipeline $labels.pipeline | query"
+        last = f"with printf `{seen})` $labels.pipeline | query"
+        return (
+            f"New within the hour: {{{{ {new} }}}}{items}{{{{ else }}}}no build and no index{{{{ end }}}}. "
+            f"Answered last: {{{{ {last} }}}}{items}{{{{ else }}}}no build is told{{{{ end }}}}."
+        )

@@ -45,7 +45,9 @@ class Rule:
             document["keep_firing_for"] = self.keep_firing_for
         if self.labels:
             labels = sorted(self.labels.items())
-            document["labels"] = {name: _escape_template(text) for name, text in labels} if self.alert else dict(labels)
+            document["labels"] = _Labels(
+                (name, _escape_template(text) if self.alert else text) for name, text in labels
+            )
         if self.annotations:
             document["annotations"] = dict(self.annotations)
         return document
@@ -96,6 +98,10 @@ def render(groups: Sequence[RuleGroup], rule_format: Form = "prometheus") -> str
     return HEADER.format(what="rules --format kubernetes") + dump(resource)
 
 
+class _Labels(dict[str, str]):
+    """Labels of a rule, which are written in one line."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Writes expressions of several lines as blocks, and repeated values in full instead of as aliases."""
 
@@ -107,7 +113,12 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
+def _labels(dumper: yaml.SafeDumper, labels: _Labels) -> yaml.MappingNode:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", labels, flow_style=True)
+
+
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(_Labels, _labels)
 
 
 def dump(data: Any) -> str:

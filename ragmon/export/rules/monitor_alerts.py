@@ -2,220 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ragmon.core import constants, series_names
-from ragmon.export.promql import increase, one_of, selector
 from ragmon.export.rules import recording
-from ragmon.export.rules.annotations import JOB, PAGE, TICKET, UP, Writer
+from ragmon.export.rules.annotations import GATE_NAME, JOB, PAGE, TICKET, Writer
 from ragmon.export.rules.file import Rule
-from ragmon.export.rules.scopes import RuleScope, configured_names
+from ragmon.export.rules.scopes import Deployments, RuleScope, pipelines
 
 LOST: Final = 0.01
 """Share of lost records above which a ticket is due."""
-_BY_STAGE: Final = "sum by (stage) (increase({}[15m]))"
 
 
-def alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
+def alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list[Rule]:
     """Alerts on every fault that would silence the other alerts or make them wrong."""
+    which = pipelines(scopes, constants.OTHER)
     return [
-        _down(writer),
-        _replica(writer),
-        _no_data(scopes, writer),
-        _stale(writer),
-        _books(writer),
-        _dropped(writer),
-        _journal(writer),
-        _reload(writer),
-        _names(writer),
-        _partition(writer),
-        _stream(writer),
-        _configs(writer),
-        _rules(scopes, writer),
-        _watchdog(writer),
+        *_reached(of, writer),
+        _no_data(which, of, writer),
+        *_records(of, writer),
+        *_state(of, writer),
+        _rules_stale(which, of, writer),
+        writer.alert(
+            "RagmonWatchdog",
+            "vector(1)",
+            "none",
+            "Alerts of ragmon get through",
+            "It fires always. Send it to something that calls when it is missing: then Prometheus or Alertmanager is "
+            "dead.",
+        ),
     ]
 
 
-def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str, **labels: str) -> Rule:
-    return Rule(name, expr, {"severity": TICKET, **labels}, texts, pending=pending, alert=True)
+def _reached(of: Deployments, writer: Writer) -> list[Rule]:
+    up, by = of.series("up", JOB), of.labels()
+    return [
+        writer.alert(
+            "RagmonDown",
+            f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
+            PAGE,
+            "Prometheus has not reached ragmon for five minutes",
+            "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
+            pending="5m",
+        ),
+        writer.alert(
+            "RagmonReplicaDown",
+            f"{up} == 0 and on ({by}) {up} == 1",
+            TICKET,
+            "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
+            "The others go on; what this one was told is missing from every number until it is back.",
+            pending="10m",
+        ),
+    ]
 
 
-def _down(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonDown",
-        "Prometheus has not reached ragmon for five minutes",
-        "No gate is judged and no alarm can fire until it is back. Producers keep what they can and count the rest.",
-    )
-    return Rule("RagmonDown", f"absent({UP})", {"severity": PAGE}, texts, pending="5m", alert=True)
-
-
-def _replica(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonReplicaDown",
-        "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
-        "The others go on; what this one was told is missing from every number until it is back.",
-    )
-    return _ticket("RagmonReplicaDown", f'up{{job="{JOB}"}} == 0', texts, "10m")
-
-
-def _no_data(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
+def _no_data(which: str, of: Deployments, writer: Writer) -> Rule:
     """No traffic makes no metric zero, so it needs an alert of its own.
 
-    A configured pipeline is expected from the start; any other is missed once it was there, until it gives its place
-    back. What is counted together as `__other__` is no pipeline that anybody waits for. The range is short and the wait
-    an hour: a Prometheus that was started a moment ago has not seen an hour without a request.
+    ragmon serves the gates of a configured pipeline from its start, and those of any other from its first record until
+    the pipeline gives its place back. The range is short and the wait an hour: a Prometheus that was started a moment
+    ago has not seen an hour without a request.
     """
-    names = configured_names(scopes)
-    which = one_of("pipeline", [constants.OTHER], others=True)
-    if not any(scope.unnamed for scope in scopes):
-        which = one_of("pipeline", names)
-    where = selector(f"{series_names.LATENCY}_count", {"source": constants.LIVE}, which)
-    seen = increase(where, "15m", "pipeline")
-    expected = f"\n  or 0 * {recording.PIPELINES}{{{one_of('pipeline', names)}}}" if names else ""
-    expr = f"(\n  {seen}{expected}\n) == 0\nand on () count({UP})"
-    texts = writer.of(
+    calls = of.series(f"{series_names.LATENCY}_count", f'source="{constants.LIVE}"', which)
+    seen, by = of.total(calls, "15m", "pipeline"), of.labels("pipeline")
+    expected = f"0 * group by ({by}) ({of.series(series_names.GATE_THRESHOLD, which)})"
+    return writer.alert(
         "RagmonNoData",
+        f"({seen} or {expected}) == 0",
+        TICKET,
         "{{ $labels.pipeline }}: no request of a user for an hour",
         "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
-        gated=True,
+        pending="1h",
     )
-    return _ticket("RagmonNoData", expr, texts, "1h")
 
 
-def _stale(writer: Writer) -> Rule:
-    expr = (
-        f"max by (stage, instance) ({series_names.PENDING}) > 0\n"
-        f"unless on (instance) time() - {series_names.LAST_SCORED} < 900"
-    )
-    texts = writer.of(
-        "RagmonScoringStale",
-        "{{ $value }} records wait at {{ $labels.instance }}, and none was scored for 15 minutes",
-        "What gates and alarms say is old. See the server's log, and `ragmon verify`.",
-    )
-    return _ticket("RagmonScoringStale", expr, texts, "15m")
+def _records(of: Deployments, writer: Writer) -> list[Rule]:
+    """Alerts on records that wait, that are lost, and that are nowhere."""
+    by = of.labels("stage", "instance")
+    recent = f"time() - {of.series(series_names.LAST_SCORED)} < 900"
+    received = of.series(series_names.RECEIVED)
+    dropped = of.total(of.series(series_names.DROPPED), "15m", "stage")
+    lost = of.total(of.series(series_names.PRODUCER_DROPPED), "15m")
+    all_sent = f"({lost} + {of.total(received, '15m')})"
+    return [
+        writer.alert(
+            "RagmonScoringStale",
+            f"max by ({by}) ({of.series(series_names.PENDING)}) > 0 unless on ({of.labels('instance')}) {recent}",
+            TICKET,
+            "{{ $value }} records wait at {{ $labels.instance }}, and none was scored for 15 minutes",
+            "What gates and alarms say is old. See the server's log, and `ragmon verify`.",
+            pending="15m",
+        ),
+        writer.alert(
+            "RagmonAccountingMismatch",
+            f"{of.series(series_names.RESIDUAL)} != 0",
+            TICKET,
+            "{{ $value }} records of stage {{ $labels.stage }} are unaccounted for at {{ $labels.instance }}",
+            "That is a bug in ragmon: received is not scored + ignored + dropped + duplicate + pending.",
+            pending="15m",
+        ),
+        writer.alert(
+            "RagmonRecordsDropped",
+            f"{dropped} / {of.total(received, '15m', 'stage')} > {LOST:g}\n"
+            f'or label_replace({lost} / {all_sent} > {LOST:g}, "stage", "producer", "", "")',
+            TICKET,
+            "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
+            "What is left may be no fair sample. The reasons: "
+            f"`sum by (stage, reason) (increase({series_names.DROPPED}[15m]))`, and for stage producer "
+            f"`sum by (reason) (increase({series_names.PRODUCER_DROPPED}[15m]))`.",
+            pending="5m",
+        ),
+    ]
 
 
-def _books(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonBooksDoNotClose",
-        "{{ $value }} records of stage {{ $labels.stage }} are unaccounted for at {{ $labels.instance }}",
-        "That is a bug in ragmon: received is not scored + ignored + dropped + duplicate + pending.",
-    )
-    return _ticket("RagmonBooksDoNotClose", f"{series_names.RESIDUAL} != 0", texts, "15m")
+def _state(of: Deployments, writer: Writer) -> list[Rule]:
+    """Alerts on the disk, the configuration in force, and names that found no place."""
+    overflow = of.total(of.series(series_names.NAMES_OVERFLOW), "1h", "instance", "kind")
+    return [
+        writer.alert(
+            "RagmonJournalNotWritable",
+            f"{of.series(series_names.JOURNAL_WRITABLE)} == 0",
+            PAGE,
+            "ragmon at {{ $labels.instance }} cannot write its journal",
+            "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
+            pending="2m",
+        ),
+        writer.alert(
+            "RagmonConfigReloadFailed",
+            f"{of.series(series_names.RELOADED)} == 0",
+            TICKET,
+            "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
+            "`ragmon config check` names what is wrong with it. What ran before goes on.",
+            pending="5m",
+        ),
+        writer.alert(
+            "RagmonNamesOverflow",
+            f"{overflow} > 0",
+            TICKET,
+            "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} had no place in an hour",
+            "What came under it is counted together with others, as `__other__`. Does something put ids into names, or "
+            "is `[serve] max_series` too small for the pipelines there are?",
+            pending="15m",
+        ),
+    ]
 
 
-def _dropped(writer: Writer) -> Rule:
-    producers = f'label_replace(sum(increase({series_names.PRODUCER_DROPPED}[15m])), "stage", "producer", "", "")'
-    all_sent = f'label_replace(sum(increase({series_names.RECEIVED}[15m])), "stage", "producer", "", "")'
-    expr = (
-        f"{_BY_STAGE.format(series_names.DROPPED)} / {_BY_STAGE.format(series_names.RECEIVED)} > {LOST:g}\n"
-        f"or {producers} / ({producers} + {all_sent}) > {LOST:g}"
-    )
-    texts = writer.of(
-        "RagmonRecordsDropped",
-        "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
-        "What is left may be no fair sample. The reasons: "
-        f"`sum by (stage, reason) (increase({series_names.DROPPED}[15m]))`, and for stage producer "
-        f"`sum by (reason) (increase({series_names.PRODUCER_DROPPED}[15m]))`.",
-    )
-    return _ticket("RagmonRecordsDropped", expr, texts, "5m")
-
-
-def _journal(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonJournalNotWritable",
-        "ragmon at {{ $labels.instance }} cannot write its journal",
-        "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
-    )
-    expr = f"{series_names.JOURNAL_WRITABLE} == 0"
-    return Rule("RagmonJournalNotWritable", expr, {"severity": PAGE}, texts, pending="2m", alert=True)
-
-
-def _reload(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonConfigReloadFailed",
-        "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
-        "`ragmon config check` names what is wrong with it. What ran before goes on.",
-    )
-    return _ticket("RagmonConfigReloadFailed", f"{series_names.RELOADED} == 0", texts, "5m")
-
-
-def _names(writer: Writer) -> Rule:
-    """Alert on names counted as `__other__`, because no gate of its own covers such traffic."""
-    expr = f"sum by (instance, kind) (increase({series_names.NAMES_OVERFLOW}[1h])) > 0"
-    texts = writer.of(
-        "RagmonNamesOverflow",
-        "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} found no place in an hour",
-        "What came under it is counted together with others, as `__other__`. Does something put ids into names, or is "
-        "`[serve] max_series` too small for the pipelines there are?",
-    )
-    return _ticket("RagmonNamesOverflow", expr, texts, "15m")
-
-
-def _partition(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonPartitionBehind",
-        "{{ $labels.partition }} has said nothing for {{ $value | humanizeDuration }}",
-        "Alarms wait for it: until it speaks again, or `[stream] patience` is over, none of any pipeline can fire. Is "
-        "the server that counts it up, or a worker for every partition?",
-    )
-    expr = f"max by (partition) ({series_names.PARTITION_BEHIND}) > 60"
-    return Rule("RagmonPartitionBehind", expr, {"severity": PAGE}, texts, pending="1m", alert=True)
-
-
-def _stream(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonStreamIncomplete",
-        "{{ $value | humanize }} messages were never counted, or chunks were refused, in an hour",
-        "A log was deleted before it was counted, two versions of ragmon divide it in different ways, or two servers "
-        f"answer at one address: `{series_names.STREAM_LOST}` and `{series_names.CHUNKS}` by result say which.",
-    )
-    refused = f'increase({series_names.CHUNKS}{{result=~"overlapping|unknown|damaged|returned"}}[1h])'
-    expr = f"sum by (instance) (increase({series_names.STREAM_LOST}[1h])) > 0\nor sum by (instance) ({refused}) > 0"
-    return _ticket("RagmonStreamIncomplete", expr, texts, "5m")
-
-
-def _configs(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonStreamConfigsDiffer",
-        "Partitions are counted by {{ $value }} configurations at once",
-        "While a change is rolled out that is so. When it lasts, a worker or a server has another ragmon.toml, other "
-        "gold, or another version of ragmon.",
-    )
-    return _ticket("RagmonStreamConfigsDiffer", f"{series_names.STREAM_CONFIGS} > 1", texts, "1h")
-
-
-def _rules(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
+def _rules_stale(which: str, of: Deployments, writer: Writer) -> Rule:
     """Alert when these rules were generated from another configuration than the one in force.
 
-    A gate that is not served is missed in a configured pipeline, and in any other that has gates at all.
+    A recorded threshold is there for every pipeline that has gates at all: a gate that ragmon serves no longer is
+    missed by it.
     """
-    names = configured_names(scopes)
-    of_names = f"{recording.THRESHOLD}{{{one_of('pipeline', names)}}}" if names else ""
-    everywhere = any(scope.unnamed for scope in scopes)
-    which = "" if everywhere else f"{{{one_of('pipeline', names)}}}"
-    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{which})"
-    judged = f"({recording.THRESHOLD} and on (pipeline) {series_names.GATE_THRESHOLD})" if everywhere else ""
-    due = " or ".join(part for part in (of_names, judged) if part)
-    expr = (
-        f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or (({due}) unless on (pipeline, gate) {served}) and on () count({UP})"
-    )
-    texts = writer.of(
+    labels = of.labels("pipeline", "gate")
+    served = f"max by ({labels}) ({of.series(series_names.GATE_THRESHOLD, which)})"
+    expected, on = of.series(recording.THRESHOLD, which), f"on ({labels})"
+    return writer.alert(
         "RagmonRulesStale",
-        "{{ $labels.pipeline }}/{{ $labels.gate }}: the rules and ragmon were configured differently",
+        f"{served} != {on} {expected}\nor {served} unless {on} {expected}\nor {expected} unless {on} {served}",
+        TICKET,
+        f"{GATE_NAME}: the rules and ragmon were configured differently",
         "Run `ragmon generate rules` with the ragmon.toml the server has, and load the result.",
-        gated=True,
+        pending="15m",
     )
-    return _ticket("RagmonRulesStale", expr, texts, "15m")
 
 
-def _watchdog(writer: Writer) -> Rule:
-    texts = writer.of(
-        "RagmonWatchdog",
-        "Alerts of ragmon get through",
-        "It fires always. Send it to something that calls when it is missing: then Prometheus or Alertmanager is dead.",
-    )
-    return Rule("RagmonWatchdog", "vector(1)", {"severity": "none"}, texts, alert=True)
+def stream_alerts(of: Deployments, writer: Writer) -> list[Rule]:
+    """Alerts on a log that several processes count."""
+    behind = of.series(series_names.PARTITION_BEHIND)
+    lost = of.total(of.series(series_names.STREAM_LOST), "1h", "instance")
+    chunks = of.series(series_names.CHUNKS, 'result=~"overlapping|unknown|damaged|returned"')
+    return [
+        writer.alert(
+            "RagmonPartitionBehind",
+            f"max by ({of.labels('partition')}) ({behind}) > 60",
+            PAGE,
+            "{{ $labels.partition }} has said nothing for {{ $value | humanizeDuration }}",
+            "Alarms wait for it: until it speaks again, or `[stream] patience` is over, none of any pipeline can fire. "
+            "Is there a worker for every partition?",
+            pending="1m",
+        ),
+        writer.alert(
+            "RagmonStreamIncomplete",
+            f"{lost} > 0 or {of.total(chunks, '1h', 'instance')} > 0",
+            TICKET,
+            "{{ $value | humanize }} messages were never counted, or chunks were refused, in an hour",
+            "A log was deleted before it was counted, or two versions of ragmon divide it in different ways: "
+            f"`{series_names.STREAM_LOST}` and `{series_names.CHUNKS}` by result say which.",
+            pending="5m",
+        ),
+        writer.alert(
+            "RagmonStreamConfigsDiffer",
+            f"{of.series(series_names.STREAM_CONFIGS)} > 1",
+            TICKET,
+            "Partitions are counted by {{ $value }} configurations at once",
+            "While a change is rolled out that is so. When it lasts, a worker or a server has another ragmon.toml, "
+            "other gold, or another version of ragmon.",
+            pending="1h",
+        ),
+    ]
