@@ -76,15 +76,17 @@ def prometheus(binary, folder, addresses, rules=(), alertmanagers=()):
     Args:
         binary: The program.
         folder: Where it keeps its data.
-        addresses: What it scrapes.
+        addresses: What it scrapes; as a mapping, with labels of each target.
         rules: Files of rules.
         alertmanagers: The addresses of those it tells of alerts.
     """
+    labelled = addresses if isinstance(addresses, dict) else {address: {} for address in addresses}
+    targets = [{"targets": [address], "labels": labels} for address, labels in labelled.items()]
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(path) for path in rules],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]},
-        "scrape_configs": [{"job_name": "ragmon", "static_configs": [{"targets": list(addresses)}]}],
+        "scrape_configs": [{"job_name": "ragmon", "static_configs": targets}],
     }
     path = folder / "prometheus.yml"
     path.write_text(json.dumps(config))  # JSON is YAML
