@@ -48,7 +48,7 @@ COMMANDS = [(name, command) for name, text in SECTIONS.items() for command in co
 
 @pytest.mark.slow
 def test_every_alert_of_the_rules_has_a_section_and_no_other_does():
-    rules = [rule for group in document("prometheus/ragmon.rules.yml")["groups"] for rule in group["rules"]]
+    rules = [rule for group in document("prometheus/ragmon.kafka.rules.yml")["groups"] for rule in group["rules"]]
     assert set(SECTIONS) == {rule["alert"] for rule in rules if "alert" in rule}
 
 
