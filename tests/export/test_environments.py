@@ -98,7 +98,7 @@ def test_a_label_that_prometheus_could_not_have_is_refused(configured):
 class Exposition(ThreadingHTTPServer):
     """Serves the metrics of one environment, with calls that come as many at each scrape."""
 
-    def __init__(self, alarm, calls):
+    def __init__(self, build, alarm, calls):
         scrapes = count(1000, calls) if calls else None
 
         class Handler(BaseHTTPRequestHandler):
@@ -106,6 +106,7 @@ class Exposition(ThreadingHTTPServer):
                 counted = next(scrapes) if scrapes else 1000
                 text = (
                     f'ragmon_gate_alarm{{pipeline="shop",gate="answer_precision",severity="page"}} {alarm}\n'
+                    f'ragmon_build_seen_info{{pipeline="shop",build="{build}",index_hash="i"}} 1\n'
                     'ragmon_gate_threshold{pipeline="shop",gate="answer_precision"} 0.8\n'
                     f'rag_e2e_latency_seconds_count{{pipeline="shop",source="live"}} {counted}\n'
                 )
@@ -131,7 +132,7 @@ def test_people_are_told_of_a_silent_then_dead_production_while_staging_lives_an
         hook, told = stack.enter_context(listening())
         (tmp_path / "alertmanager.yml").write_text(json.dumps(impatient(document("alertmanager.yml"), hook)))
         manager = stack.enter_context(alertmanager_in(tmp_path))
-        production, staging = (stack.enter_context(Exposition(alarm, calls)) for alarm, calls in ((0, 0), (1, 10)))
+        production, staging = (stack.enter_context(Exposition(*of)) for of in (("p7", 0, 0), ("s9", 1, 10)))
         targets = {production.address: {"env": "prod"}, staging.address: {"env": "staging"}}
         watch = prometheus(real("prometheus"), tmp_path, targets, [rules], [manager])
         stack.enter_context(watch)
@@ -141,6 +142,10 @@ def test_people_are_told_of_a_silent_then_dead_production_while_staging_lives_an
             return {(one["alertname"], one.get("env")) for one in labels}
 
         wait_for(firing, lambda found: {("RagmonGateAlarm", "staging"), ("RagmonNoData", "prod")} <= found)
+        (said,) = {
+            one["annotations"]["description"] for _, one in told if one["labels"]["alertname"] == "RagmonGateAlarm"
+        }
+        assert "Answered last: s9 on index i." in said, "builds of its own environment"
         production.shutdown()
         production.server_close()
         wait_for(firing, lambda found: ("RagmonDown", "prod") in found)

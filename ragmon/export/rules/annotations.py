@@ -96,12 +96,21 @@ class Writer:
             otherwise: The text where the query has no result.
             alarm: Whether it is about the alarm's full name, not the gate's.
         """
-        names = ["pipeline", "gate", *(name for name in self.of.by if name not in ("pipeline", "gate"))]
-        matchers = f"{{{','.join(f'{name}=%q' for name in names)}}}"
-        values = ["$labels.alarm" if alarm and name == "gate" else f"$labels.{name}" for name in names]
-        arguments = " ".join(values * query.count("{GATE}"))
-        condition = f"with printf `{query.replace('{GATE}', matchers)}` {arguments} | query"
-        return f"{{{{ {condition} }}}}{shown}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+        labels = self.of.labels("pipeline", "gate")
+        told = labels.replace("gate", "alarm", 1) if alarm else labels
+        return _asked(query.replace("{GATE}", f"{{{_matchers(labels)}}}"), told, shown, otherwise)
+
+    def of_pipeline(self, query: str, item: str, otherwise: str) -> str:
+        """A template for every result of a query about the alert's pipeline.
+
+        Args:
+            query: The query, with `PIPELINE` for the matchers of each series.
+            item: The template of a result.
+            otherwise: The text where the query has no result.
+        """
+        labels = self.of.labels("pipeline")
+        shown = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
+        return _asked(query.replace("PIPELINE", _matchers(labels)), labels, shown, otherwise)
 
     def share(self, series: str, *, alarm: bool = False, otherwise: str = "unknown") -> str:
         """A template for a share of the gate in per cent."""
@@ -132,12 +141,19 @@ class Writer:
     @property
     def builds(self) -> str:
         """The builds and indexes that answer, and which of them are new: the first question of an engineer on call."""
-        seen = f"count by (build, index_hash) ({series_names.BUILD_SEEN}{{pipeline=%q}}"
+        seen = f"count by (build, index_hash) ({series_names.BUILD_SEEN}{{PIPELINE}}"
         item = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
-        items = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
-        new = f"with printf `{seen}) unless {seen} offset 1h)` $labels.pipeline $labels.pipeline | query"
-        last = f"with printf `{seen})` $labels.pipeline | query"
-        return (
-            f"New within the hour: {{{{ {new} }}}}{items}{{{{ else }}}}no build and no index{{{{ end }}}}. "
-            f"Answered last: {{{{ {last} }}}}{items}{{{{ else }}}}no build is told{{{{ end }}}}."
-        )
+        new = self.of_pipeline(f"{seen}) unless {seen} offset 1h)", item, "no build and no index")
+        return f"New within the hour: {new}. Answered last: {self.of_pipeline(f'{seen})', item, 'no build is told')}."
+
+
+def _matchers(labels: str) -> str:
+    """Matchers for the values of some labels, with `%q` for each."""
+    return ",".join(f"{name}=%q" for name in labels.split(", "))
+
+
+def _asked(query: str, labels: str, shown: str, otherwise: str) -> str:
+    """A template for a query that has `%q` for the values of an alert's labels, one after the other and again."""
+    names = labels.split(", ")
+    arguments = " ".join(f"$labels.{name}" for name in names * (query.count("%q") // len(names)))
+    return f"{{{{ with printf `{query}` {arguments} | query }}}}{shown}{{{{ else }}}}{otherwise}{{{{ end }}}}"

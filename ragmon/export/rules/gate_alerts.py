@@ -24,6 +24,7 @@ from ragmon.metrics.base import parse
 from ragmon.scoring.captured import FIRST
 
 _DRIFT: Final = ".+:drift"
+_ON_INDEXES: Final = f'metric="{constants.INDEX_HASH}"'
 _ALARM_NAME: Final = "{{ $labels.pipeline }}/{{ $labels.alarm }}"
 _Z9999: Final = 3.89
 """The normal quantile of a 99.99 % interval: a slow burn is looked at every minute, for ever."""
@@ -47,51 +48,27 @@ def alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list
 
 def _alarms(of: Deployments, writer: Writer) -> list[Rule]:
     """Alerts on ragmon's alarms. An alarm is already statistically proven, so no rule waits before it fires."""
-    past = writer.share(series_names.GATE_BASELINE, alarm=True, otherwise="none")
-    index = of.series(series_names.GATE_INFO, f'metric="{constants.INDEX_HASH}"')
-    on = f"on ({of.labels('pipeline', 'gate')})"
+    index = f"on ({of.labels('pipeline', 'gate')}) {of.series(series_names.GATE_INFO, _ON_INDEXES)}"
     urgent = of.series(series_names.GATE_ALARM, f'severity=~"page|ticket",gate!~"{_DRIFT}"')
+    looks = of.series(series_names.GATE_ALARM, f'severity="{constants.LOOK}"')
+    drifts = of.series(series_names.GATE_ALARM, f'gate=~"{_DRIFT}",gate!="{INDEX_ALERT}"')
     indexes = of.series(series_names.GATE_ALARM, f'gate="{INDEX_ALERT}"')
-    about = f"its own past, if that is what it guards: {past}. {writer.builds}"
+    indexes = f"{indexes} or ({of.series(series_names.GATE_ALARM)} and {index})"
+    past = writer.share(series_names.GATE_BASELINE, alarm=True, otherwise="none")
+    about = f"{writer.value}; its own past, if that is what it guards: {past}. {writer.builds}"
     commands = (
         f"`ragmon why {GATE_NAME}` says since when and what changed; "
         f"`ragmon ack {_ALARM_NAME} --reason TEXT` silences it and arms it again. It keeps a budget of false pages."
     )
-    looked = of.series(series_names.GATE_ALARM, f'severity="{constants.LOOK}"')
-    drifted = of.series(series_names.GATE_ALARM, f'gate=~"{_DRIFT}",gate!="{INDEX_ALERT}"')
+    fires = f"{_ALARM_NAME} fires: {writer.lately}, {writer.threshold}"
+    differs = f"{_ALARM_NAME}: requests are distributed otherwise than before"
+    several = "{{ $labels.pipeline }}: one build answers from more than one index"
+    part = f"Part of the answers come from another index than the rest. {writer.builds}"
     return [
-        _alarm(
-            "RagmonGateAlarm",
-            f"{urgent} unless {on} {index}",
-            "",
-            f"{_ALARM_NAME} fires: {writer.lately}, {writer.threshold}",
-            f"{writer.value}; {about} {commands}",
-            writer,
-        ),
-        _alarm(
-            "RagmonLook",
-            looked,
-            INFO,
-            f"{_ALARM_NAME}: a little off its own past",
-            f"{writer.lately}. {writer.value}; {about}",
-            writer,
-        ),
-        _alarm(
-            "RagmonDrift",
-            drifted,
-            TICKET,
-            f"{_ALARM_NAME}: requests are distributed otherwise than before",
-            f"That is a difference, not a fault. {writer.builds}",
-            writer,
-        ),
-        _alarm(
-            "RagmonIndexDrift",
-            f"{indexes} or ({of.series(series_names.GATE_ALARM)} and {on} {index})",
-            "",
-            "{{ $labels.pipeline }}: one build answers from more than one index",
-            f"Part of the answers come from another index than the rest. {writer.builds}",
-            writer,
-        ),
+        _alarm("RagmonGateAlarm", f"{urgent} unless {index}", "", fires, f"{about} {commands}", writer),
+        _alarm("RagmonLook", looks, INFO, f"{_ALARM_NAME}: a little off its own past", about, writer),
+        _alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}", writer),
+        _alarm("RagmonIndexDrift", indexes, "", several, part, writer),
     ]
 
 
@@ -200,8 +177,8 @@ def _capture_gap(scopes: Sequence[RuleScope], gates: Sequence[Gate], of: Deploym
         "\nor ".join([lacking, *(clause for scope in scopes for clause in _unasked(scope, of))]),
         TICKET,
         "{{ $labels.pipeline }}: gates cannot be judged, {{ $value | humanizePercentage }} of requests lack something",
-        f"Of its records {_lacks(gates)}. `ragmon doctor` and the table Captured on the status page name the setting "
-        "for records of other origins. What is not captured counts as neither right nor wrong.",
+        f"Of its records {_lacks(gates, writer)}. `ragmon doctor` and the table Captured on the status page name the "
+        "setting for records of other origins. What is not captured counts as neither right nor wrong.",
         pending="30m",
         keep="10m",
     )
@@ -224,11 +201,11 @@ def _unasked(scope: RuleScope, of: Deployments) -> list[str]:
     return [f"{unasked}\nand {on} (max {by} ({blocked}) == 1)\nand {on} ({asked}) and {gold}"]
 
 
-def _lacks(gates: Sequence[Gate]) -> str:
+def _lacks(gates: Sequence[Gate], writer: Writer) -> str:
     """A template for the fields that records lack and gates need, and what brings each of them into the records."""
     needed = {field for gate in gates for field in needs.needs(parse(gate.metric))}
     fields = [field for field in _FIELDS if field in needed]
-    ratio = f"{series_names.CAPTURED_RATIO}{{pipeline=%q,{one_of('field', fields)}}}"
+    ratio = f"{series_names.CAPTURED_RATIO}{{PIPELINE,{one_of('field', fields)}}}"
     # A pipeline that never cites lacks nothing: a citation there is none of.
     never = f'{series_names.CAPTURED_RATIO}{{field="{needs.CITATIONS}"}} == 0'
     query = f"min by (field) ({ratio} unless {never}) < {1 - FEW:g}"
@@ -236,9 +213,7 @@ def _lacks(gates: Sequence[Gate]) -> str:
         f"{{{{ if eq .Labels.field `{field}` }}}}{remedy(Gap(field, 0, 0))}{{{{ end }}}}" for field in fields
     )
     item = f"{{{{ .Value | humanizePercentage }}}} have {{{{ .Labels.field }}}} ({remedies})"
-    items = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}; {{{{ end }}}}{item}{{{{ end }}}}"
-    found = f"{{{{ with printf `{query}` $labels.pipeline | query }}}}{items}"
-    return f"{found}{{{{ else }}}}those of this hour have every field{{{{ end }}}}"
+    return writer.of_pipeline(query, item, "those of this hour have every field")
 
 
 def _traffic(scope: RuleScope, of: Deployments, writer: Writer) -> list[Rule]:
