@@ -143,7 +143,7 @@ def replay(folder: Path, at: Point, settings: Settings) -> Cost:
     scorer = ScorerFactory(settings, load_gold(settings.gold))()
 
     def seconds(times: int) -> float:
-        scorer.replace_state(State())
+        scorer.restore(State())
         gc.collect()
         started = process_time()
         run_files([str(path)] * times, lambda: scorer)

@@ -113,7 +113,7 @@ def _report_since_build(
     releases = ReleaseSplitter(plan, "build", [build], plan.settings.gates())
     run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
     release, scorer = releases.release(build), run.scorer
-    scorer.replace_state(release.state)
+    scorer.restore(release.state)
     policy, notes = _without_baseline_gates(policy_for(seen=run.pipelines()))
     outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
     build_notes = [

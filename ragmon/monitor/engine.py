@@ -39,7 +39,7 @@ from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, Limite
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, Prediction, predictions
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import ScoreObserver, ScorerState
+from ragmon.scoring.scorer import ScoreObserver
 from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, retrieved_counts
 
 _log = logging.getLogger(constants.ALARM_LOG)
@@ -63,7 +63,7 @@ class EngineState(msgspec.Struct):
         acknowledged: The last acknowledgement of each alarm.
     """
 
-    scorer: ScorerState
+    scorer: State
     alarms: AlarmsState
     limiter: LimiterState
     builds: list[tuple[str, str, str]]
@@ -240,10 +240,6 @@ class Engine:
 
     def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
         """Add what another process counted beside scores."""
-        scorer = self.scorer
-        scorer.scored += counts.scored
-        scorer.unmatched += counts.unmatched
-        add_counts(scorer.dropped, counts.dropped)
         for (pipeline, source, code), n in counts.errors:
             self._count_error(rename(pipeline, source, "", "")[0], code, n)
         for names in counts.builds:
@@ -464,7 +460,7 @@ class Engine:
         Parts of it are not copied: encode it before anything else is counted.
         """
         return EngineState(
-            scorer=self.scorer.dump(),
+            scorer=self.scorer.state,
             alarms=self.alarms.state,
             limiter=self._limiter.state,
             builds=list(self._builds),

@@ -38,8 +38,6 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     Attributes:
         state: Their buckets.
         steps: Their minutes by pipeline, for alarms.
-        scored, unmatched: Records that were scored, and those among them without a gold item.
-        dropped: Records that were not, by reason.
         errors: Requests of users that ended in an error, by pipeline, source and type.
         builds: Pipeline, source, build and index of those that answered, the latest last.
         overflow: How often a name was counted as `__other__`, by kind.
@@ -50,9 +48,6 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     state: State
     steps: list[tuple[str, Step]] = []
-    scored: int = 0
-    unmatched: int = 0
-    dropped: dict[str, int] = {}
     errors: list[tuple[tuple[str, str, str], int]] = []
     builds: list[tuple[str, str, str, str]] = []
     overflow: dict[str, int] = {}
@@ -79,7 +74,7 @@ class PartialCounter:
         self._failing = FailureDetector(table, partial(settings.policy, live=True)) if samples else None
         self._sample = RecordSample(samples)
         self._scorer = plan(
-            state=self._empty_state(),
+            state=State(retention=retention_of(self._settings), is_live=True),
             clock=lambda: self._now,
             table=table,
             observers=[self._minutes] if self._failing is None else [self._minutes, self._failing],
@@ -87,9 +82,6 @@ class PartialCounter:
         )
         self._labels: list[Label] = []
         self._begin()
-
-    def _empty_state(self) -> State:
-        return State(retention=retention_of(self._settings), is_live=True)
 
     def _begin(self) -> None:
         """Forget everything: the next counts depend on nothing before them."""
@@ -179,9 +171,6 @@ class PartialCounter:
         counts = PartialCounts(
             state=scorer.state,
             steps=self._minutes.take(),
-            scored=scorer.scored,
-            unmatched=scorer.unmatched,
-            dropped=scorer.dropped,
             errors=list(self._errors.items()),
             builds=list(self._builds),
             overflow=self._limiter.state.overflow,
@@ -189,7 +178,6 @@ class PartialCounter:
             totals=list(self._totals.values()),
             last_scored=self._last_scored,
         )
-        scorer.replace_state(self._empty_state())
-        scorer.scored, scorer.unmatched, scorer.dropped = 0, 0, {}
+        scorer.restore(State())
         self._begin()
         return counts

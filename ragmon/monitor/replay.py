@@ -219,9 +219,6 @@ class RunCounts:
     """The result of a worker process: its counts, without any text of the traces."""
 
     state: State
-    scored: int
-    unmatched: int
-    dropped: dict[str, int]
     intake: ReadSummary
     labels: list[Label]
     steps: list[tuple[str, Step]]
@@ -309,17 +306,12 @@ class Run:
         steps = [
             step for observer in scorer.observers if isinstance(observer, MinuteBatches) for step in observer.take()
         ]
-        return RunCounts(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels, steps)
+        return RunCounts(scorer.state, self.intake, self.labels, steps)
 
     def merge(self, other: RunCounts, *, lines_before: int = 0) -> None:
         """Add the counts of another run."""
-        scorer = self.scorer
-        scorer.state.merge(other.state)
-        scorer.scored += other.scored
-        scorer.unmatched += other.unmatched
+        self.scorer.state.merge(other.state)
         self.labels += other.labels
-        for reason, n in other.dropped.items():
-            scorer.dropped[reason] = scorer.dropped.get(reason, 0) + n
         self.intake.merge(other.intake, lines_before=lines_before)
 
     def report(
@@ -351,7 +343,7 @@ class Run:
             digest=self.scorer.state.digest(),
             read=self.intake.read - self.intake.totals - self.intake.labels,
             scored=self.scorer.scored,
-            unmatched=self.scorer.unmatched,
+            unmatched=self.scorer.state.unmatched,
             duplicate=repeated(self.scorer) + self._left_out,
             rejected=rejected,
             unknown=self.intake.unknown,

@@ -28,7 +28,7 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count
+from ragmon.scoring.calls import RECENT, CallTotals
 from ragmon.scoring.captured import CapturedTable
 from ragmon.scoring.cohorts import Cohorts
 from ragmon.scoring.counts import Sums, add_counts, add_sums
@@ -108,12 +108,7 @@ class Bucket(msgspec.Struct, omit_defaults=True):
         """Add another bucket's counts to this one."""
         add_counts(self.cells, other.cells)
         for key, groups in other.groups.items():
-            own_groups = self.groups.get(key)
-            if own_groups is None:
-                self.groups[key] = groups.copy()
-            else:
-                for group, n in groups.items():
-                    own_groups[group] = own_groups.get(group, 0) + n
+            add_counts(self.groups.setdefault(key, {}), groups)
         for name, by_facts in other.measures.items():
             own_facts = self.measures.setdefault(name, {})
             for key, by_group in by_facts.items():
@@ -128,11 +123,7 @@ class Bucket(msgspec.Struct, omit_defaults=True):
     def add_latency(self, histograms: Mapping[str, Mapping[int, int]]) -> None:
         """Add histograms of latencies by stage."""
         for stage, histogram in histograms.items():
-            own = self.latency.get(stage)
-            if own is None:
-                self.latency[stage] = dict(histogram)
-            else:
-                add_counts(own, histogram)
+            add_counts(self.latency.setdefault(stage, {}), histogram)
 
     def measured(self, name: str, key: Key) -> Sums:
         """The sums of a measured score over the requests with some facts."""
@@ -270,6 +261,8 @@ class State(msgspec.Struct, dict=True):
             buckets, and needs the retention for the digest alone.
 
     Attributes:
+        scored, unmatched: Records that were scored, and those among them without a gold item.
+        dropped: Records that were not, by reason.
         newest: The newest event time.
         fold_due: The event time from which buckets are folded next.
         calls: All calls that producers report.
@@ -282,6 +275,9 @@ class State(msgspec.Struct, dict=True):
 
     retention: float | None = None
     is_live: bool = False
+    scored: int = 0
+    unmatched: int = 0
+    dropped: dict[str, int] = {}
     newest: float = 0.0
     fold_due: float = 0.0
     series: dict[SeriesKey, Series] = {}
@@ -370,10 +366,13 @@ class State(msgspec.Struct, dict=True):
         for key, series in other.series.items():
             self.at(key).merge(series, self.cut)
             self._change(self.at(key))
+        self.scored += other.scored
+        self.unmatched += other.unmatched
+        add_counts(self.dropped, other.dropped)
         self.calls.merge(other.calls)
         add_counts(self.matched, other.matched)
-        for pipeline, (answers, citing) in other.answers.items():
-            self.count_answers(pipeline, answers, citing)
+        for pipeline, answers in other.answers.items():
+            add_sums(self.answers, pipeline, answers)
         self.captured.merge(other.captured)
         self.cohorts.merge(other.cohorts)
         self.newest = max(self.newest, other.newest)
@@ -395,12 +394,6 @@ class State(msgspec.Struct, dict=True):
             if UNTIMED in series.folded and not key.slice and key.source not in ALSO_LIVE_SOURCES
         )
 
-    def count_answers(self, pipeline: str, answers: int, citing: int) -> None:
-        """Count answers of a pipeline, and those among them that cite something."""
-        counts = self.answers.setdefault(pipeline, [0, 0])
-        counts[0] += answers
-        counts[1] += citing
-
     def rename(self, rename: Rename) -> None:
         """Move everything to the names it is to be counted under; nothing changes where they are the same.
 
@@ -421,8 +414,8 @@ class State(msgspec.Struct, dict=True):
         matched, answers, self.matched, self.answers = self.matched, self.answers, {}, {}
         for (name, how), n in matched.items():
             add_counts(self.matched, {(pipeline_of(name), how): n})
-        for name, (n, citing) in answers.items():
-            self.count_answers(pipeline_of(name), n, citing)
+        for name, counts in answers.items():
+            add_sums(self.answers, pipeline_of(name), counts)
         self.captured.rename(pipeline_of)
         self.cohorts.rename(pipeline_of)
 
@@ -468,10 +461,6 @@ class State(msgspec.Struct, dict=True):
         begin, end = edges(span, now)
         yield from (bucket for start, bucket in series.fresh.items() if begin <= start // step * step < end)
         yield from (bucket for start, bucket in series.folded.items() if begin <= start < end)
-
-    def totals(self, span: int, now: float) -> dict[CallKey, Count]:
-        """All reported calls of a window, sampled or not, with the same edges."""
-        return self.calls.since(*edges(span, now))
 
     def digest(self) -> str:
         """The digest of everything counted, by which live and replay are compared: 64 hexadecimal digits.

@@ -193,7 +193,7 @@ class CallTotals(msgspec.Struct):
 
     def _put(self, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
         """Add a count to a series, and what changes by it to the sums."""
-        sums = self._sums_of(key)
+        sums = self.sums.setdefault(key, CallSums())
         for changed, more in series.put(step, count):
             sums.total = sums.total.plus(more)
             self._add(sums, changed, more)
@@ -217,15 +217,9 @@ class CallTotals(msgspec.Struct):
         """Move what a producer had counted until its first report out of that step, or back if `sign` is -1."""
         step, (calls, kept) = producer.series[key].first
         if step == producer.first:
-            sums, count = self._sums_of(key), Count(sign * calls, sign * kept)
+            sums, count = self.sums.setdefault(key, CallSums()), Count(sign * calls, sign * kept)
             self._add(sums, step, NOTHING.minus(count))
             self._add_first(sums, producer.start, step, count)
-
-    def _sums_of(self, key: CallKey) -> CallSums:
-        sums = self.sums.get(key)
-        if sums is None:
-            sums = self.sums[key] = CallSums()
-        return sums
 
     def _add(self, sums: CallSums, step: int, count: Count) -> None:
         place = self._place(step)
@@ -300,7 +294,8 @@ class CallTotals(msgspec.Struct):
                 for step, calls, kept in zip(series.times, series.calls, series.kept, strict=True):
                     self._put(key, own, step, Count(calls, kept))
         for key, count in gone.items():
-            self._sums_of(key).total = self._sums_of(key).total.plus(count)
+            sums = self.sums.setdefault(key, CallSums())
+            sums.total = sums.total.plus(count)
 
     def to_rows(self, since: float) -> list[list[Any]]:
         """What was counted, in canonical order, whatever is kept of it.

@@ -22,7 +22,7 @@ from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.gold.sets import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.counts import add_counts, add_sums
 
 (
     NO_QUESTION,
@@ -325,11 +325,9 @@ class CapturedTable(msgspec.Struct):
 
         They are named from so many records on that it is no chance.
         """
-        found: dict[str, tuple[int, int, int]] = {}
+        found: dict[str, list[int]] = {}
         for (pipeline, _), series in self.series.items():
-            a, b, c = found.get(pipeline, (0, 0, 0))
-            in_gold, strange, ids = series.compared()
-            found[pipeline] = a + in_gold, b + strange, c + ids
+            add_sums(found, pipeline, series.compared())
         return {
             pipeline: ids for pipeline, (in_gold, strange, ids) in found.items() if not in_gold and strange >= FIRST
         }

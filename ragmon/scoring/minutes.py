@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -128,9 +129,7 @@ class Step(msgspec.Struct, omit_defaults=True):
 
     def count(self, place: CountedRecord, member: Membership, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
-        members = self.facts.get(place)
-        if members is None:
-            members = self.facts[place] = {}
+        members = self.facts.setdefault(place, {})
         counts = members.get(member)
         if counts is None:
             if len(members) >= ROOM and not len(members) % CLUSTERS:
@@ -260,10 +259,6 @@ class Minutes(msgspec.Struct):
     open: dict[int, dict[str, Step]] = {}
 
 
-def _by_name(entry: tuple[str, Step]) -> str:
-    return entry[0]
-
-
 class MinuteBatches:
     """The open steps of all pipelines.
 
@@ -331,9 +326,7 @@ class MinuteBatches:
         """The step of a minute, or of the first one that is open where that was closed."""
         if minute <= self.state.closed:
             minute = self.state.closed + 1
-        steps = self.state.open.get(minute)
-        if steps is None:
-            steps = self.state.open[minute] = {}
+        steps = self.state.open.setdefault(minute, {})
         step = steps.get(pipeline)
         if step is None:
             step = steps[pipeline] = Step(minute)
@@ -353,7 +346,7 @@ class MinuteBatches:
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
         opened, self.state.open = self.state.open, {}
-        steps = [entry for minute in sorted(opened) for entry in sorted(opened[minute].items(), key=_by_name)]
+        steps = [entry for minute in sorted(opened) for entry in sorted(opened[minute].items(), key=itemgetter(0))]
         for _, step in steps:
             step.cut()
         return steps
@@ -362,7 +355,7 @@ class MinuteBatches:
         """Close and return every step that ended before a time, in order."""
         closed_steps = []
         for minute in sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before):
-            closed_steps += sorted(self.state.open.pop(minute).items(), key=_by_name)
+            closed_steps += sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
             self.state.closed = minute
         for _, step in closed_steps:
             step.cut()

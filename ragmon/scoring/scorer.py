@@ -12,8 +12,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
@@ -169,15 +167,6 @@ class ScoreObserver(Protocol):
         """
 
 
-class ScorerState(msgspec.Struct):
-    """A scorer's counts."""
-
-    state: State
-    scored: int
-    unmatched: int
-    dropped: dict[str, int]
-
-
 class Scorer:
     """Scores records and counts the scores.
 
@@ -220,9 +209,6 @@ class Scorer:
         self.table = metrics if isinstance(metrics, ScoreTable) else ScoreTable(build() if metrics is None else metrics)
         self._state = state if state is not None else State()
         self._state.cut = self.table.cut
-        self.dropped: dict[str, int] = {}
-        self.scored = 0
-        self.unmatched = 0
         self._rules = rules or ReductionRules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
@@ -275,10 +261,20 @@ class Scorer:
             self._count(stream, constants.MATCH, record, item, key, None, measured)
             if stream.sampling.drawn:
                 add_counts(self._state.matched, {(stream.pipeline, stream.items.how(record)): 1})
-        self.scored += 1
+        self._state.scored += 1
         if item is None:
-            self.unmatched += 1
+            self._state.unmatched += 1
         return True
+
+    @property
+    def scored(self) -> int:
+        """How many records were scored."""
+        return self._state.scored
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many records were dropped, by reason."""
+        return self._state.dropped
 
     @property
     def state(self) -> State:
@@ -375,21 +371,11 @@ class Scorer:
         self._latest = None
         self._models.clear()
 
-    def replace_state(self, state: State) -> None:
-        """Count in another state from here on."""
+    def restore(self, state: State) -> None:
+        """Go on with other counts, saved or empty; the retention stays."""
         self.forget_streams()
+        state.continue_as(self._state)
         self._state = state
-        self._state.cut = self.table.cut
-
-    def dump(self) -> ScorerState:
-        """The counts, for saving; they are not copied."""
-        return ScorerState(self.state, self.scored, self.unmatched, self.dropped)
-
-    def restore(self, state: ScorerState) -> None:
-        """Replace all counts by saved ones; the retention of the state stays."""
-        state.state.continue_as(self._state)
-        self.replace_state(state.state)
-        self.scored, self.unmatched, self.dropped = state.scored, state.unmatched, state.dropped
 
     def reset_labels(self) -> None:
         """Delete the counts of labels, so that a report counts them anew: nothing expires, and no observer follows."""
@@ -419,7 +405,7 @@ class Scorer:
         return self._drop(constants.SCORER_ERROR)
 
     def _drop(self, reason: str) -> bool:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        add_counts(self._state.dropped, {reason: 1})
         return False
 
     def rules_of(self, pipeline: str) -> ReductionRules:
@@ -538,7 +524,7 @@ class Scorer:
         for into in closed:
             self.table.cut(into)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
-            state.count_answers(stream.pipeline, shipped, citing)
+            add_sums(state.answers, stream.pipeline, (shipped, citing))
         if source == constants.LIVE and stream.sampling.drawn:
             stratum, total = stream.sampling.stratum, sum(bucket.counts.values())
             state.cohorts.see(stream.pipeline, stratum, bucket.latest, total, known=known, shipped=shipped)

@@ -32,7 +32,7 @@ from ragmon.core.constants import (
 from ragmon.core.record import Record
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS
-from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State, merged
+from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State, edges, merged
 from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.windows import Clusters, ItemWindows, Kind, Window, WindowSums, kind_of
@@ -437,7 +437,7 @@ def window_totals(state: State, span: int | None, now: float) -> _Totals:
     """All calls of a window, and those since each producer's first report."""
     if span is None:
         return state.calls.totals(), state.calls.since(None, inf)
-    totals = state.totals(span, now)
+    totals = state.calls.since(*edges(span, now))
     return totals, totals
 
 

@@ -164,7 +164,7 @@ def test_what_was_shown_survives_merging_and_saving():
     silent.state.merge(citing.state)
     assert silent.snapshot().uncited == {}
     other = scored([])
-    other.restore(scored([make_record(source="live", citations=[])] * 3).dump())
+    other.restore(scored([make_record(source="live", citations=[])] * 3).state)
     assert other.snapshot().uncited == {"default": 3}
 
 
@@ -248,7 +248,7 @@ def test_whether_ids_were_ever_gold_s_survives_merging_and_saving():
 
     strange = observed(found_ids("e1f72df8"))
     other = Scorer(IDS_GOLD)
-    other.restore(strange.dump())
+    other.restore(strange.state)
     assert other.snapshot().strange_ids == strange.snapshot().strange_ids == {"default": 60}
     other.state.merge(observed(found_ids("page#1", n=1)).state)
     assert other.snapshot().strange_ids == {}

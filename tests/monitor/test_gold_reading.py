@@ -165,7 +165,7 @@ def test_sets_that_are_not_in_force_are_not_read(asked, tmp_path):
     (key,) = asked.reader.findings().sets
     (tmp_path / "gold.jsonl").write_text('{"qid": "q0", "question": "another", "answerable": false}')
     other = Engine(load(tmp_path / "ragmon.toml", environ={}))
-    other.scorer.restore(asked.engine.scorer.dump())
+    other.scorer.restore(asked.engine.scorer.state)
     asked.engine = other
     assert key == SetPipeline("main", key.version, "support")
     assert asked.reader.findings().sets == {}

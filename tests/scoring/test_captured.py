@@ -14,8 +14,9 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.scoring import captured as bits
+from ragmon.scoring.buckets import State
 from ragmon.scoring.captured import EXAMPLES, MINUTE, MINUTES, CapturedBucket, CapturedSeries, CapturedTable
-from ragmon.scoring.scorer import Scorer, ScorerState
+from ragmon.scoring.scorer import Scorer
 from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved
@@ -79,10 +80,10 @@ def test_a_saved_table_comes_back_and_goes_on(world):
     gold, records = world
     half = len(records) // 2
     first = scored(gold, records[:half])
-    data = msgspec.msgpack.encode(first.dump())
+    data = msgspec.msgpack.encode(first.state)
     second = scored(gold, [])
-    second.restore(msgspec.msgpack.decode(data, type=ScorerState))
-    assert msgspec.msgpack.encode(second.dump()) == data
+    second.restore(msgspec.msgpack.decode(data, type=State))
+    assert msgspec.msgpack.encode(second.state) == data
     for record in records[half:]:
         second.observe(record)
     never_saved = scored(gold, records)

@@ -76,7 +76,7 @@ def test_every_way_a_question_of_a_user_is_matched_has_a_name(how):
     found = scorer()
     assert found.observe(Record(source="live", **ASKED[how]))
     assert ways(found) == {"none": 0} | {how: 1}
-    assert found.unmatched == (how == "none")
+    assert found.state.unmatched == (how == "none")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_of_one_build_nobody_says_how_it_was_matched():
     for told in ASKED.values():
         assert whole.observe(Record(source="live", build="new", **told))
     build = scorer()
-    build.replace_state(of_release(whole.state, "build", "new"))
+    build.restore(of_release(whole.state, "build", "new"))
     assert coverage.match_counts(whole.snapshot())["default"] == dict.fromkeys(ASKED, 1)
     assert coverage.match_counts(build.snapshot()) == {}
 

@@ -74,7 +74,7 @@ def test_a_live_request_of_a_gold_question_is_live_without_gold_and_a_match_with
     assert n(scorer, "answer_precision", "live") == 0
     assert n(scorer, "answer_precision", "match", gold="gold") == 2
     assert scorer.snapshot().find("default", "live", gold="gold") is None
-    assert (scorer.scored, scorer.unmatched) == (3, 1)
+    assert (scorer.scored, scorer.state.unmatched) == (3, 1)
 
 
 def test_a_live_request_counts_its_latency_once_in_each_of_its_series():
@@ -327,7 +327,7 @@ def test_models_that_are_counted_apart_are_few():
     slices = {key.slice for key in scorer.state.series if key.slice}
     assert slices == {f"(model)=m{n}" for n in range(MODELS)} | {"(model)=__other__"}
     restored = Scorer()
-    restored.restore(saved(scorer.dump()))
+    restored.restore(saved(scorer.state))
     assert restored.observe(make_record("a", model="new", ts=2000.0))
     assert {key.slice for key in restored.state.series if key.slice} == slices
 

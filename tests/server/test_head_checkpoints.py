@@ -28,7 +28,7 @@ def head(tmp_path):
     while len(chunks) < CHUNKS:
         chunks += worker.step()
     for chunk in chunks:
-        chunk.counts.scored = 25_000
+        chunk.counts.state.scored = 25_000
     made = make_writer(settings, Clock(), None)
     yield made, [chunk.dump() for chunk in chunks]
     made.journal.close()

@@ -267,7 +267,7 @@ def test_a_server_that_is_stopped_while_rows_are_uncounted_leaves_them_to_the_ne
 def test_a_checkpoint_that_lacks_records_is_found_by_verify_and_named_by_readyz(tmp_path):
     with ManualWriter(tmp_path) as manual:
         manual.send(whole([asked(n, ts=manual.time.now) for n in range(10)]))
-        manual.server_state.engine.scorer.scored -= 3
+        manual.server_state.engine.scorer.state.scored -= 3
         manual.save()
     assert verified(tmp_path) == 1
     with serving(tmp_path) as running:

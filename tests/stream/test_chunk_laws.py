@@ -165,7 +165,7 @@ def test_a_repeat_is_dropped_as_long_as_it_is_remembered_and_counts_again_later(
     log = [(START + after, encode(message)) for after in (0, 599, 2000)]
     chunks = [Chunk.load(data) for data in all_chunks(settings, [log], START + 3000)["0"]]
     assert sum(chunk.arrived.duplicate for chunk in chunks) == 1
-    assert sum(chunk.counts.scored for chunk in chunks) == 2
+    assert sum(chunk.counts.state.scored for chunk in chunks) == 2
     assert sum(chunk.arrived.received for chunk in chunks) == 3
 
 

@@ -78,7 +78,7 @@ def told(settings, log, **form):
     arrived = BatchCounts()
     for chunk in chunks:
         arrived.add(chunk.arrived)
-    return [chunk.until for chunk in chunks], sum(chunk.counts.scored for chunk in chunks), arrived
+    return [chunk.until for chunk in chunks], sum(chunk.counts.state.scored for chunk in chunks), arrived
 
 
 def line(at, shift=0.0):

@@ -136,11 +136,11 @@ def test_a_log_that_ends_before_what_was_counted_is_named_and_goes_on_where_it_w
         mesh.put("otlp_spans", 0, [encode(record) for record in questions(0, 60)])
         wait_for(worker.shown, lambda found: found["ragmon_worker_overwritten_total"] > 20)
         read = lambda: [Chunk.load(body) for body in mesh.read("ragmon.chunks", 0)][1:]  # noqa: E731 - asked again
-        chunks = wait_for(read, lambda found: sum(chunk.counts.scored for chunk in found))
+        chunks = wait_for(read, lambda found: sum(chunk.counts.state.scored for chunk in found))
         overwritten = worker.shown()["ragmon_worker_overwritten_total"]
         assert chunks[0].base == 50
         assert sum(chunk.lost for chunk in chunks) == overwritten
-        assert sum(chunk.counts.scored for chunk in chunks) == 60 - overwritten
+        assert sum(chunk.counts.state.scored for chunk in chunks) == 60 - overwritten
         wait_for(lambda: get(f"{worker.admin()}/readyz")[0] == 200)
 
 

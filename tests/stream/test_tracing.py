@@ -221,4 +221,4 @@ def test_traces_of_a_log_that_was_deleted_wait_no_longer(settings):
     chunk = worker.counter.end()
     assert (chunk.base, chunk.upto, chunk.waiting) == (0, 3, b"")
     lost = sum(chunk.arrived.ignored.values()) + sum(chunk.arrived.dropped.values())
-    assert (chunk.arrived.received, chunk.counts.scored + lost) == (2, 2)
+    assert (chunk.arrived.received, chunk.counts.state.scored + lost) == (2, 2)

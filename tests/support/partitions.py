@@ -111,7 +111,7 @@ def result(engine):
     return {
         "digest": scorer.state.digest(),
         "edges": [as_alert_line(edge) for edge in engine.transitions],
-        "scored": (scorer.scored, scorer.unmatched, scorer.dropped),
+        "scored": (scorer.scored, scorer.state.unmatched, scorer.dropped),
         "errors": dict(engine.errors),
         "last": engine.last_scored,
         "late": engine.alarms.steps.state.late,

@@ -227,10 +227,15 @@ def of_release(state: State, by: By, name: str) -> State:
         if not names:
             error.hint = f"no record carries {'an' if by == 'index_hash' else 'a'} {_TITLES[by]}"
         raise error
-    selected = State(retention=state.retention, is_live=state.is_live)
-    selected.newest = state.newest
-    selected.series = {key: series for key, series in state.series.items() if getattr(key, by) == name}
-    return selected
+    return State(
+        retention=state.retention,
+        is_live=state.is_live,
+        scored=state.scored,
+        unmatched=state.unmatched,
+        dropped=state.dropped,
+        newest=state.newest,
+        series={key: series for key, series in state.series.items() if getattr(key, by) == name},
+    )
 
 
 def whole_window(state: State, table: ScoreTable, golds: Sequence[GoldInfo], gated: Collection[str]) -> Snapshot:

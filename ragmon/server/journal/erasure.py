@@ -170,7 +170,7 @@ _REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
 _parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-_LABELS, _TO_CAPTURED = "labels", ("engine", "scorer", "state", "captured")
+_LABELS, _TO_CAPTURED = "labels", ("engine", "scorer", "captured")
 """Where a checkpoint holds labels and examples of ids: below `engine`, and the path."""
 
 

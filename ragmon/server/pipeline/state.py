@@ -286,7 +286,7 @@ class ServerState:
             plan = ScorerFactory(self.engine.settings, tuple(gold))
             scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
         scorer.observe(self.engine.with_label_names(replace(sample, kind=None)))
-        scorer.replace_state(State())
+        scorer.restore(State())
 
     def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage.
