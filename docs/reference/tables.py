@@ -15,13 +15,12 @@ from ragmon.cli.schema import SCHEMAS
 from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SERVICE
 from ragmon.core import series_names
 from ragmon.core.constants import DISABLED, STRICT
+from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, PATIENCE
 from ragmon.core.json_schema import Schema
 from ragmon.core.series_names import FAMILIES, Family, SeriesScope
 from ragmon.ingest.otlp.wire import MAX_ITEMS, MAX_MESSAGES
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts
-from ragmon.monitor.http.connection import KEEP_ALIVE
-from ragmon.monitor.http.listener import CONNECTIONS
 from ragmon.monitor.http.requests import LIMITS, LONGEST_ACK
 from ragmon.server.receiver.http import LABELS
 
@@ -283,7 +282,7 @@ _EXPLAINED: Final = {
 
 def _limits() -> str:
     rows = (
-        ("request line and headers", f"{LIMITS.header >> 10} KiB", "431"),
+        ("headers", f"{LIMITS.header >> 10} KiB", "431"),
         ("body, as sent", f"{LIMITS.wire >> 20} MiB", "413"),
         ("body, decompressed", f"{LIMITS.inflated >> 20} MiB", "413"),
         (
@@ -295,7 +294,7 @@ def _limits() -> str:
         ("messages of any kind in it, two for an attribute", f"{MAX_MESSAGES:,}", "413"),
         ("labels in a request", f"{LABELS:,}", "413"),
         ("body of an acknowledgement", f"{LONGEST_ACK >> 10} KiB", "413"),
-        ("time for the headers to come, and then for the body", f"{LIMITS.deadline:g} s each", "408"),
+        ("time for the body to come", f"{LIMITS.deadline:g} s", "408"),
         ("requests in flight, a port", f"{LIMITS.in_flight}", "429"),
         (
             "bodies of all requests of a port together",
@@ -308,7 +307,8 @@ def _limits() -> str:
             "429",
         ),
         ("connections, a port", f"{CONNECTIONS}, less where the process may open few files", "closed"),
-        ("time a connection may be idle", f"{KEEP_ALIVE} s", "closed"),
+        ("time of a connection without a request, headers of the next one included", f"{PATIENCE:g} s", "closed"),
+        ("time for a TLS handshake", f"{HANDSHAKE:g} s", "closed"),
     )
     return _table(("what", "at most", "beyond it"), rows)
 

@@ -19,6 +19,7 @@ from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import InputError, RagmonError
+from ragmon.core.http_server import HttpServer
 from ragmon.core.net import own_names
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.pages.comparison import comparison_page
@@ -32,7 +33,6 @@ from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
 from ragmon.monitor.http.admin import admin_app
 from ragmon.monitor.http.document import document_app
-from ragmon.monitor.http.listener import HttpServer
 from ragmon.monitor.offline import read_report
 from ragmon.server.api import journal_queries
 from ragmon.server.viewing import JournalView

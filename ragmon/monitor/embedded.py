@@ -35,9 +35,9 @@ from ragmon.monitor.engine import Engine
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from ragmon.core.http_server import HttpServer
     from ragmon.export.status_page import ServerFindings
     from ragmon.monitor.http.inbox import Inbox
-    from ragmon.monitor.http.listener import HttpServer
 
 
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
@@ -243,10 +243,10 @@ class Monitor:
 
     def _make_server(self, address: Address) -> HttpServer:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
+        from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
         from ragmon.export.status_page import status  # noqa: PLC0415 - as above
         from ragmon.monitor.history import MonitorHistory  # noqa: PLC0415 - as above
         from ragmon.monitor.http.admin import admin_app  # noqa: PLC0415 - as above
-        from ragmon.monitor.http.listener import HttpServer, shares  # noqa: PLC0415 - as above
         from ragmon.monitor.http.pages import AdminView  # noqa: PLC0415 - as above
 
         view = AdminView(
@@ -271,12 +271,6 @@ class Monitor:
         if self._server is not None:
             server, self._server = self._server, None
             server.stop(GRACE)
-
-    def leave_to_parent(self) -> None:
-        """Close the port that a forked child inherited; the parent goes on serving."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.leave_to_parent()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -270,7 +270,7 @@ class SharedMonitor:
 
     def _move(self) -> None:
         """Serve the monitor at its admin port, if that is free now."""
-        from ragmon.monitor.http.listener import bind  # noqa: PLC0415 - as above
+        from ragmon.core.http_server import bind  # noqa: PLC0415 - as above
 
         monitor, leader = self.monitor, self._leader
         if monitor is None:
@@ -420,8 +420,6 @@ class SharedMonitor:
         self._is_child = self._is_child or self.monitor is not None
         if self._election is not None:
             self._election.leave_to_parent()
-        if self.monitor is not None:
-            self.monitor.leave_to_parent()
         if self._client is not None:
             self._inherited = self._client  # never finalised: the parent's threads may have held its locks
             with suppress(OSError):

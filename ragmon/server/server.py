@@ -13,9 +13,9 @@ from typing import Final, Self
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
+from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.net import own_names
 from ragmon.core.private_files import read_token
-from ragmon.monitor.http.listener import HttpServer, shares
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
 from ragmon.server.journal import Journal, JournalError
@@ -101,9 +101,7 @@ class Server:
         hosts = own_names(serve.hosts)
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self.otlp = HttpServer(
-            receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write, refused=self.writer.refuse
-        )
+        self.otlp = HttpServer(receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write)
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
             server_admin(self.views, hosts, token),

@@ -30,12 +30,12 @@ from ragmon.config import sources
 from ragmon.config.load import check, load
 from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError
+from ragmon.core.http_server import CONNECTIONS, shares
 from ragmon.core.net import is_known
 from ragmon.core.record import Totals
 from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.monitor.build import load_gold
-from ragmon.monitor.http.listener import CONNECTIONS, shares
 from ragmon.server.receiver import security
 from tests.support.deployed import (
     DEPLOY,

@@ -17,7 +17,7 @@ import pytest
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
-from ragmon.monitor.http.listener import bind
+from ragmon.core.http_server import bind
 from tests.support.command_line import ragmon
 from tests.support.fake_consumer import certificate
 from tests.support.otlp_requests import export

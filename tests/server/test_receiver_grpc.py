@@ -421,7 +421,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, tmp_path):
 
 @pytest.mark.slow
 def test_grpc_is_loaded_only_where_this_door_opens():
-    script = "import ragmon.monitor.http.listener, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
+    script = "import ragmon.core.http_server, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

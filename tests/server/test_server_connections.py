@@ -11,7 +11,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ragmon.config.types import Address
-from ragmon.monitor.http.listener import HttpServer
+from ragmon.core.http_server import HttpServer
 from ragmon.monitor.http.requests import RejectedError, RequestLimits
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult
@@ -34,7 +34,7 @@ def listening(consumer, **limits):
     cost = RequestLimits(**limits)
     app = receiver_app(consumer, token=None, limits=cost)
     place = Address("127.0.0.1", 0)
-    port = HttpServer(app, place, tls=None, name="otlp", limits=cost, refused=consumer.refuse)
+    port = HttpServer(app, place, tls=None, name="otlp", patience=cost.deadline)
     yield port.start()
     consumer.release()
     port.stop(5.0)
@@ -127,15 +127,12 @@ def test_headers_whose_body_does_not_come_are_told_so(consumer):
 
 
 @pytest.mark.slow
-def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch):
-    """It is idle then, and no longer in the time that headers have."""
-    monkeypatch.setattr("ragmon.monitor.http.connection.KEEP_ALIVE", 5.0)
-    with listening(consumer, deadline=0.3) as port, connect(port.address) as sock:
-        sock.sendall(request())
-        assert answers(sock, 1)
-        threading.Event().wait(0.6)
-        sock.sendall(request())
-        assert [status for status, *_ in answers(sock, 1)] == [200]
+def test_a_connection_is_kept_while_requests_come_and_ended_some_time_after_the_last(consumer):
+    with listening(consumer, deadline=1.5) as port, connect(port.address) as sock:
+        for _ in range(6):
+            sock.sendall(request())
+            assert [status for status, *_ in answers(sock, 1)] == [200]
+            threading.Event().wait(0.5)
         wait_for(lambda: hung_up(sock))
 
 

@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
@@ -86,42 +86,6 @@ class JournalQueries(NamedTuple):
     trace_page: Answer
 
 
-class ExactRoute(Route):
-    """A route of one path alone: Starlette's own also matches the path with a line feed after it."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for this route."""
-        return super().matches(scope) if scope["path"] == self.path else (Match.NONE, {})
-
-
-class TraceRoute(Route):
-    """The route of the pages of single traces: their path has one more part, the id."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for this route."""
-        parent, _, name = scope["path"].rpartition("/")
-        return (Match.FULL, {"endpoint": self.endpoint}) if name and parent == self.path else (Match.NONE, {})
-
-
-class NamesRoute(Route):
-    """A route whose path ends in names, which may hold escaped slashes.
-
-    Args:
-        path: The path before the names.
-        depth: How many names there are.
-        endpoint: What answers.
-    """
-
-    def __init__(self, path: str, depth: int, endpoint: Endpoint) -> None:
-        super().__init__(path, endpoint)
-        self._depth = depth
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for this route."""
-        is_own = len(pages.names_of(scope)) == self._depth
-        return (Match.FULL, {"endpoint": self.endpoint}) if is_own else (Match.NONE, {})
-
-
 class JsonResponse(JSONResponse):
     """JSON without terminal control characters; a lone surrogate is written as its escape."""
 
@@ -165,15 +129,13 @@ def admin_app(
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
-    routes: list[Route] = [ExactRoute(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     for path, answer in ((TRACES_PATH, queries.trace), (TRACE_PAGES_PATH, queries.trace_page)):
-        routes.append(TraceRoute(path, _guarded(_in_thread(answer, pool, nullcontext()))))
-    for depth, page in ((1, pages.pipeline), (2, pages.gate)):
-        endpoint = _guarded(_in_thread(partial(page, view), pool, lock))
-        routes.append(NamesRoute(pages.PIPELINES_PATH, depth, endpoint))
+        endpoints[path + "/{trace}"] = _in_thread(answer, pool, nullcontext())
+    endpoints[pages.PIPELINES_PATH + "/{names:path}"] = _in_thread(partial(pages.pipeline_or_gate, view), pool, lock)
+    routes = [Route(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     if acknowledge is not None:
-        routes.append(ExactRoute(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
-    unknown = _not_found([route.path for route in routes])
+        routes.append(Route(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
+    unknown = _not_found([route.path.partition("/{")[0] for route in routes])
     handlers: dict[Any, Any] = {404: unknown, 405: unknown, HTTPError: _rejected, RagmonError: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False

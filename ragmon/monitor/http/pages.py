@@ -117,6 +117,16 @@ def gold(view: AdminView, request: Request) -> Response:
     return html(gold_page.page(view.status(current), current, view.settings(), found, reader.spans()))
 
 
+def pipeline_or_gate(view: AdminView, request: Request) -> Response:
+    """The page of what the path names: a pipeline, or a gate of one.
+
+    Raises:
+        HTTPError: There is no such thing (404).
+        UnknownNameError: There is no such window or span of time.
+    """
+    return gate(view, request) if len(names_of(request.scope)) == 2 else pipeline(view, request)
+
+
 def pipeline(view: AdminView, request: Request) -> Response:
     """The page of a pipeline.
 
@@ -126,7 +136,7 @@ def pipeline(view: AdminView, request: Request) -> Response:
     """
     current, settings = view.snapshot(), view.settings()
     status = view.status(current)
-    (asked,) = names_of(request.scope)
+    asked = "/".join(names_of(request.scope))
     with_records = {series.pipeline for series in current.snapshot.series}
     by_label = {label(name): name for name in (*settings.pipelines, *sorted(with_records))}
     if asked not in by_label or view.history is None:

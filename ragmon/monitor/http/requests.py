@@ -25,12 +25,12 @@ class RequestLimits:
     """The limits of a request, and of all requests of a receiver together.
 
     Attributes:
-        header: Bytes of the request line and the headers.
+        header: Bytes of the headers.
         wire: Bytes of a body as sent.
         inflated: Bytes of a decompressed body.
         ratio: The highest compression ratio of a body that is larger than `free`.
         free: Decompressed bytes up to which the ratio does not matter.
-        deadline: Seconds in which the headers must arrive, and then the body.
+        deadline: Seconds in which the body must arrive.
         in_flight: Requests that were received completely and are not answered yet.
         memory: Bytes of all bodies together; small bodies may use a sixth of it in addition.
         small: Bytes up to which a body is small: it waits for no turn, and may use the additional memory.
@@ -60,8 +60,6 @@ DECOMPRESS_LIMIT: Final = "decompress_limit"
 TIMEOUT: Final = "timeout"
 BAD_CONTENT_TYPE: Final = "bad_content_type"
 BAD_CONTENT_ENCODING: Final = "bad_content_encoding"
-BAD_HTTP: Final = "bad_http"
-"""The data is not HTTP/1.1."""
 NO_MESSAGE: Final = "no_message"
 """A gRPC call ended without a message: the message was too large for gRPC, or was never sent."""
 UNKNOWN_PATH: Final = "unknown_path"
@@ -130,6 +128,16 @@ def check_size(headers: Headers, most: int) -> None:
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > most:
         raise oversize(most)
+
+
+def check_headers(headers: Headers, most: int) -> None:
+    """Reject a request whose headers are too large.
+
+    Raises:
+        HTTPError: They are (431).
+    """
+    if sum(len(name) + len(value) for name, value in headers.raw) > most:
+        raise HTTPError(431, constants.OVERSIZE, f"the headers are larger than {most} bytes")
 
 
 def oversize(most: int) -> HTTPError:

@@ -13,9 +13,9 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.config.types import Address
+from ragmon.core.http_server import CONNECTIONS, Listener
 from ragmon.core.log import log_error
 from ragmon.ingest.compression import GZIP
-from ragmon.monitor.http.listener import CONNECTIONS, Listener
 from ragmon.monitor.http.requests import LIMITS, NO_MESSAGE, TIMEOUT, HTTPError, RejectedError, RequestLimits, oversize
 from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
 from ragmon.server.receiver.limits import MemoryLimiter, Reservation, busy_error, submit_and_wait
@@ -223,11 +223,8 @@ class GrpcServer(Listener):
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._loop = self._stopping = None
 
-    def _serve(self, bound: socket.socket) -> None:
-        bound.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
-        asyncio.run(self._serve_async())
-
-    async def _serve_async(self) -> None:
+    async def _serve(self, place: socket.socket) -> None:
+        place.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
         server = grpc.aio.server(options=options(self._limits, self._connections))
         server.add_generic_rpc_handlers((Exports(self._consumer, self._token, self._limits),))
         port = self._open(server)

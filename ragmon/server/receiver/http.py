@@ -13,12 +13,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest, shorten
 from ragmon.core.log import log_error
-from ragmon.monitor.http.admin import Endpoint, ExactRoute
+from ragmon.monitor.http.admin import Endpoint
 from ragmon.monitor.http.requests import (
     ACKS_PATH,
     BAD_METHOD,
@@ -29,6 +30,7 @@ from ragmon.monitor.http.requests import (
     RejectedError,
     RequestLimits,
     acknowledgement,
+    check_headers,
     check_size,
     read_body,
     read_json,
@@ -95,8 +97,7 @@ def receiver_app(
 ) -> ASGIApp:
     """The ASGI application of the write port.
 
-    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk. The limits of
-    the headers themselves are enforced by `HttpServer`.
+    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk.
 
     Args:
         consumer: Receives the requests.
@@ -124,9 +125,9 @@ class _WritePort:
             LABELS_PATH: self._labels,
             ACKS_PATH: self._acknowledge,
         }
-        posts = [ExactRoute(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
+        posts = [Route(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
         errors: dict[Any, Any] = {404: self._unknown_path, 405: self._method_not_allowed}
-        self._app = Starlette(routes=[ExactRoute("/", _purpose), *posts], exception_handlers=errors)
+        self._app = Starlette(routes=[Route("/", _purpose), *posts], exception_handlers=errors)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,6 +139,7 @@ class _WritePort:
 
         async def guarded(request: Request) -> Response:
             try:
+                check_headers(request.headers, self._limits.header)
                 messages.check_host(request.headers, self._hosts)
                 messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
                 return await endpoint(request)
