@@ -76,9 +76,18 @@ def _replace_matches(text: str, detector: _Detector) -> str:
 
 
 _LABEL: Final = "[A-Z0-9 ]{1,48}-----"
-_CUT: Final = r"(?:\s*[A-Za-z0-9+/=]{20,})*(?:\s*[A-Za-z0-9+/=]+\Z)?"  # a chunk may end inside a block
-# Possessive quantifiers: backtracking over each character would take a hundred times the memory.
-_PEM: Final = re.compile(rf"-----BEGIN {_LABEL}(?:(?:[^-]++|-(?!----))*+-----END {_LABEL}|{_CUT})")
+_PEM: Final = re.compile(f"-----BEGIN {_LABEL}")
+_PEM_END: Final = re.compile(f"-----END {_LABEL}")
+_CUT: Final = re.compile(r"(?:\s*[A-Za-z0-9+/=]{20,})*(?:\s*[A-Za-z0-9+/=]+\Z)?")  # a chunk may end inside a block
+
+
+def _pem(match: re.Match[str]) -> Span:
+    """The span of a block up to its end; without one, up to what is no base64."""
+    end = _PEM_END.match(match.string, max(match.string.find("-----", match.end()), match.end()))
+    end = end or _CUT.match(match.string, match.end()) or match
+    return match.start(), end.end()
+
+
 _JWT: Final = re.compile(r"(?<![\w\]-])(e[wy][\w-]{5,4096})\.[\w-]*\.[\w-]*(?:\.[\w-]+\.[\w-]+)?", re.ASCII)
 
 
@@ -286,7 +295,7 @@ def _phone(match: re.Match[str]) -> Span | None:
 
 _DIGITS: Final = "0123456789"
 _DETECTORS: Final = (
-    _Detector("pem", ["-----BEGIN "], _PEM),
+    _Detector("pem", ["-----BEGIN "], _PEM, _pem),
     _Detector("jwt", ["eyJ", "eyI", "eyA", "ewo", "ewk", "ew0"], _JWT, _jwt),
     _Detector("key", [start for starts in _ISSUED.values() for start in starts.split("|")], _KEY, _key),
     _Detector("key", ["earer", "EARER"], _BEARER, lambda match: match.span(1)),
