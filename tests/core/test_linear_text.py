@@ -43,11 +43,13 @@ MADE_WHERE_NEEDED = {
     "capture.exporters.http",  # one class of characters, of a token in the configuration
     "capture.pii",  # what a pattern of bounded length found
     "config.problems",  # the configuration
+    "config.services",
     "config.tables",
     "config.types",
     "core.refusal",  # the default patterns are tried below
     "core.text",  # one class of characters
     "demo.answerer",  # a number, as in the patterns of the module
+    "export.rules.scopes",  # a selector that a user writes
     "gold.schema",  # names of members
     "server.traces",  # hexadecimal digits
     "tabular.cells",  # separators of the user
