@@ -13,8 +13,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from bench.groundedness import texts
-from bench.otlp import BATCH, records
-from ragmon.capture.exporters.otlp import SpanWriter, add_attribute, add_scope
+from bench.otlp import BATCH, records, request
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import ExternalSpan
@@ -33,8 +32,10 @@ def openinference(rng: random.Random, *, alike: bool = True) -> bytes:
         rng: Where texts and ids come from.
         alike: All chains and all retrievers have their attributes in the same order, as those of one program do.
     """
-    request = ExportTraceServiceRequest()
-    held = add_scope(request, "spans", {"service.name": "shop"})
+    sent = ExportTraceServiceRequest()
+    process = sent.resource_spans.add()
+    process.resource.attributes.add(key="service.name").value.string_value = "shop"
+    held = process.scope_spans.add()
     held.scope.name = "openinference.instrumentation.langchain"
     chunks, claims = texts(rng, 200, CHARACTERS), texts(rng, BATCH, 200)
     shared = {semconv.SESSION: "s-1", semconv.METADATA: json.dumps({"thread_id": "s-1"}), "user.id": "u-1"}
@@ -51,24 +52,23 @@ def openinference(rng: random.Random, *, alike: bool = True) -> bytes:
             chain, found = (dict(rng.sample([*told.items()], len(told))) for told in (chain, found))
         _add(held.spans, chain, trace_id=trace, span_id=root)
         _add(held.spans, found, trace_id=trace, span_id=rng.randbytes(8), parent_span_id=root)
-    return bytes(request.SerializeToString())
+    return bytes(sent.SerializeToString())
 
 
 def _add(spans: Any, attributes: dict[str, Any], **ids: bytes) -> None:
     span = spans.add(name="step", start_time_unix_nano=1_700_000_000 * 10**9, **ids)
     span.end_time_unix_nano = span.start_time_unix_nano + 10**8
     for key, value in attributes.items():
-        add_attribute(span.attributes, key, value)
+        told = span.attributes.add(key=key).value
+        if isinstance(value, str):
+            told.string_value = value
+        else:
+            told.double_value = value
 
 
 def ragmon(rng: random.Random, *, content: bool) -> bytes:
     """What ragmon's own exporter sends: roots that hold whole records, and a retrieval and a generation in each."""
-    request = ExportTraceServiceRequest()
-    held = add_scope(request, "spans", {"service.name": "shop"})
-    writer = SpanWriter(stages=True)
-    for record in records(rng, content=content)[: BATCH // 3]:
-        writer.write(held.spans, record)
-    return bytes(request.SerializeToString())
+    return request(records(rng, content=content)[: BATCH // 3], "shop", stages=True)
 
 
 def spans(body: bytes) -> list[Span]:

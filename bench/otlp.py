@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection
 from statistics import median
 from time import process_time
 
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.exporters.otlp import OtlpExporter, ProcessResource, SpanWriter
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512
@@ -79,6 +80,12 @@ def records(rng: random.Random, *, content: bool) -> list[Record]:
             )
         )
     return found
+
+
+def request(batch: list[Record], service: str, *, stages: bool) -> bytes:
+    """What ragmon's exporter sends of a batch."""
+    writer = SpanWriter(ProcessResource({"service.name": service}), stages=stages)
+    return bytes(encode_spans([span for record in batch for span in writer.spans(record)[0]]).SerializeToString())
 
 
 def bare(tracer: Tracer) -> None:

@@ -16,7 +16,7 @@ from time import process_time
 from msgspec.structs import replace
 
 from bench.data import START, gold_set, write_traces
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
+from bench.otlp import request
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
@@ -83,14 +83,11 @@ def chunks_of(settings: Settings, log: list[tuple[float, bytes]]) -> Iterator[Ch
 
 def requests_of(log: list[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
     """The same records as OTLP requests, one each."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
-
     found = []
     for at, line in log:
-        record, message = decode(line), ExportTraceServiceRequest()
+        record = decode(line)
         assert isinstance(record, Record)
-        SpanWriter(stages=False).write(add_scope(message, "spans", {"service.name": "support"}).spans, record)
-        found.append((at, message.SerializeToString()))
+        found.append((at, request([record], "support", stages=False)))
     return found
 
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench import ingest
 from bench.otlp import records
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
+from bench.otlp import request as request_of
 
 SPANS = 512
 
@@ -28,14 +28,11 @@ def openinference(rng: random.Random, n: int) -> list[bytes]:
 
 def ragmon(rng: random.Random, n: int, *, stages: bool = True) -> list[bytes]:
     """Batches of whole records of ragmon's own, each with its retrieval and generation where stages are sent."""
-    writer, found = SpanWriter(stages=stages), []
+    found = []
     share = 3 if stages else 1
     for _ in range(n):
-        request = ExportTraceServiceRequest()
-        held = add_scope(request, "spans", {"service.name": "shop"})
-        now = time_ns() / 1e9
-        for record in records(rng, content=False)[: SPANS // share]:
+        now, batch = time_ns() / 1e9, records(rng, content=False)[: SPANS // share]
+        for record in batch:
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), now, "live"
-            writer.write(held.spans, record)
-        found.append(request.SerializeToString())
+        found.append(request_of(batch, "shop", stages=stages))
     return found

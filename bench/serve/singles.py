@@ -10,11 +10,8 @@ from pathlib import Path
 from threading import Thread
 from time import time
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from bench.otlp import records
+from bench.otlp import records, request
 from bench.serve.durable import CONFIG, Server
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 
 RECORDS = 4000
 CONNECTIONS = 8
@@ -25,15 +22,12 @@ BATCH = 50
 
 def exports(rng: random.Random, n: int, size: int) -> list[bytes]:
     """Exports of `n` records, `size` in each; at most the 512 of one batch."""
-    writer, found = SpanWriter(stages=False), list[bytes]()
+    found = list[bytes]()
     several = records(rng, content=False)[:n]
     for start in range(0, n, size):
-        request = ExportTraceServiceRequest()
-        spans = add_scope(request, "spans", {"service.name": "shop"}).spans
         for record in several[start : start + size]:
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), time(), "live"
-            writer.write(spans, record)
-        found.append(request.SerializeToString())
+        found.append(request(several[start : start + size], "shop", stages=False))
     return found
 
 

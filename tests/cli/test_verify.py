@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from uuid import uuid4
 
 import pytest
 
@@ -28,6 +27,7 @@ from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message
 from tests.support.collectors import free_port
 from tests.support.command_line import ragmon
+from tests.support.otlp_requests import of_records
 from tests.support.recorded_spans import recorded
 from tests.support.serving import configuration, post, process, serving
 from tests.support.waiting import TIMEOUT
@@ -191,13 +191,7 @@ def one_more(running, data, n, kind, now):
 
 def span_of(record):
     """The request of a producer that sends one record."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
-
-    from ragmon.capture.exporters.otlp import SpanWriter, add_scope  # noqa: PLC0415
-
-    found = ExportTraceServiceRequest()
-    SpanWriter().write(add_scope(found, "spans", RESOURCE).spans, record, uuid4().hex[:16])
-    return found.SerializeToString()
+    return of_records([record], RESOURCE).SerializeToString()
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 import ragmon
 from ragmon.capture.convert import read_documents
-from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, log, semconv
 from ragmon.core.bounds import DOCUMENTS, LARGEST, LONGEST_MS, MAX_DOCUMENTS_KEPT, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
@@ -35,7 +34,7 @@ from ragmon.stats import bucket
 from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.testing import make_gold, make_record
 from tests.support.effort import effort, least_ratio
-from tests.support.otlp_requests import as_json, export
+from tests.support.otlp_requests import as_json, export, of_totals
 from tests.support.recorded_spans import START, made
 from tests.support.serving import accounted, asked, digest, foreign, replayed, send_body, serving, values, whole
 
@@ -121,7 +120,7 @@ def producer(**counted):
 
 def test_a_producers_count_that_nobody_can_have_counted_is_refused_and_its_others_are_read():
     lines = [producer(), producer(instance="odd", calls=LARGEST * 2, kept=LARGEST * 2, dropped={"x": 1})]
-    found, rejected, first = totals(metrics_request(lines, {}), json=False)
+    found, rejected, first = totals(of_totals(lines, {}), json=False)
     assert [(line.instance, line.calls, line.dropped) for line in found] == [("i", 3, {}), ("odd", 0, {"x": 1})]
     assert (rejected, first) == (1, f"a count is at most {LARGEST}, not {LARGEST * 2}")
     with pytest.raises(Rejected, match="at most"):
@@ -132,14 +131,14 @@ def test_a_producers_count_that_nobody_can_have_counted_is_refused_and_its_other
 def test_latencies_of_producers_beyond_a_day_do_not_count_and_the_others_do():
     kept = {bucket(5.0): 2, bucket(LONGEST_MS): 1}
     lines = [producer(calls=9, kept=9, latency_ms={**kept, bucket(1e300): 4, bucket(LONGEST_MS * 2): 2})]
-    found, rejected, first = totals(metrics_request(lines, {}), json=False)
+    found, rejected, first = totals(of_totals(lines, {}), json=False)
     assert [line.latency_ms for line in found] == [kept]
     assert rejected == 1
     assert "6 longer ones" in first
 
 
 def test_sums_that_a_producer_tells_beside_its_buckets_are_not_read():
-    request = ExportMetricsServiceRequest.FromString(metrics_request([producer(latency_ms={bucket(5.0): 3})], {}))
+    request = ExportMetricsServiceRequest.FromString(of_totals([producer(latency_ms={bucket(5.0): 3})], {}))
     for metric in request.resource_metrics[0].scope_metrics[0].metrics:
         for point in metric.exponential_histogram.data_points:
             point.sum = point.max = 1e308

@@ -24,7 +24,6 @@ import yaml
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from ragmon.alarms import plan
-from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.cli import BAD_INPUT
 from ragmon.config import sources
 from ragmon.config.load import check, load
@@ -56,6 +55,7 @@ from tests.support.deployed import (
 )
 from tests.support.otlp_receiver import attributes as held_by
 from tests.support.otlp_receiver import receiving
+from tests.support.otlp_requests import of_totals
 from tests.support.recorded_spans import made, recorded
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -500,7 +500,7 @@ def test_what_is_routed_of_a_recorded_trace_makes_the_same_record(path):
 def test_the_totals_that_pass_are_those_producers_send():
     counted = {"calls": 3, "kept": 1, "dropped": {constants.QUEUE_FULL: 1}, "latency_ms": {100: 3}}
     told = Totals(ts=2.0, started=1.0, instance="i", pipeline="p", source=constants.LIVE, **counted)
-    request = ExportMetricsServiceRequest.FromString(metrics_request([told], {}))
+    request = ExportMetricsServiceRequest.FromString(of_totals([told], {}))
     sent = {m.name for found in request.resource_metrics for scope in found.scope_metrics for m in scope.metrics}
     assert sent == TOTALS == {semconv.REQUESTS, semconv.E2E_LATENCY, semconv.RECORDS_DROPPED}
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
@@ -25,7 +24,7 @@ from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
 from tests.ingest.test_spans_fuzz import OPTIONS, SPANS
 from tests.support.examples import cases
-from tests.support.otlp_requests import as_json, carried, export, field
+from tests.support.otlp_requests import as_json, carried, export, field, of_records
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
 RECORDED = sorted((Path(__file__).parents[1] / "data" / "spans").glob("*.json"))
@@ -42,11 +41,7 @@ def spans_of(batch):
 
 def sent(*records, **options):
     """What ragmon's own exporter sends of some records."""
-    request = ExportTraceServiceRequest()
-    held = add_scope(request, "spans", {"service.name": "shop"})
-    for record in records:
-        SpanWriter(**options).write(held.spans, record)
-    return request
+    return of_records(records, {"service.name": "shop"}, **options)
 
 
 @ENCODINGS

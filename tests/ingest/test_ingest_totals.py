@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, semconv
 from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected
@@ -20,6 +19,7 @@ from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
 from ragmon.stats import bucket, buckets
 from tests.support.examples import cases
+from tests.support.otlp_requests import of_totals
 
 STARTED = 1_700_000_000.0
 ENCODINGS = pytest.mark.parametrize("as_json", [False, True], ids=["protobuf", "json"])
@@ -73,7 +73,7 @@ TOLD = counted(dropped={"queue_full": 2}, latency_ms={bucket(100.0): 90, bucket(
 
 def message(*reports):
     """What a producer sends of some totals."""
-    return ExportMetricsServiceRequest.FromString(metrics_request(reports, {"service.name": "shop"}))
+    return ExportMetricsServiceRequest.FromString(of_totals(reports, {"service.name": "shop"}))
 
 
 def read(request, as_json=False):

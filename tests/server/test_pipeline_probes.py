@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.server.journal import erase
@@ -14,6 +12,7 @@ from ragmon.server.pipeline.probe_replies import is_from_prober, join_reply
 from ragmon.server.pipeline.recovery import replay
 from tests.support.command_line import gold, lines
 from tests.support.manual_writer import ManualWriter, body
+from tests.support.otlp_requests import of_records, with_ids
 from tests.support.serving import BEGIN, asked, foreign, journalled, whole
 
 TRACE = f"{7:032x}"
@@ -43,9 +42,7 @@ def manual(tmp_path):
 
 def span(record, number):
     """An export of one record, under a span id of its own."""
-    message = ExportTraceServiceRequest()
-    SpanWriter().write(add_scope(message, "spans", {}).spans, record, f"{number:016x}")
-    return message.SerializeToString()
+    return with_ids(of_records([record]), [f"{number:016x}"])
 
 
 def counted(manual):

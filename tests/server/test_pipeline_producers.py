@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
 from ragmon.server.pipeline.decode import QueuedRequest, decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from tests.support.manual_writer import HOUR, ManualWriter
+from tests.support.otlp_requests import of_totals
 from tests.support.serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
 
@@ -27,7 +27,7 @@ def says(manual, instance, calls, kept=0):
 
 def counted(calls, instance="a", at=BEGIN):
     """An export of a producer's totals in which every count is this number, as a collector may have rewritten it."""
-    request = ExportMetricsServiceRequest.FromString(metrics_request([told(instance, 2, at, 1)], {"service.name": "s"}))
+    request = ExportMetricsServiceRequest.FromString(of_totals([told(instance, 2, at, 1)], {"service.name": "s"}))
     for process in request.resource_metrics:
         for metric in process.scope_metrics[0].metrics:
             for point in metric.sum.data_points:

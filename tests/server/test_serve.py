@@ -12,6 +12,7 @@ from ragmon.core.record import Sampling, Totals
 from ragmon.scoring.cardinality import CODES
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
+from tests.support.otlp_requests import of_records, with_ids
 from tests.support.serving import configuration, journalled, post, process, serving, totals
 
 RESOURCE = {"service.name": "support"}
@@ -46,15 +47,8 @@ def test_what_a_producer_sends_is_scored_once_and_shown(tmp_path):
 
 def test_a_span_that_is_sent_again_counts_once(tmp_path):
     """A producer whose answer was lost sends the same spans again."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
-
-    from ragmon.capture.exporters.otlp import SpanWriter, add_scope  # noqa: PLC0415
-
-    message = ExportTraceServiceRequest()
-    scope = add_scope(message, "spans", RESOURCE)
-    for n in range(20):
-        SpanWriter().write(scope.spans, request(n), f"{n + 1:016x}")
-    body = message.SerializeToString()
+    sent = of_records([request(n) for n in range(20)], RESOURCE)
+    body = with_ids(sent, [f"{n + 1:016x}" for n in range(20)])
     with serving(tmp_path) as running:
         for _ in range(3):
             assert post(f"{running.otlp}/v1/traces", body, "application/x-protobuf")[0] == 200

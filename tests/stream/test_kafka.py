@@ -10,12 +10,11 @@ import time
 import pytest
 
 from ragmon.alarms import as_alert_line
-from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.config.load import load
 from ragmon.core.record import Totals
 from tests.support.brokers import broker
 from tests.support.command_line import ragmon
-from tests.support.otlp_requests import export
+from tests.support.otlp_requests import export, of_totals
 from tests.support.partitions import counted_at_once
 from tests.support.serving import asked, foreign, free_port, get, replayed, values, whole
 from tests.support.waiting import wait_for
@@ -106,7 +105,7 @@ def test_requests_of_a_collector_totals_and_what_nobody_can_read(tmp_path):
                 ts=now - 20, instance="one", started=now - 60, pipeline="support", source="live", calls=1000, kept=100
             )
         ]
-        mesh.send("otlp_metrics", [(now - 20, "one", metrics_request(totals, {"service.name": "support"}))])
+        mesh.send("otlp_metrics", [(now - 20, "one", of_totals(totals, {"service.name": "support"}))])
         books = wait_for(head.books, lambda found: found["scored"] == 140 and not found["pending"])
         assert sum(books["dropped"].values()) == 2
         shown = wait_for(

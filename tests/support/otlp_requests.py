@@ -6,10 +6,33 @@ import base64
 import json
 
 from google.protobuf.json_format import MessageToDict
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ragmon.capture.exporters.otlp import ProcessResource, SpanWriter, metrics_data
 from ragmon.core.text import clean
 from ragmon.ingest.spans import Event
+
+
+def of_records(records, resource=None, **options):
+    """What ragmon's own exporter sends of records."""
+    writer = SpanWriter(ProcessResource(resource or {}), **options)
+    return encode_spans([span for record in records for span in writer.spans(record)[0]])
+
+
+def with_ids(request, ids):
+    """The bytes of a request whose spans get ids, 16 hex digits each."""
+    spans = [span for process in request.resource_spans for scope in process.scope_spans for span in scope.spans]
+    for span, found in zip(spans, ids, strict=True):
+        span.span_id = bytes.fromhex(found)
+    return request.SerializeToString()
+
+
+def of_totals(totals, resource):
+    """The bytes that ragmon's own exporter sends of totals."""
+    return encode_metrics(metrics_data(totals, resource)).SerializeToString()
+
 
 UNWANTED = {"thread.id": 7, "code.line.number": 3}
 

@@ -15,9 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import time, time_ns
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span
@@ -28,6 +25,7 @@ from ragmon.server.server import Server
 from ragmon.stream.assembler import AssemblyLimits
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
+from tests.support.otlp_requests import of_records, with_ids
 from tests.support.waiting import TIMEOUT, wait_for
 
 QUICK = AssemblyLimits(idle=0.3, rootless=0.6, age=5.0)
@@ -231,11 +229,7 @@ def asked(number, **fields):
 
 def whole(records):
     """An export of ragmon's own spans, one to a record; the same records give the same span ids."""
-    message = ExportTraceServiceRequest()
-    spans = add_scope(message, "spans", {"service.name": "support"}).spans
-    for record in records:
-        SpanWriter().write(spans, record, record.trace_id[-16:])
-    return message.SerializeToString()
+    return with_ids(of_records(records, {"service.name": "support"}), [record.trace_id[-16:] for record in records])
 
 
 def foreign(number, parent=None, *, at=None, **document):

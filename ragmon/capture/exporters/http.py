@@ -1,31 +1,43 @@
-"""The OTLP/HTTP client: retries until a deadline, and what the status codes of a receiver mean."""
+"""The session through which OpenTelemetry's exporters send: what goes out, how long it may take, what is read.
+
+The exporters fill headers, certificates and credentials from the application's variables, take a redirect for a
+success, read answers of any size, start their timeout anew with every byte, and throw away which spans a partial
+success rejected. The session takes the address and the message from them and nothing else.
+"""
 
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import re
+import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from http import HTTPStatus
 from http.client import HTTPException
 from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+import requests
 from opentelemetry import context
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.http_client import OVERLOADED, seconds_left
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import Url, current_version, parse_url
 from ragmon.core.pacing import BackOff, retry_after
 
 PROTOBUF: Final = "application/x-protobuf"
 MAX_BODY: Final = 1 << 16
-"""Largest response that is read, in bytes."""
+"""Largest response that is read, in bytes; it is not inflated."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """The limits of the first and of every pause between two attempts, in seconds."""
@@ -40,6 +52,17 @@ _SUPPRESSED: Final = (
     getattr(context, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", None),
     "suppress_instrumentation",
 )
+_FOREIGN_LOGS: Final = (
+    "opentelemetry.exporter.otlp.common._aggregation",
+    "opentelemetry.exporter.otlp.proto.common._internal",
+    "opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder",
+    "opentelemetry.exporter.otlp.proto.http._common",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.util.re",
+    "urllib3.connectionpool",
+)
+"""Where the libraries say what ragmon says once in its own log, and quote the application's variables."""
 
 
 class SendResult(NamedTuple):
@@ -71,122 +94,328 @@ class SendResult(NamedTuple):
             return 0
 
 
-class OtlpHttpClient:
-    """A client of one OTLP/HTTP receiver. It ignores the environment variables of the application's own exporters.
+class NotDeliveredError(BaseException):
+    """A request has failed for good. No `Exception`, so that no exporter catches it, logs it or tries again."""
+
+
+class OtlpSession(requests.Session):
+    """A session with one OTLP/HTTP receiver, for OpenTelemetry's exporters and for what they have no message for.
 
     Args:
         endpoint: The receiver's base address.
         token: Its bearer token; None if it needs none.
         certificate: A PEM file of trusted certificates; None uses the system's.
 
+    Attributes:
+        endpoint: The receiver's base address, without a path of signals.
+        deadline: Deadline of the running request on the monotonic clock.
+
     Raises:
         RagmonError: The address, the token or the certificate file is not valid.
     """
 
     def __init__(self, endpoint: str, *, token: str | None = None, certificate: str | None = None) -> None:
-        self._endpoint = _parse_endpoint(endpoint)
-        self._compress = not self._endpoint.is_loopback  # on the same machine it costs more than it saves
+        super().__init__()
+        self.trust_env = False
+        self.deadline = 0.0
+        self.endpoint = _parse_endpoint(endpoint)
+        self._compress = not self.endpoint.is_loopback  # on the same machine it costs more than it saves
         self._headers = _request_headers(token, compressed=self._compress)
-        self._tls = _tls_context(certificate) if self._endpoint.scheme == "https" else None
+        self._tls = _tls_context(certificate) if self.endpoint.scheme == "https" else None
         self._closing = Event()
         self._init_process()
 
     def _init_process(self) -> None:
         """Create the state that belongs to one process."""
         self._process = os.getpid()
-        self._connection = HttpClient(self._endpoint, MAX_BODY, self._tls)
+        self._adapter = _Adapter(self._tls)
         self._lock = Lock()
+        self._opened = 0
+        self._socket: socket.socket | None = None
 
     def _reset_after_fork(self) -> None:
         """Reset in a forked child, which cannot use the parent's connection and lock."""
         if self._process != os.getpid():
-            self._inherited = self._connection  # never finalised: the parent's threads may have held its locks
-            self._inherited.detach_after_fork()
+            self._inherited = self._adapter  # never finalised: the parent's threads may have held its locks
+            with suppress(OSError):
+                os.close(-1 if self._socket is None else self._socket.detach())
             self._init_process()
 
-    def post(
-        self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
-    ) -> SendResult:
-        """Send a request until it is accepted, rejected, or the deadline passes. Never raises for a receiver's error.
+    def attach(self, opened: socket.socket | None, *, is_new: bool = False) -> None:
+        """Keep the connection of the running request, so that another thread can end it."""
+        self._socket = opened
+        self._opened += is_new
+
+    def run(self, send: Callable[[], object], deadline: float, *, retry: bool = True) -> SendResult:
+        """Run a function that sends one request through this session; never raises for a receiver's error.
 
         Args:
-            signal: `traces`, `metrics` or `logs`; a ragmon server also takes `labels`.
-            body: The protocol message.
-            deadline: Deadline on the monotonic clock.
+            send: The function.
+            deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
             retry: Retry if that may succeed.
-            kind: The body's media type.
         """
         self._reset_after_fork()
-        if self._compress:
-            body = gzip.compress(body, compresslevel=1)
-        with self._lock, _suppress_instrumentation():
-            result = self._post_with_retries(signal, body, deadline, retry=retry, kind=kind)
+        with self._lock, apart(self):
+            self.deadline, self._retry = deadline, retry
+            self._result = SendResult(constants.EXPORT_FAILED)
+            try:
+                send()
+            except NotDeliveredError:
+                pass
+            except Exception as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
+                warn_once(f"what is exported to {self.endpoint} cannot be encoded: {error_location(error)}")
         if self._closing.is_set():
             self._disconnect()
-        return result
+        return self._result
+
+    def deliver(
+        self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
+    ) -> SendResult:
+        """Send a message that no exporter makes.
+
+        Args:
+            signal: `logs`; a ragmon server also takes `labels`.
+            body: The message.
+            deadline: As for `run`.
+            retry: As for `run`.
+            kind: The message's media type.
+        """
+        url = f"{self.endpoint}/v1/{signal}"
+        return self.run(lambda: self._send(url, body, kind), deadline, retry=retry)
+
+    def request(  # type: ignore[override]
+        self, method: str, url: str, data: bytes = b"", **_merged: object
+    ) -> requests.Response:
+        """Send an exporter's message; what it has merged out of the environment is ignored.
+
+        Raises:
+            NotDeliveredError: The receiver did not accept it.
+        """
+        return self._send(url, data, PROTOBUF)
+
+    def _send(self, url: str, data: bytes, kind: str) -> requests.Response:
+        """Send a message until it is accepted, rejected, or the deadline passes."""
+        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        body = gzip.compress(data, compresslevel=1) if self._compress else data
+        headers = {**self._headers, "Content-Type": kind}
+        # Prepared by itself, it has no headers, cookies or passwords of the session or of a .netrc.
+        message = requests.Request("POST", url, headers, data=body).prepare()
+        while not self._closing.is_set():
+            response, self._result = self._attempt(message)
+            if response is not None:
+                return response
+            pause = back_off.pause(self._result.wait)
+            if not (self._retry and self._result.again) or pause >= self.deadline - monotonic():
+                break
+            self._closing.wait(pause)
+        raise NotDeliveredError
 
     def close(self) -> None:
         """Abort the running request and send no more; may be called from any thread."""
         self._reset_after_fork()
         self._closing.set()
-        self._connection.abort()
+        running = self._socket  # the other thread may close it at any time
+        if running is not None:
+            with suppress(OSError):
+                running.shutdown(socket.SHUT_RDWR)
         self._disconnect()
 
     def _disconnect(self) -> None:
         """Close the connection, unless a request is running: the thread of that request then closes it."""
         if self._lock.acquire(blocking=False):
-            self._connection.close()
+            self._adapter.close()
             self._lock.release()
 
-    def _post_with_retries(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> SendResult:
-        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
-        while True:
-            result = (
-                SendResult(constants.EXPORT_FAILED)
-                if self._closing.is_set()
-                else self._post_once(signal, body, deadline, kind)
-            )
-            if not (retry and result.again):
-                return result
-            pause = back_off.pause(result.wait)
-            if pause >= deadline - monotonic() or self._closing.wait(pause):
-                return result
-
-    def _post_once(self, signal: str, body: bytes, deadline: float, kind: str) -> SendResult:
-        headers = {**self._headers, "Content-Type": kind}
+    def _attempt(self, message: requests.PreparedRequest) -> tuple[requests.Response | None, SendResult]:
+        opened = self._opened
         try:
-            target = f"{self._endpoint.path}/v1/{signal}"
-            response = self._connection.exchange("POST", target, deadline, body=body, headers=headers)
-        except TimeoutError:
+            response = self._adapter.send(message, stream=True)
+            try:
+                body = response.raw.read(MAX_BODY, decode_content=False)
+            finally:
+                response.close()
+        except Exception as error:  # noqa: BLE001 - of three libraries
+            result = self._failure(error)
+            # The server may have closed an idle connection, which shows only on the next request: retry once.
+            if result.again and opened == self._opened and not self._closing.is_set():
+                return self._attempt(message)
+            return None, result
+        result = self._result_of(response, body)
+        return (response if result.reason is None else None), result
+
+    def _failure(self, error: BaseException) -> SendResult:
+        """What the libraries' exceptions, which stand around the first one, mean."""
+        causes = list(_causes(error))
+        if any(isinstance(cause, TimeoutError) for cause in causes):
             self._warn("it does not answer in time")
             return SendResult(constants.EXPORT_TIMEOUT)
-        except ssl.SSLCertVerificationError as error:
-            self._warn(f"its certificate is not trusted ({error.verify_message})")
-            return SendResult(constants.EXPORT_FAILED)
-        except OSError as error:
-            self._warn(error.strerror or error_location(error))
-            return SendResult(constants.EXPORT_FAILED, again=True)
-        except HTTPException as error:
-            self._warn(f"it does not speak HTTP ({error_location(error)}); OTLP over HTTP is usually on port 4318")
-            return SendResult(constants.EXPORT_FAILED, again=True)
-        return self._to_result(response)
+        for cause in causes:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                self._warn(f"its certificate is not trusted ({cause.verify_message})")
+                return SendResult(constants.EXPORT_FAILED)
+        for cause in causes:
+            if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
+                self._warn(cause.strerror or error_location(cause))
+                return SendResult(constants.EXPORT_FAILED, again=True)
+        for cause in causes:
+            if isinstance(cause, HTTPException):
+                self._warn(f"it does not speak HTTP ({error_location(cause)}); OTLP over HTTP is usually on port 4318")
+                return SendResult(constants.EXPORT_FAILED, again=True)
+        self._warn(error_location(error))
+        return SendResult(constants.EXPORT_FAILED)
 
-    def _to_result(self, response: HttpResponse) -> SendResult:
-        if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-            has_our_type = response.headers.get_content_type() == self._headers["Content-Type"]
-            return SendResult(body=response.body if has_our_type else b"")
-        hint = _HINTS.get(response.status)
-        self._warn(f"it answered with status {response.status}" + (f" ({hint})" if hint else ""))
-        if response.status in OVERLOADED:
+    def _result_of(self, response: requests.Response, body: bytes) -> SendResult:
+        status = response.status_code
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            return SendResult(body=body if kind == PROTOBUF else b"")
+        hint = _HINTS.get(status)
+        self._warn(f"it answered with status {status}" + (f" ({hint})" if hint else ""))
+        if status in OVERLOADED:
             return SendResult(
                 constants.EXPORT_FAILED, again=True, wait=retry_after(response.headers.get("Retry-After"))
             )
-        return SendResult(
-            constants.EXPORT_FAILED if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else constants.EXPORT_REFUSED
-        )
+        is_failure = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return SendResult(constants.EXPORT_FAILED if is_failure else constants.EXPORT_REFUSED)
 
     def _warn(self, why: str) -> None:
-        warn_once(f"exporting to {self._endpoint} fails: {why}")
+        warn_once(f"exporting to {self.endpoint} fails: {why}")
+
+
+_running: ContextVar[OtlpSession | None] = ContextVar("ragmon_export", default=None)
+
+
+@contextmanager
+def apart(session: OtlpSession) -> Iterator[None]:
+    """Keep what a session does inside the block out of the application's traces and log."""
+    suppressed = context.get_current()
+    for key in _SUPPRESSED:
+        if key is not None:
+            suppressed = context.set_value(key, True, suppressed)
+    token, running = context.attach(suppressed), _running.set(session)
+    try:
+        yield
+    finally:
+        _running.reset(running)
+        context.detach(token)
+
+
+class _Quiet(logging.Filter):
+    """Drops what the libraries log of ragmon's exports; the application's own stay in its log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return _running.get() is None
+
+
+for _name in _FOREIGN_LOGS:
+    logging.getLogger(_name).addFilter(_Quiet())
+
+
+def _session() -> OtlpSession:
+    """The session whose request this thread sends."""
+    session = _running.get()
+    if session is None:
+        raise RuntimeError("a request of this session is sent inside its `run`")
+    return session
+
+
+# A socket's timeout starts anew with each byte: the sockets set it before every step to what is left of the deadline.
+class _Socket(socket.socket):
+    def connect(self, address: Any) -> None:
+        self.settimeout(seconds_left(_session().deadline))
+        super().connect(address)
+
+    def sendall(self, *arguments: Any) -> None:
+        self.settimeout(seconds_left(_session().deadline))
+        super().sendall(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.settimeout(seconds_left(_session().deadline))
+        return super().recv_into(*arguments)
+
+
+class _TlsSocket(ssl.SSLSocket):
+    def do_handshake(self, *arguments: Any) -> None:
+        _session().attach(self)
+        self.settimeout(seconds_left(_session().deadline))
+        super().do_handshake(*arguments)
+
+    def send(self, *arguments: Any) -> int:
+        self.settimeout(seconds_left(_session().deadline))
+        return super().send(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.settimeout(seconds_left(_session().deadline))
+        return super().recv_into(*arguments)
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    """A connected socket; all addresses of the server share one deadline."""
+    session = _session()
+    session.attach(None, is_new=True)
+    failed: OSError | None = None
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        opened = _Socket(family, kind, protocol)
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.connect(address)
+        except OSError as error:
+            opened.close()
+            failed = error
+        else:
+            session.attach(opened)
+            return opened
+    raise failed or OSError("the name has no address")
+
+
+class _Connection(HTTPConnection):
+    def _new_conn(self) -> socket.socket:
+        return _connected(self._dns_host, self.port)
+
+
+class _TlsConnection(HTTPSConnection):
+    def _new_conn(self) -> socket.socket:
+        return _connected(self._dns_host, self.port)
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class _Adapter(HTTPAdapter):
+    """One connection that is kept, with ragmon's TLS settings in place of the environment's.
+
+    Args:
+        tls: TLS settings for https.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        super().__init__(pool_connections=1, pool_maxsize=1)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The server, and the TLS settings."""
+        server, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return server, {"ssl_context": self._tls}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Add no certificates of `requests` to those of the TLS settings."""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and all that are behind it, the nearest first."""
+    seen = [error]
+    for found in seen:
+        behind = (found.__cause__, found.__context__, *found.args)
+        seen += [cause for cause in behind if isinstance(cause, BaseException) and cause not in seen]
+    yield from seen
 
 
 def _parse_endpoint(text: str) -> Url:
@@ -210,7 +439,7 @@ def _request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
     Raises:
         RagmonError: The token cannot be sent in a header.
     """
-    headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{current_version()}"}
+    headers = {"User-Agent": f"ragmon/{current_version()}"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     if token is not None:
@@ -223,23 +452,11 @@ def _request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
 
 def _tls_context(certificate: str | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=certificate)
+        settings = ssl.create_default_context(cafile=certificate)
     except OSError as error:
         why = error.strerror or "it holds no certificate"
         raise RagmonError(
             f"{certificate}: cannot be used as a certificate ({why})", hint="a PEM file of certificates to trust"
         ) from error
-
-
-@contextmanager
-def _suppress_instrumentation() -> Iterator[None]:
-    """Exclude ragmon's requests from the application's own traces."""
-    suppressed = context.get_current()
-    for key in _SUPPRESSED:
-        if key is not None:
-            suppressed = context.set_value(key, True, suppressed)
-    token = context.attach(suppressed)
-    try:
-        yield
-    finally:
-        context.detach(token)
+    settings.sslsocket_class = _TlsSocket
+    return settings

@@ -1,7 +1,8 @@
-"""The OTLP exporter: records as spans, a producer's totals as metrics.
+"""The OTLP exporter: records as spans, a producer's totals as metrics, by OpenTelemetry's exporters over HTTP.
 
 A record becomes an `invoke_workflow` root span with the whole record as an attribute, and optional child spans of its
-stages. Totals become cumulative sums, and the latency an exponential histogram.
+stages. Totals become cumulative sums, and the latency an exponential histogram. Spans and metrics are made here and not
+by a tracer or a meter: those take their limits from the application's variables.
 """
 
 from __future__ import annotations
@@ -9,100 +10,132 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic, time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Buckets,
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
-from ragmon.capture.exporters.http import OtlpHttpClient
+from ragmon.capture.exporters.http import OtlpSession, apart
 from ragmon.core import constants, net, semconv
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Latency, Record, Totals, encode
 from ragmon.stats import NOT_POSITIVE, bucket_value
 
-_SCOPE: Final = "ragmon"
-_VERSION: Final = net.current_version()
+SCOPE: Final = InstrumentationScope("ragmon", net.current_version())
+_UNSET: Final = Status(StatusCode.UNSET)
+_FAILED: Final = Status(StatusCode.ERROR)
 _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
 
 
-def add_attribute(attributes: Any, key: str, value: str | bool | float) -> None:
-    """Add an attribute to a message's repeated field; four times as fast as to build it first and copy it."""
-    field = attributes.add(key=key).value
-    if isinstance(value, str):
-        field.string_value = value
-    elif isinstance(value, bool):
-        field.bool_value = value
-    else:
-        field.double_value = value
+class ProcessResource(Resource):
+    """Attributes of the process, and nothing that the SDK detects; hashed once, and not anew for each span."""
 
-
-def add_scope(request: Any, kind: str, resource: Mapping[str, str]) -> Any:
-    """Add the resource and the scope to a request.
-
-    Args:
-        request: The protocol message.
-        kind: `spans`, `metrics` or `logs`.
-        resource: Attributes of the process.
-
-    Returns:
-        The scope, to which spans, metrics or events are added.
-    """
-    resource_part = getattr(request, f"resource_{kind}").add()
-    for key, value in resource.items():
-        add_attribute(resource_part.resource.attributes, key, value)
-    scope_part = getattr(resource_part, f"scope_{kind}").add()
-    scope_part.scope.name = _SCOPE
-    scope_part.scope.version = _VERSION
-    return scope_part
+    def __hash__(self) -> int:
+        found = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = super().__hash__()
+        return int(found)
 
 
 def nanoseconds(seconds: float) -> int:
-    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped."""
-    return min(round(min(seconds, _LATEST / _NANO) * _NANO), _LATEST)
+    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped.
+
+    Raises:
+        ValueError: It is negative, or not a number.
+    """
+    found = min(round(min(seconds, _LATEST / _NANO) * _NANO), _LATEST)
+    if found < 0:
+        raise ValueError("a time before 1970")
+    return found
 
 
-def trace_id(text: str | None) -> bytes | None:
-    """The sixteen bytes of a trace id; None if the text is not one."""
+def trace_id(text: str | None) -> int | None:
+    """The number of a trace id; None if the text is not one."""
     return _id(text, 16)
 
 
-def span_id(text: str | None) -> bytes | None:
-    """The eight bytes of a span id; None if the text is not one."""
+def span_id(text: str | None) -> int | None:
+    """The number of a span id; None if the text is not one."""
     return _id(text, 8)
 
 
-def _id(text: str | None, size: int) -> bytes | None:
+def _id(text: str | None, size: int) -> int | None:
     try:
         id_bytes = bytes.fromhex(text or "")
     except ValueError:
         return None
-    return id_bytes if len(id_bytes) == size and any(id_bytes) else None
+    return int.from_bytes(id_bytes) or None if len(id_bytes) == size else None
 
 
-def new_trace_id() -> bytes:
-    """A random trace id; not from `random`, which the application may seed identically in every process."""
-    return os.urandom(16)
+def new_span(
+    name: str,
+    resource: Resource,
+    attributes: Mapping[str, str | bool | float],
+    times: tuple[int, int],
+    *,
+    trace: int | None = None,
+    parent: int | None = None,
+    kind: SpanKind = SpanKind.INTERNAL,
+    status: Status = _UNSET,
+    links: Sequence[Link] = (),
+) -> ReadableSpan:
+    """A span that has ended.
 
-
-def new_span_id() -> bytes:
-    """A random span id."""
-    return os.urandom(8)
+    Args:
+        name: Its name.
+        resource: Of the process.
+        attributes: Its attributes.
+        times: Its start and its end in nanoseconds.
+        trace: Its trace's id; None for a random one. Not from `random`, which an application may seed identically in
+            every process.
+        parent: Its parent's id in this trace.
+        kind: Its kind.
+        status: Its status.
+        links: Its links.
+    """
+    trace = trace or int.from_bytes(os.urandom(16))
+    return ReadableSpan(
+        name,
+        SpanContext(trace, int.from_bytes(os.urandom(8)), is_remote=False),
+        None if parent is None else SpanContext(trace, parent, is_remote=False),
+        resource,
+        attributes,
+        links=links,
+        kind=kind,
+        status=status,
+        start_time=times[0],
+        end_time=times[1],
+        instrumentation_scope=SCOPE,
+    )
 
 
 SCALE: Final = 7
@@ -112,8 +145,8 @@ so each count arrives in a bucket of its own, whose middle identifies ragmon's b
 _MILLISECONDS: Final = 1000
 
 
-def metrics_request(totals: Sequence[Totals], resource: Mapping[str, str]) -> bytes:
-    """The protocol message with a producer's totals.
+def metrics_data(totals: Sequence[Totals], resource: Mapping[str, str]) -> MetricsData:
+    """A producer's totals as OpenTelemetry's metrics.
 
     Args:
         totals: Cumulative counts per pipeline, source and stratum.
@@ -122,59 +155,77 @@ def metrics_request(totals: Sequence[Totals], resource: Mapping[str, str]) -> by
     Raises:
         Exception: A count or a bucket is not valid.
     """
-    request = ExportMetricsServiceRequest()
+    found = []
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
-        scope_part = add_scope(request, "metrics", {**resource, semconv.SERVICE_INSTANCE: instance})
-        _add_metrics(scope_part.metrics, list(totals_of_instance))
-    body: bytes = request.SerializeToString()
-    return body
+        attributes = ProcessResource({**resource, semconv.SERVICE_INSTANCE: instance})
+        metrics = ScopeMetrics(SCOPE, _metrics(list(totals_of_instance)), "")
+        found.append(ResourceMetrics(attributes, [metrics], ""))
+    return MetricsData(found)
 
 
-def _add_metrics(metrics: Any, totals: list[Totals]) -> None:
-    requests = _add_sum(metrics, semconv.REQUESTS, "{request}", "All calls, whether they became records or not")
-    dropped = _add_sum(metrics, semconv.RECORDS_DROPPED, "{record}", "Records lost in the producer")
-    latency = metrics.add(name=semconv.E2E_LATENCY, unit="s", description="Latency of all calls from end to end")
-    latency.exponential_histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    for line in totals:
-        for outcome, n in ((semconv.KEPT, line.kept), (semconv.UNKEPT, max(0, line.calls - line.kept))):
-            _add_point(requests, line, {semconv.OUTCOME: outcome}).as_int = n
-        for reason, n in sorted(line.dropped.items()):
-            _add_point(dropped, line, {semconv.REASON: reason}).as_int = n
-        if line.latency_ms:
-            _fill_histogram(_add_point(latency.exponential_histogram.data_points, line, {}), line.latency_ms)
+def _metrics(totals: list[Totals]) -> list[Metric]:
+    requests = [
+        NumberDataPoint(**_series(line, {semconv.OUTCOME: outcome}), value=n)
+        for line in totals
+        for outcome, n in ((semconv.KEPT, line.kept), (semconv.UNKEPT, max(0, line.calls - line.kept)))
+    ]
+    dropped = [
+        NumberDataPoint(**_series(line, {semconv.REASON: reason}), value=n)
+        for line in totals
+        for reason, n in sorted(line.dropped.items())
+    ]
+    latency = [_histogram(line, line.latency_ms) for line in totals if line.latency_ms]
+    cumulative = AggregationTemporality.CUMULATIVE
+    found = [
+        Metric(
+            semconv.REQUESTS,
+            "All calls, whether they became records or not",
+            "{request}",
+            Sum(requests, cumulative, is_monotonic=True),
+        ),
+        Metric(
+            semconv.RECORDS_DROPPED,
+            "Records lost in the producer",
+            "{record}",
+            Sum(dropped, cumulative, is_monotonic=True),
+        ),
+        Metric(
+            semconv.E2E_LATENCY,
+            "Latency of all calls from end to end",
+            "s",
+            ExponentialHistogram(latency, cumulative),
+        ),
+    ]
+    return [metric for metric in found if metric.data.data_points]
 
 
-def _add_sum(metrics: Any, name: str, unit: str, description: str) -> Any:
-    """The data points of a new cumulative, monotonic sum."""
-    metric_sum = metrics.add(name=name, unit=unit, description=description).sum
-    metric_sum.is_monotonic = True
-    metric_sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    return metric_sum.data_points
-
-
-def _add_point(points: Any, line: Totals, labels: Mapping[str, str]) -> Any:
-    point = points.add(start_time_unix_nano=nanoseconds(line.started), time_unix_nano=nanoseconds(line.ts))
+def _series(line: Totals, labels: Mapping[str, str]) -> dict[str, Any]:
+    """What every point of a line has."""
     series = {semconv.PIPELINE: line.pipeline, semconv.SOURCE: line.source, semconv.STRATUM: line.stratum}
-    for key, value in {**series, **labels}.items():
-        add_attribute(point.attributes, key, value)
-    return point
+    return {
+        "attributes": {**series, **labels},
+        "start_time_unix_nano": nanoseconds(line.started),
+        "time_unix_nano": nanoseconds(line.ts),
+    }
 
 
-def _fill_histogram(point: Any, histogram: Mapping[int, int]) -> None:
-    """Fill a histogram point; its sum is computed from the middle of each bucket and exact within 0.8 %."""
-    point.scale = SCALE
-    point.count = sum(histogram.values())
-    point.sum = math.fsum(seconds * n for seconds, n in _bucket_seconds(histogram))
-    point.zero_count = histogram.get(NOT_POSITIVE, 0)
-    counts = {_index(seconds): n for seconds, n in _bucket_seconds(histogram) if seconds}
-    if counts:
-        first, last = min(counts), max(counts)
-        point.positive.offset = first
-        point.positive.bucket_counts.extend(counts.get(index, 0) for index in range(first, last + 1))
-
-
-def _bucket_seconds(histogram: Mapping[int, int]) -> Iterator[tuple[float, int]]:
-    return ((bucket_value(index) / _MILLISECONDS, n) for index, n in histogram.items())
+def _histogram(line: Totals, histogram: Mapping[int, int]) -> ExponentialHistogramDataPoint:
+    """A histogram point; its sum is computed from the middle of each bucket and exact within 0.8 %."""
+    seconds = {bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
+    counts = {_index(value): n for value, n in seconds.items() if value}
+    first, last = (min(counts), max(counts)) if counts else (0, -1)
+    return ExponentialHistogramDataPoint(
+        **_series(line, {}),
+        count=sum(histogram.values()),
+        sum=math.fsum(value * n for value, n in seconds.items()),
+        scale=SCALE,
+        zero_count=histogram.get(NOT_POSITIVE, 0),
+        positive=Buckets(first, [counts.get(index, 0) for index in range(first, last + 1)]),
+        negative=Buckets(0, []),
+        flags=0,
+        min=min(seconds),
+        max=max(seconds),
+    )
 
 
 def _index(value: float) -> int:
@@ -187,136 +238,121 @@ GENERATE: Final = "generate"
 
 @dataclass(frozen=True)
 class SpanWriter:
-    """Writes records into a request as spans.
+    """Makes spans of records.
 
     The root span carries the record as one JSON attribute: it is complete by itself, no limit on the number of
     attributes can cut a document off, and one attribute costs a tenth of forty. Scalars that backends filter by are
     also attributes of their own.
 
     Args:
+        resource: Attributes of the process.
         conventions: Add OpenTelemetry's and OpenInference's attributes, so that other backends show questions and
             answers where the record has them.
         stages: Add child spans for retrieval and generation.
     """
 
+    resource: Resource
     conventions: bool = True
     stages: bool = False
 
-    def write(self, spans: Any, record: Record, root_id: str | None = None) -> int:
-        """Add a record's spans to a request; a record that cannot be written leaves no span in it.
+    def spans(self, record: Record) -> tuple[list[ReadableSpan], int]:
+        """The spans of a record, its root first, and their approximate size in bytes.
 
-        Args:
-            spans: The request's repeated field.
-            record: The record.
-            root_id: The root's span id, 16 hex digits; None for a random one.
-
-        Returns:
-            Approximate size in bytes.
+        Every text of the spans is one of the record, so what can be encoded as JSON can be encoded as attributes.
 
         Raises:
             Exception: A field cannot be written: a lone surrogate, a number that is not finite.
         """
         line = encode(record)[:-1].decode()
-        first_index = len(spans)
-        try:
-            self._add_root(spans, record, line, span_id(root_id) or new_span_id())
-            if self.stages:
-                self._add_stages(spans, spans[first_index], record)
-        except BaseException:
-            del spans[first_index:]
-            raise
-        return len(line)
+        root = self._root(record, line)
+        return [root, *self._stages(root, record)] if self.stages else [root], len(line)
 
-    def _add_root(self, spans: Any, record: Record, line: str, own_id: bytes) -> None:
+    def _root(self, record: Record, line: str) -> ReadableSpan:
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         latency = record.latency_ms or Latency()
         end = time() if record.ts is None else record.ts
-        root = spans.add(
-            trace_id=trace_id(record.trace_id) or new_trace_id(),
-            span_id=own_id,
-            parent_span_id=span_id(record.parent_span_id) or b"",
-            name=f"{semconv.INVOKE_WORKFLOW} {pipeline}",
-            kind=Span.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)),
-            end_time_unix_nano=nanoseconds(end),
-        )
-        attributes = root.attributes
-        add_attribute(attributes, semconv.RAGMON_CONTRACT_VERSION, str(constants.CONTRACT_VERSION))
-        add_attribute(attributes, semconv.RAGMON_RECORD, line)
-        add_attribute(attributes, semconv.RAGMON_OK, not record.error)
-        add_attribute(attributes, semconv.RAGMON_PROBABILITY, 1.0 if record.sampling is None else record.sampling.p)
+        attributes: dict[str, str | bool | float] = {
+            semconv.RAGMON_CONTRACT_VERSION: str(constants.CONTRACT_VERSION),
+            semconv.RAGMON_RECORD: line,
+            semconv.RAGMON_OK: not record.error,
+            semconv.RAGMON_PROBABILITY: 1.0 if record.sampling is None else float(record.sampling.p),
+        }
         if record.qid is not None:
-            add_attribute(attributes, semconv.RAGMON_QID, record.qid)
+            attributes[semconv.RAGMON_QID] = record.qid
         if record.error:
-            root.status.code = Status.STATUS_CODE_ERROR
-            add_attribute(attributes, semconv.ERROR_TYPE, record.error)
+            attributes[semconv.ERROR_TYPE] = record.error
         if self.conventions:
-            add_attribute(attributes, semconv.OPERATION, semconv.INVOKE_WORKFLOW)
-            add_attribute(attributes, semconv.WORKFLOW_NAME, pipeline)
+            attributes[semconv.OPERATION] = semconv.INVOKE_WORKFLOW
+            attributes[semconv.WORKFLOW_NAME] = pipeline
             _add_texts(attributes, record)
+        return new_span(
+            f"{semconv.INVOKE_WORKFLOW} {pipeline}",
+            self.resource,
+            attributes,
+            (nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)), nanoseconds(end)),
+            trace=trace_id(record.trace_id),
+            parent=span_id(record.parent_span_id),
+            status=_FAILED if record.error else _UNSET,
+        )
 
-    def _add_stages(self, spans: Any, root: Any, record: Record) -> None:
-        """Add the stages; a record has their durations only, so retrieval is first and generation last."""
-        latency = record.latency_ms or Latency()
+    def _stages(self, root: ReadableSpan, record: Record) -> Iterator[ReadableSpan]:
+        """The stages; a record has their durations only, so retrieval is first and generation last."""
+        latency, (start, end) = record.latency_ms or Latency(), _times(root)
         if record.retrieved_ids is not None or latency.retrieve is not None:
-            child = _add_child(spans, root, semconv.RETRIEVAL, Span.SPAN_KIND_CLIENT)
             length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
-            child.end_time_unix_nano = min(root.start_time_unix_nano + length, root.end_time_unix_nano)
-            if self.conventions:
-                _add_retrieval(child.attributes, record)
+            attributes = _retrieval(record) if self.conventions else {}
+            yield _child(root, semconv.RETRIEVAL, attributes, (start, min(start + length, end)), SpanKind.CLIENT)
         if latency.generate is not None:
-            child = _add_child(spans, root, GENERATE, Span.SPAN_KIND_INTERNAL)
             length = nanoseconds(latency.generate / _MILLISECONDS)
-            child.start_time_unix_nano = max(root.end_time_unix_nano - length, root.start_time_unix_nano)
+            yield _child(root, GENERATE, {}, (max(end - length, start), end), SpanKind.INTERNAL)
 
 
-def _add_child(spans: Any, root: Any, name: str, kind: Any) -> Any:
-    return spans.add(
-        trace_id=root.trace_id,
-        span_id=new_span_id(),
-        parent_span_id=root.span_id,
-        name=name,
-        kind=kind,
-        start_time_unix_nano=root.start_time_unix_nano,
-        end_time_unix_nano=root.end_time_unix_nano,
-    )
+def _times(span: ReadableSpan) -> tuple[int, int]:
+    return span.start_time or 0, span.end_time or 0
 
 
-def _add_texts(attributes: Any, record: Record) -> None:
+def _child(
+    root: ReadableSpan, name: str, attributes: Mapping[str, str | bool | float], times: tuple[int, int], kind: SpanKind
+) -> ReadableSpan:
+    own = root.context
+    return new_span(name, root.resource, attributes, times, trace=own.trace_id, parent=own.span_id, kind=kind)
+
+
+def _add_texts(attributes: dict[str, str | bool | float], record: Record) -> None:
     """Add question and answer, if the record has them."""
     claim = None if record.answer_json is None else record.answer_json.claim
     if record.q is None and claim is None:
         return
-    add_attribute(attributes, semconv.SPAN_KIND, semconv.CHAIN)
+    attributes[semconv.SPAN_KIND] = semconv.CHAIN
     if record.q is not None:
-        add_attribute(attributes, semconv.INPUT_VALUE, record.q)
-        add_attribute(attributes, semconv.INPUT_MESSAGES, _json([_message("user", record.q)]))
+        attributes[semconv.INPUT_VALUE] = record.q
+        attributes[semconv.INPUT_MESSAGES] = _json([_message("user", record.q)])
     if claim is not None:
-        add_attribute(attributes, semconv.OUTPUT_VALUE, claim)
-        add_attribute(
-            attributes, semconv.OUTPUT_MESSAGES, _json([{**_message("assistant", claim), "finish_reason": "stop"}])
-        )
+        attributes[semconv.OUTPUT_VALUE] = claim
+        attributes[semconv.OUTPUT_MESSAGES] = _json([{**_message("assistant", claim), "finish_reason": "stop"}])
 
 
 def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def _add_retrieval(attributes: Any, record: Record) -> None:
-    """Add query and documents, the documents as one string: a list of attributes loses its head past 128."""
-    add_attribute(attributes, semconv.OPERATION, semconv.RETRIEVAL)
-    add_attribute(attributes, semconv.SPAN_KIND, semconv.RETRIEVER)
+def _retrieval(record: Record) -> dict[str, str | bool | float]:
+    """Query and documents, the documents as one string: a list of attributes loses its head past 128."""
+    attributes: dict[str, str | bool | float] = {
+        semconv.OPERATION: semconv.RETRIEVAL,
+        semconv.SPAN_KIND: semconv.RETRIEVER,
+    }
     if record.q is not None:
-        add_attribute(attributes, semconv.QUERY_TEXT, record.q)
-    if record.retrieved_ids is None:
-        return
-    scores, texts = record.scores or [], record.contexts or []
-    documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
-    for document, score in zip(documents, scores, strict=False):
-        document["score"] = score
-    for document, text in zip(documents, texts, strict=False):
-        document["content"] = text
-    add_attribute(attributes, semconv.DOCUMENTS, _json(documents))
+        attributes[semconv.QUERY_TEXT] = record.q
+    if record.retrieved_ids is not None:
+        scores, texts = record.scores or [], record.contexts or []
+        documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
+        for document, score in zip(documents, scores, strict=False):
+            document["score"] = score
+        for document, text in zip(documents, texts, strict=False):
+            document["content"] = text
+        attributes[semconv.DOCUMENTS] = _json(documents)
+    return attributes
 
 
 def _json(value: list[dict[str, Any]]) -> str:
@@ -327,6 +363,28 @@ JSON: Final = "application/json"
 TIMEOUT: Final = 10.0
 REQUEST_SIZE: Final = 2 << 20
 """Bytes of records after which a new request is started; receivers accept at least 4 MiB."""
+AnyExporter = TypeVar("AnyExporter", OTLPSpanExporter, OTLPMetricExporter)
+
+
+def exporter(kind: Callable[..., AnyExporter], signal: str, session: OtlpSession) -> AnyExporter:
+    """An exporter of OpenTelemetry that sends through a session, whatever the application's variables say.
+
+    Args:
+        kind: Its class.
+        signal: The end of its address.
+        session: The session, which compresses, sends and tries again.
+    """
+    later: dict[str, Any] = {"meter_provider": NoOpMeterProvider(), "max_request_size": 0}  # since 1.42 and since 1.45
+    known = signature(kind).parameters
+    with apart(session):  # it complains of variables that are not for it
+        return kind(
+            endpoint=f"{session.endpoint}/v1/{signal}",
+            headers={"User-Agent": "ragmon"},
+            timeout=int(TIMEOUT),
+            compression=Compression.NoCompression,
+            session=session,
+            **{name: value for name, value in later.items() if name in known},
+        )
 
 
 class OtlpExporter:
@@ -362,9 +420,11 @@ class OtlpExporter:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._client = OtlpHttpClient(endpoint, token=token, certificate=certificate)
-        self._writer = SpanWriter(conventions=conventions, stages=stages)
+        self._session = OtlpSession(endpoint, token=token, certificate=certificate)
+        self._spans = exporter(OTLPSpanExporter, "traces", self._session)
+        self._metrics = exporter(OTLPMetricExporter, "metrics", self._session)
         self._resource = dict(resource)
+        self._writer = SpanWriter(ProcessResource(self._resource), conventions=conventions, stages=stages)
         self._timeout = timeout
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
@@ -379,8 +439,8 @@ class OtlpExporter:
         """
         deadline = monotonic() + self._timeout
         lost: Counter[str] = Counter()
-        for body, n in self._requests(records, lost):
-            result = self._client.post("traces", body, deadline)
+        for spans, n in self._batches(records, lost):
+            result = self._session.run(lambda spans=spans: self._spans.export(spans), deadline)  # type: ignore[misc]
             if result.reason is not None:
                 lost[result.reason] += n
             elif rejected := result.rejected(ExportTraceServiceResponse, "rejected_spans"):
@@ -398,11 +458,11 @@ class OtlpExporter:
         """
         deadline = monotonic() + self._timeout
         try:
-            body = metrics_request(totals, self._resource)
+            data = metrics_data(totals, self._resource)
         except Exception as error:  # noqa: BLE001 - the worker's thread must go on
             warn_once(f"totals could not be sent: {error_location(error)}")
             return False
-        result = self._client.post("metrics", body, deadline, retry=False)
+        result = self._session.run(lambda: self._metrics.export(data), deadline, retry=False)
         return result.reason is None and not result.rejected(ExportMetricsServiceResponse, "rejected_data_points")
 
     def label(self, labels: Sequence[Label]) -> bool:
@@ -413,7 +473,7 @@ class OtlpExporter:
         """
         deadline = monotonic() + self._timeout
         for body in _arrays([msgspec.json.encode(rating) for rating in labels]):
-            result = self._client.post("labels", body, deadline, retry=False, kind=JSON)
+            result = self._session.deliver("labels", body, deadline, retry=False, kind=JSON)
             if result.reason == constants.EXPORT_REFUSED:
                 raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
             if result.reason is not None:
@@ -422,30 +482,27 @@ class OtlpExporter:
 
     def close(self) -> None:
         """Abort the running request and send no more; any thread may call it. Records delivered later are lost."""
-        self._client.close()
+        self._session.close()
 
-    def _requests(self, records: Sequence[Record], lost: Counter[str]) -> Iterator[tuple[bytes, int]]:
-        """Requests no larger than receivers accept, each with the number of its records."""
-        request, spans = self._request()
+    def _batches(self, records: Sequence[Record], lost: Counter[str]) -> Iterator[tuple[list[ReadableSpan], int]]:
+        """Spans of requests no larger than receivers accept, each with the number of its records."""
+        batch: list[ReadableSpan] = []
         size = n = 0
         for record in records:
             try:
-                size += self._writer.write(spans, record)
+                spans, length = self._writer.spans(record)
             except Exception as error:  # noqa: BLE001 - the other records must be sent
                 warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
                 lost[constants.INVALID_SCHEMA] += 1
                 continue
+            batch += spans
+            size += length
             n += 1
             if size >= REQUEST_SIZE:
-                yield request.SerializeToString(), n
-                request, spans = self._request()
-                size = n = 0
+                yield batch, n
+                batch, size, n = [], 0, 0
         if n:
-            yield request.SerializeToString(), n
-
-    def _request(self) -> tuple[Any, Any]:
-        request = ExportTraceServiceRequest()
-        return request, add_scope(request, "spans", self._resource).spans
+            yield batch, n
 
 
 def _arrays(items: Iterable[bytes]) -> Iterator[bytes]:

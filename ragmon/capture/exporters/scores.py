@@ -8,27 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic, time_ns
 from typing import Any, Final, NamedTuple
 
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Link, SpanContext
 
-from ragmon.capture.exporters.http import OtlpHttpClient
-from ragmon.capture.exporters.otlp import add_attribute, add_scope, new_span_id, new_trace_id, span_id, trace_id
+from ragmon.capture.exporters.http import OtlpSession, SendResult
+from ragmon.capture.exporters.otlp import SCOPE, ProcessResource, exporter, new_span, span_id, trace_id
 from ragmon.core import constants, semconv
 
 TIMEOUT: Final = 10.0
 _CARRIER: Final = "ragmon scores"
 _CODE: Final = "CODE"
 """OpenInference's kind of a score computed by code, not by a person or a model."""
-_REJECTED_COUNT: Final[dict[str, tuple[Any, str]]] = {
-    "logs": (ExportLogsServiceResponse, "rejected_log_records"),
-    "traces": (ExportTraceServiceResponse, "rejected_spans"),
-}
-"""For each signal, the response class and the field that counts rejected items."""
 
 
 class Scored(NamedTuple):
@@ -70,8 +64,9 @@ class ScoreExporter:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._client = OtlpHttpClient(endpoint, token=token, certificate=certificate)
-        self._resource = dict(resource)
+        self._session = OtlpSession(endpoint, token=token, certificate=certificate)
+        self._spans = exporter(OTLPSpanExporter, "traces", self._session)
+        self._resource = ProcessResource(resource)
         self._carriers = carriers
         self._timeout = timeout
 
@@ -89,28 +84,53 @@ class ScoreExporter:
         lost: Counter[str] = Counter()
         sendable = list(_sendable(scored, lost))
         now = time_ns()
-        events = ExportLogsServiceRequest()
-        _add_events(add_scope(events, "logs", self._resource).log_records, sendable, now)
-        self._send("logs", events, sum(len(trace_scores.scores) for trace_scores in sendable), deadline, lost)
+        if events := sum(len(trace_scores.scores) for trace_scores in sendable):
+            result = self._session.deliver("logs", self._events(sendable, now), deadline)
+            _count(result, events, (ExportLogsServiceResponse, "rejected_log_records"), lost)
         linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
         if self._carriers and linked:
-            spans = ExportTraceServiceRequest()
-            _carriers(add_scope(spans, "spans", self._resource).spans, linked, now)
-            self._send("traces", spans, len(linked), deadline, lost)
+            spans = [_carrier(trace_scores, self._resource, now) for trace_scores in linked]
+            result = self._session.run(lambda: self._spans.export(spans), deadline)
+            _count(result, len(spans), (ExportTraceServiceResponse, "rejected_spans"), lost)
         return dict(lost)
 
     def close(self) -> None:
         """Abort the running request and send no more; may be called from any thread."""
-        self._client.close()
+        self._session.close()
 
-    def _send(self, signal: str, request: Any, n: int, deadline: float, lost: Counter[str]) -> None:
-        if not n:
-            return
-        result = self._client.post(signal, request.SerializeToString(), deadline)
-        if result.reason is not None:
-            lost[result.reason] += n
-        elif rejected := result.rejected(*_REJECTED_COUNT[signal]):
-            lost[constants.EXPORT_REFUSED] += min(n, rejected)
+    def _events(self, scored: Sequence[Scored], now: int) -> bytes:
+        """The request with the events; OpenTelemetry's exporter of logs is not a public part of it."""
+        request = ExportLogsServiceRequest()
+        process = request.resource_logs.add()
+        for key, text in (self._resource.attributes or {}).items():
+            process.resource.attributes.add(key=key).value.string_value = str(text)
+        scope = process.scope_logs.add()
+        scope.scope.name, scope.scope.version = SCOPE.name, SCOPE.version or ""
+        for trace_scores in scored:
+            span = span_id(trace_scores.span_id)
+            for name, value, label in trace_scores.scores:
+                event = scope.log_records.add(
+                    event_name=semconv.EVALUATION,
+                    time_unix_nano=now,
+                    observed_time_unix_nano=now,
+                    severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+                    trace_id=bytes.fromhex(trace_scores.trace_id),
+                    span_id=b"" if span is None else span.to_bytes(8),
+                )
+                event.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = name
+                event.attributes.add(key=semconv.EVALUATION_SCORE).value.double_value = float(value)
+                if label is not None:
+                    event.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = label
+        body: bytes = request.SerializeToString()
+        return body
+
+
+def _count(result: SendResult, n: int, rejections: tuple[Any, str], lost: Counter[str]) -> None:
+    """Count what a request did not bring to the backend."""
+    if result.reason is not None:
+        lost[result.reason] += n
+    elif rejected := result.rejected(*rejections):
+        lost[constants.EXPORT_REFUSED] += min(n, rejected)
 
 
 def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
@@ -140,44 +160,18 @@ def _invalid_reason(name: str, value: float, label: str | None) -> str | None:
     return None
 
 
-def _add_events(events: Any, scored: Sequence[Scored], now: int) -> None:
-    for trace_scores in scored:
-        for name, value, label in trace_scores.scores:
-            event = events.add(
-                event_name=semconv.EVALUATION,
-                time_unix_nano=now,
-                observed_time_unix_nano=now,
-                severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
-                trace_id=trace_id(trace_scores.trace_id),
-                span_id=span_id(trace_scores.span_id),
-            )
-            add_attribute(event.attributes, semconv.EVALUATION_NAME, name)
-            add_attribute(event.attributes, semconv.EVALUATION_SCORE, float(value))
-            if label is not None:
-                add_attribute(event.attributes, semconv.EVALUATION_LABEL, label)
-
-
-def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
-    """Add spans whose only link is to the scored span, as OpenInference requires for later feedback."""
-    for trace_scores in scored:
-        carrier = spans.add(
-            trace_id=new_trace_id(),
-            span_id=new_span_id(),
-            name=_CARRIER,
-            kind=Span.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=now,
-            end_time_unix_nano=now,
-        )
-        carrier.links.add(trace_id=trace_id(trace_scores.trace_id), span_id=span_id(trace_scores.span_id))
-        add_attribute(carrier.attributes, semconv.SPAN_KIND, semconv.EVALUATOR)
-        add_attribute(carrier.attributes, semconv.RAGMON_INTERNAL, value=True)
-        for number, (name, value, label) in enumerate(trace_scores.scores):
-            annotation: dict[str, str | float | None] = {
-                "name": name,
-                "score": float(value),
-                "label": label,
-                "annotator_kind": _CODE,
-            }
-            for field, field_value in annotation.items():
-                if field_value is not None:
-                    add_attribute(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", field_value)
+def _carrier(trace_scores: Scored, resource: ProcessResource, now: int) -> ReadableSpan:
+    """A span whose only link is to the scored span, as OpenInference requires for later feedback."""
+    attributes: dict[str, str | bool | float] = {semconv.SPAN_KIND: semconv.EVALUATOR, semconv.RAGMON_INTERNAL: True}
+    for number, (name, value, label) in enumerate(trace_scores.scores):
+        annotation: dict[str, str | float | None] = {
+            "name": name,
+            "score": float(value),
+            "label": label,
+            "annotator_kind": _CODE,
+        }
+        for field, field_value in annotation.items():
+            if field_value is not None:
+                attributes[f"{semconv.ANNOTATIONS}.{number}.annotation.{field}"] = field_value
+    scored = SpanContext(trace_id(trace_scores.trace_id) or 0, span_id(trace_scores.span_id) or 0, is_remote=False)
+    return new_span(_CARRIER, resource, attributes, (now, now), links=[Link(scored)])
