@@ -18,10 +18,10 @@ from opentelemetry import context
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.http_connection import HttpClient, HttpResponse
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import Url, current_version, parse_url
-from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
 
 PROTOBUF: Final = "application/x-protobuf"
 MAX_BODY: Final = 1 << 16
