@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
-from contextlib import closing
 from http import HTTPStatus
-from http.client import HTTPException
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any, Final, NamedTuple, TypeVar
+from time import sleep
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import click
@@ -20,9 +18,9 @@ from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
-from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.http_client import HttpResponse, request
 from ragmon.core.net import Url, parse_url
-from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, BackOff, retry_after
+from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, OVERLOADED, BackOff, retry_after
 from ragmon.core.private_files import read_token
 from ragmon.export.state import StageCounters
 from ragmon.gates.captured import CaptureReport
@@ -37,22 +35,6 @@ _EXAMPLE: Final = "http://127.0.0.1:9464"
 
 class NoResponseError(RagmonError):
     """The server does not respond, or its response is not the one that was asked for."""
-
-
-class ClientRequest(NamedTuple):
-    """An HTTP request to a server.
-
-    Attributes:
-        method: The HTTP method.
-        path: The path of the page; it is appended to the path of the server's address.
-        body: The request body.
-        headers: Headers beside those that HTTP requires.
-    """
-
-    method: str
-    path: str
-    body: bytes | None = None
-    headers: Mapping[str, str] = {}
 
 
 class ProducerStats(msgspec.Struct):
@@ -157,34 +139,25 @@ def get_page(
         RagmonError: The address is invalid.
         NoResponseError: No server responds there.
     """
-    return send_request(parse_server_url(url), ClientRequest("GET", path, headers=headers or {}), timeout=timeout)
+    return _send_request("GET", parse_server_url(url), path, timeout=timeout, headers=headers)
 
 
-def send_request(
-    server: Url, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
+def _send_request(
+    method: str,
+    server: Url,
+    path: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float,
+    tls: ssl.SSLContext | None = None,
 ) -> HttpResponse:
-    """Send a request and read the response.
-
-    Args:
-        server: The server.
-        request: The request.
-        timeout: Seconds for the request and its response.
-        trusted: The TLS context with the trusted certificates; None for the certificates this machine trusts.
-
-    Raises:
-        NoResponseError: No server responds there, or its response is too large.
-    """
+    page, _, query = path.partition("?")
+    url = server._replace(path=server.path + page, query=query)
     try:
-        with closing(HttpClient(server, MAX_BODY, trusted)) as client:
-            response = client.exchange(
-                request.method,
-                f"{server.path}{request.path}",
-                monotonic() + timeout,
-                body=request.body,
-                headers=request.headers,
-            )
-    except (OSError, HTTPException, UnicodeError) as error:
-        message = f"nobody answers on {server.authority} ({_reason(error)})"
+        response = request(method, url, body=body, headers=headers, timeout=timeout, max_body=MAX_BODY, tls=tls)
+    except OSError as error:
+        message = f"nobody answers on {server.authority} ({error})"
         raise NoResponseError(message, hint=_hint(error)) from error
     if response.is_cut:
         message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
@@ -192,13 +165,8 @@ def send_request(
     return response
 
 
-def _reason(error: Exception) -> str:
-    reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return reason if reason.isprintable() else f"{type(error).__name__}: it speaks no HTTP"
-
-
 def _hint(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
+    if "certificate" in str(error):
         return "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
     return f"is it running? Its address, such as {_EXAMPLE}"
 
@@ -357,15 +325,13 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
     """
     server, token = parse_server_url(url), None if reads else read_token(settings.serve.token_file)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
-    trusted = _tls_context(settings)
+    content, tls = json.dumps(body).encode(), _tls_context(settings)
     back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, max_retry_after=MAX_RETRY_AFTER_FOR_USER)
-    response = send_request(server, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    for _ in range(1, TRIES):
-        if response.status not in OVERLOADED:
+    for attempt in range(1, TRIES + 1):
+        response = _send_request("POST", server, path, body=content, headers=headers, timeout=QUERY_TIMEOUT, tls=tls)
+        if response.status not in OVERLOADED or attempt == TRIES:
             break
         _wait(server, response, back_off)
-        response = send_request(server, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     return _json_object(response, server)
 
 

@@ -252,7 +252,7 @@ def seed_judge(
         no_reason: Do not ask for reasons.
 
     Raises:
-        RagmonError: The address is invalid, the key cannot be read, or httpx is not installed.
+        RagmonError: The address is invalid, or the key cannot be read.
     """
     try:
         address = parse_url(judge_url)

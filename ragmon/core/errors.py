@@ -90,3 +90,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def shorten(value: object, limit: int = 80) -> str:
     """`repr` of a value, cut to the width of a terminal line."""
     return printable(repr(value), limit)
+
+
+class UnreachableError(ConnectionError):
+    """There is no connection to a server: nobody listens, its name has no address, or TLS fails."""

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
+from http import HTTPStatus
 from math import isnan
 from pathlib import Path
 from random import random
@@ -16,6 +17,15 @@ from typing import Final
 
 from ragmon.core.private_files import make_private
 
+OVERLOADED: Final[frozenset[int]] = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+"""Status codes of an overloaded server or its gateway: a later attempt may succeed (OTLP specification, Failures)."""
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds of a `Retry-After` that is respected; a server that names more is asked again after an hour."""
 MAX_RETRY_AFTER_FOR_USER: Final = 60.0

@@ -108,7 +108,7 @@ class Installation:
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key or httpx.
+        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class JudgeFactory:
         """The judge workers of a pipeline: those of its tables, and registered functions without a table.
 
         Raises:
-            RagmonError: A key cannot be read, httpx is not installed, or a table gives a function's name to a model.
+            RagmonError: A key cannot be read, or a table gives a function's name to a model.
         """
         registered = functions()
         tables = {**{name: Table() for name in registered}, **self._settings.of(pipeline).judges}
@@ -153,7 +153,7 @@ def _judge(name: str, table: Table, quota: DailyQuota) -> Judge:
     """The judge that a table configures.
 
     Raises:
-        RagmonError: Its key cannot be read, httpx is not installed, or a function and a model have its name.
+        RagmonError: Its key cannot be read, or a function and a model have its name.
     """
     terms = JudgeSettings(
         sample=table.sample,
@@ -194,7 +194,7 @@ class Panel:
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: A key cannot be read, or httpx is not installed.
+        RagmonError: A key cannot be read.
 
     Examples:
         >>> from ragmon.config.load import defaults

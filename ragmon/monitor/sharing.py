@@ -28,7 +28,7 @@ from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, UnavailableError
 from ragmon.core.forks import sleep_if_inherited
-from ragmon.core.http_client import HttpClient
+from ragmon.core.http_connection import HttpClient
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import split_url
 from ragmon.core.record import Label, Record, Totals

@@ -274,13 +274,6 @@ def test_an_address_with_a_password_is_refused_and_not_repeated(configured):
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
 
 
-def test_without_httpx_it_is_said_what_to_install(configured, monkeypatch):
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(ragmon.core.errors.RagmonError, match="needs the package httpx") as caught:
-        Installation(configured(TABLE.format(url="http://127.0.0.1:1")), Collected())
-    assert "ragmon[judge]" in caught.value.hint
-
-
 def test_without_a_judge_httpx_is_not_loaded():
     code = "import sys, ragmon, ragmon.monitor.install; ragmon.judge; print('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -30,10 +30,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.http_client import OVERLOADED, seconds_left
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import Url, current_version, parse_url
-from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
 
 PROTOBUF: Final = "application/x-protobuf"
 MAX_BODY: Final = 1 << 16
@@ -319,33 +318,45 @@ def _session() -> OtlpSession:
     return session
 
 
+def _seconds_left() -> float:
+    """Seconds until the deadline of the request that this thread sends.
+
+    Raises:
+        TimeoutError: It has passed.
+    """
+    seconds = _session().deadline - monotonic()
+    if seconds <= 0:
+        raise TimeoutError("timed out")
+    return seconds
+
+
 # A socket's timeout starts anew with each byte: the sockets set it before every step to what is left of the deadline.
 class _Socket(socket.socket):
     def connect(self, address: Any) -> None:
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         super().connect(address)
 
     def sendall(self, *arguments: Any) -> None:
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         super().sendall(*arguments)
 
     def recv_into(self, *arguments: Any) -> int:
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         return super().recv_into(*arguments)
 
 
 class _TlsSocket(ssl.SSLSocket):
     def do_handshake(self, *arguments: Any) -> None:
         _session().attach(self)
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         super().do_handshake(*arguments)
 
     def send(self, *arguments: Any) -> int:
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         return super().send(*arguments)
 
     def recv_into(self, *arguments: Any) -> int:
-        self.settimeout(seconds_left(_session().deadline))
+        self.settimeout(_seconds_left())
         return super().recv_into(*arguments)
 
 

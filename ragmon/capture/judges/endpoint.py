@@ -8,6 +8,7 @@ address, so it may be a loopback or private one; a redirect target was not confi
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,18 +17,20 @@ from math import inf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 from ragmon.capture.judges.prompts import Prompt, completion
 from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, UnreachableError
 from ragmon.core.net import current_version, parse_url, split_url
 from ragmon.core.pacing import BackOff, retry_after
 
 if TYPE_CHECKING:
     import httpx
+
+    from ragmon.core.http_client import HttpResponse
 
 FAILURES: Final = 6
 """Failed requests in a row that open the breaker: two records, with three attempts each."""
@@ -149,22 +152,6 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _BAD_REQUEST: Final = frozenset({400, 422})
 
 
-class ModelResponse(NamedTuple):
-    """The response of a model server.
-
-    Attributes:
-        status: The HTTP status.
-        body: The response body.
-        retry_after: Seconds the server asks to wait before the next request; None if it does not.
-        location: The target of a redirect.
-    """
-
-    status: int
-    body: bytes
-    retry_after: float | None
-    location: str | None
-
-
 class ModelEndpoint:
     """A model and the address of its API. Any thread may use it, each in its own event loop.
 
@@ -182,11 +169,10 @@ class ModelEndpoint:
     Attributes:
         url: The URL of the requests.
         model: The model's name.
-        unreachable: The exceptions httpx raises if there is no response.
         breaker: The circuit breaker.
 
     Raises:
-        RagmonError: The address is none, or names a user, or httpx is not installed.
+        RagmonError: The address is none, or names a user.
     """
 
     def __init__(
@@ -201,8 +187,6 @@ class ModelEndpoint:
     ) -> None:
         # httpx logs URLs, so this one must not have a password.
         parse_url(url, "a judge's URL", hint="such as https://judge.example/v1; its key goes into a file: api_key_file")
-        self._httpx = _httpx()
-        self.unreachable: tuple[type[Exception], ...] = (self._httpx.TransportError, OSError)
         self.url = f"{url.rstrip('/')}/chat/completions"
         self.model = model
         self._key = key
@@ -223,15 +207,12 @@ class ModelEndpoint:
         Args:
             deadline: Deadline of the judgement, by the monotonic clock.
         """
-        # No compression: a small compressed body may expand to a huge one.
-        headers = {"User-Agent": f"ragmon/{current_version()}", "Accept-Encoding": "identity"}
+        from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
+
+        headers = {"User-Agent": f"ragmon/{current_version()}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        # httpx, and not `ragmon.core.http_client`: requests wait in an event loop, and a judgement's deadline cancels
-        # all of it. So there is no timeout per read, and a server that sends byte by byte is ended as well.
-        async with self._httpx.AsyncClient(
-            headers=headers, verify=self._tls, timeout=None, trust_env=False, follow_redirects=False
-        ) as client:
+        async with new_client(headers, self._tls) as client:
             yield Session(self, client, deadline)
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
@@ -272,7 +253,7 @@ class ModelEndpoint:
 
     def missed(self, error: BaseException) -> None:
         """Count a request without a response; if there was no connection, it is returned to the budget."""
-        if isinstance(error, self._httpx.ConnectError):
+        if isinstance(error, UnreachableError):
             self._refund()
         self.breaker.failed()
 
@@ -311,7 +292,7 @@ class Session:
                 response = await self._try(prompt)
             if response is not None and response.status not in _RETRYABLE:
                 break
-            pause = back_off.pause(None if response is None else response.retry_after)
+            pause = back_off.pause(None if response is None else retry_after(response.headers.get("Retry-After")))
             if response is not None and response.status == _TOO_MANY_REQUESTS:
                 self._endpoint.quiet(pause)
             if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
@@ -322,35 +303,34 @@ class Session:
             raise JudgeError(JUDGE_ERROR, f"its server answers {response.status}", status=response.status)
         return completion(response.body)
 
-    async def _try(self, prompt: Prompt) -> ModelResponse | None:
+    async def _try(self, prompt: Prompt) -> HttpResponse | None:
         """One attempt; None if there is no response."""
         await self._endpoint.turn(self._deadline)
         url, body = self._endpoint.url, self._endpoint.body(prompt)
         for _ in range(HOPS + 1):
             try:
                 response = await self._send(url, body)
-            except self._endpoint.unreachable as error:
+            except OSError as error:
                 self._endpoint.missed(error)
                 return None
             except asyncio.CancelledError as timeout:
                 self._endpoint.missed(timeout)
                 raise
             self._endpoint.answered(response.status)
-            if response.status not in _REDIRECTS or response.location is None:
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or location is None:
                 return response
-            url = follow(url, response.location)
+            url = follow(url, location)
         raise JudgeError(JUDGE_ERROR, "its server redirects in circles")
 
-    async def _send(self, url: str, body: dict[str, Any]) -> ModelResponse:
-        async with self._client.stream("POST", url, json=body) as response:
-            received = bytearray()
-            async for part in response.aiter_raw():
-                received += part
-                if len(received) > LARGEST:
-                    raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
-            headers = response.headers
-            seconds = retry_after(headers.get("retry-after"))
-            return ModelResponse(response.status_code, bytes(received), seconds, headers.get("location"))
+    async def _send(self, url: str, body: dict[str, Any]) -> HttpResponse:
+        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
+
+        content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        response = await exchange(self._client, "POST", url, body=content, headers=headers, max_body=LARGEST)
+        if response.is_cut:
+            raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
+        return response
 
 
 def read_key(path: Path, hint: str) -> str:
@@ -373,17 +353,8 @@ def read_key(path: Path, hint: str) -> str:
     return key
 
 
-def _final_error(response: ModelResponse | None) -> JudgeError:
+def _final_error(response: HttpResponse | None) -> JudgeError:
     if response is None:
         return JudgeError(JUDGE_ERROR, "nobody answers at its address")
     result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
     return JudgeError(result, f"its server answers {response.status}", status=response.status)
-
-
-def _httpx() -> Any:
-    try:
-        import httpx  # noqa: PLC0415 - an optional dependency, imported only if a judge is configured
-    except ImportError as error:
-        hint = "pip install 'ragmon[judge]'"
-        raise RagmonError("a judge behind an address needs the package httpx", hint=hint) from error
-    return httpx

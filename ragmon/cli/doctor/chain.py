@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import socket
 import ssl
 import time
 from collections import Counter
@@ -36,7 +37,6 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.http_client import HttpClient
 from ragmon.core.net import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status_page import most_frequent, retriever_hint
@@ -124,8 +124,10 @@ def _supports_tls(address: Url) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with closing(HttpClient(address._replace(scheme="https"), 0, context)) as client:
-            client.open(time.monotonic() + _HANDSHAKE_TIMEOUT)
+        with (
+            socket.create_connection((address.host, address.port), _HANDSHAKE_TIMEOUT) as connection,
+            context.wrap_socket(connection, server_hostname=address.host),
+        ):
             return True
     except OSError:
         return False
@@ -282,8 +284,7 @@ def _reachable(endpoint: str) -> tuple[Url | None, Check]:
     hint = "start the server, or correct `[export] endpoint`"
     try:
         address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
-        with closing(HttpClient(address._replace(scheme="http"), 0)) as client:
-            client.open(time.monotonic() + TIMEOUT)
+        with socket.create_connection((address.host, address.port), TIMEOUT):
             return address, Check("endpoint", ok=True, finding=f"{address.authority} answers")
     except RagmonError as error:
         return None, Check("endpoint", ok=False, finding=str(error), hint=hint)

@@ -40,7 +40,7 @@ class RequestLimits:
     header: int = 16 << 10
     wire: int = 8 << 20
     inflated: int = 20 << 20
-    ratio: int = 200
+    ratio: int = 500
     free: int = 1 << 20
     deadline: float = 32.0
     in_flight: int = 64

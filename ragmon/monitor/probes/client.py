@@ -24,7 +24,7 @@ from ragmon.capture.trace import wrap
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, UnreachableError
 from ragmon.core.log import warn_once
 from ragmon.core.paths import parse
 from ragmon.core.private_files import default_folder
@@ -49,7 +49,6 @@ from ragmon.monitor.probes.targets import (
     FunctionTarget,
     HttpTarget,
     ReplyError,
-    UnreachableError,
     read_to_end,
 )
 

@@ -11,19 +11,19 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping
-from contextlib import closing
 from email.message import Message
 from http import HTTPStatus
-from http.client import HTTPException, IncompleteRead
 from threading import Lock, Thread
 from typing import Any, Final
+
+import httpx
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.trace import traced_as
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.http_client import OVERLOADED, HttpClient, HttpResponse
+from ragmon.core.http_client import HttpResponse, request
 from ragmon.core.net import current_version, parse_url
-from ragmon.core.pacing import retry_after
+from ragmon.core.pacing import OVERLOADED, retry_after
 from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
@@ -40,7 +40,7 @@ _CACHE_HEADERS: Final = (
 """Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
 
 
-def is_from_cache(headers: Message) -> bool:
+def is_from_cache(headers: httpx.Headers) -> bool:
     """Whether the headers declare that a cache answered.
 
     An `Age` other than 0 means a cache too (RFC 9111, section 5.1: the reply was not made for this request); Varnish
@@ -49,13 +49,12 @@ def is_from_cache(headers: Message) -> bool:
     Args:
         headers: The headers of the reply.
 
-    >>> found = Message(); found["X-Cache"] = "MISS, HIT"
-    >>> is_from_cache(found), is_from_cache(Message())
+    >>> is_from_cache(httpx.Headers({"X-Cache": "MISS, HIT"})), is_from_cache(httpx.Headers())
     (True, False)
     """
-    if any(age.strip() != "0" for age in headers.get_all("Age", ())):
+    if any(age.strip() != "0" for age in headers.get_list("Age")):
         return True
-    return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_all(name, ()))
+    return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_list(name))
 
 
 MAX_REPLY_BYTES: Final = 4 << 20
@@ -65,8 +64,6 @@ _WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.S
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(r"[\t -~]*")
 """Allowed characters of a header (RFC 9110, section 5)."""
-_RESET_ERRORS: Final = (ConnectionResetError, BrokenPipeError, IncompleteRead)
-"""Errors of a connection that existed."""
 
 
 class ReplyError(Exception):
@@ -86,10 +83,6 @@ class ReplyError(Exception):
 
 class UnreadableReplyError(ReplyError):
     """A reply that is neither JSON nor plain text."""
-
-
-class UnreachableError(ConnectionError):
-    """The application cannot be reached, or TLS fails."""
 
 
 class HttpTarget:
@@ -125,12 +118,20 @@ class HttpTarget:
         """Send the question; returns the decoded reply.
 
         Raises:
-            UnreachableError: The application cannot be reached.
+            ConnectionError: The application cannot be reached, or closed the connection.
             TimeoutError: There was no complete reply in time.
             ReplyError: The reply is no answer.
         """
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
-        reply = self._post(body.encode(), self._request_headers(sending), sending)
+        reply = request(
+            "POST",
+            self._url,
+            body=body.encode(),
+            headers=self._request_headers(sending),
+            timeout=sending.left(),
+            max_body=MAX_REPLY_BYTES,
+            tls=self._tls,
+        )
         sending.from_cache = is_from_cache(reply.headers)
         if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
             raise _status_error(reply)
@@ -143,19 +144,6 @@ class HttpTarget:
             probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
         defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
         return {**defaults, **self._headers, **probe_headers}
-
-    def _post(self, body: bytes, headers: Mapping[str, str], sending: InFlight) -> HttpResponse:
-        try:
-            with closing(HttpClient(self._url, MAX_REPLY_BYTES, self._tls)) as client:
-                return client.exchange("POST", self._url.target, sending.deadline, body=body, headers=headers)
-        except TimeoutError:
-            raise
-        except ssl.SSLCertVerificationError as error:
-            raise UnreachableError(f"its certificate is not trusted ({error.verify_message})") from error
-        except (OSError, HTTPException, UnicodeError) as error:
-            why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-            error_type = ConnectionError if isinstance(error, _RESET_ERRORS) else UnreachableError
-            raise error_type(str(why)) from error
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
@@ -173,9 +161,11 @@ def read(reply: HttpResponse) -> Any:
     try:
         return json.loads(reply.body)
     except (ValueError, RecursionError):
-        if reply.headers.get_content_type() == "text/plain" and "Content-Type" in reply.headers:
-            return reply.body.decode(reply.headers.get_content_charset() or "utf-8", "replace")
-    raise UnreadableReplyError(f"it is no JSON: {reply.headers.get_content_type()}")
+        content_type = Message()
+        content_type["Content-Type"] = reply.headers.get("Content-Type", "application/octet-stream")
+        if content_type.get_content_type() == "text/plain":
+            return reply.body.decode(content_type.get_content_charset() or "utf-8", "replace")
+    raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
 
 
 def _status_error(reply: HttpResponse) -> ReplyError:
