@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext
 
@@ -20,6 +20,8 @@ from ragmon.capture.exporters.otlp import SCOPE, ProcessResource, exporter, new_
 from ragmon.core import constants, semconv
 
 TIMEOUT: Final = 10.0
+_HAS_EVENT_NAME: Final = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
+"""Whether the installed messages know the field: those before 1.35 have the attribute only."""
 _CARRIER: Final = "ragmon scores"
 _CODE: Final = "CODE"
 """OpenInference's kind of a score computed by code, not by a person or a model."""
@@ -110,13 +112,16 @@ class ScoreExporter:
             span = span_id(trace_scores.span_id)
             for name, value, label in trace_scores.scores:
                 event = scope.log_records.add(
-                    event_name=semconv.EVALUATION,
                     time_unix_nano=now,
                     observed_time_unix_nano=now,
                     severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
                     trace_id=bytes.fromhex(trace_scores.trace_id),
                     span_id=b"" if span is None else span.to_bytes(8),
                 )
+                if _HAS_EVENT_NAME:
+                    event.event_name = semconv.EVALUATION
+                else:
+                    event.attributes.add(key="event.name").value.string_value = semconv.EVALUATION
                 event.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = name
                 event.attributes.add(key=semconv.EVALUATION_SCORE).value.double_value = float(value)
                 if label is not None:

@@ -139,7 +139,7 @@ def _event_name(record: Any) -> str:
     if not (record.trace_id.strip(b"\0") and len(record.span_id) == _ID_BYTES and record.span_id.strip(b"\0")):
         return ""
     attribute = next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
-    name: str = record.event_name or attribute
+    name: str = getattr(record, "event_name", "") or attribute  # messages of OpenTelemetry before 1.35 lack the field
     return name
 
 
