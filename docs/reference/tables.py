@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ragmon.cli.schema import SCHEMAS
-from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SERVICE
+from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SDK_DISABLED, SERVICE
 from ragmon.core import series_names
 from ragmon.core.constants import DISABLED, STRICT
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, PATIENCE
@@ -273,7 +273,8 @@ _EXPLAINED: Final = {
     BUILD: "The build of the application, for all records of the process.",
     RESOURCE: "`service.version` is the build where `RAGMON_BUILD` is not set; `service.name` is the service where"
     " `OTEL_SERVICE_NAME` is not set.",
-    SERVICE: "The name of the service.",
+    SERVICE: "The name of the service, and of the pipeline where ragmon.toml names none.",
+    SDK_DISABLED: "`true` switches ragmon off, where `RAGMON_DISABLED` is not set.",
     DISABLED: "`1` switches ragmon off: decorators return functions unchanged. `0` does not.",
     STRICT: "`1`: `ragmon.install` raises errors instead of warning of them.",
     "NO_COLOR": "Any value: no colour on a terminal.",

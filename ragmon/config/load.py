@@ -16,6 +16,7 @@ from typing import Final
 
 from ragmon.config import sources
 from ragmon.config.gates import GateContext, is_published, resolve_gates
+from ragmon.config.otel import OTEL, SIGNALS, WrongVariable, otel_receiver
 from ragmon.config.problems import Problem, Problems, SourceLocation, dotted
 from ragmon.config.references import (
     DEFAULT,
@@ -35,7 +36,7 @@ from ragmon.config.references import (
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
 from ragmon.config.tables import ConfigDocument
-from ragmon.config.types import duration
+from ragmon.config.types import duration, is_name
 from ragmon.core.policy import Gate
 
 GROUP: Final = "ragmon.metrics"
@@ -89,6 +90,9 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     if plugins:
         import_plugins(document.plugins, problems)
     declared_names = declared(document, views)
+    has_service_name = process.origins["service"] == f"environment {sources.SERVICE}" and is_name(process.service)
+    if has_service_name and not declared_names.pipelines:
+        declared_names = replace(declared_names, default=process.service)
     gold = gold_specs(views, declared_names, problems)
     probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
     check_judges(views, problems)
@@ -186,7 +190,12 @@ def _all_rows(
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
     for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
-        yield key, default if key == "pipeline.name" else value, origin
+        if key != "pipeline.name":
+            yield key, value, origin
+        elif not pipelines and default == process.service:
+            yield key, default, process.origins["service"]
+        else:
+            yield key, default, origin
     top = next((pipeline for name, pipeline in pipelines.items() if name not in views), unconfigured)
     for gate in top.gates:
         yield from _gate_rows(gate, top, views[None], problems)
@@ -284,12 +293,21 @@ def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
     return default_path if default_path.is_file() else None
 
 
+def _of_variable(found: WrongVariable) -> Problem:
+    place = f"environment {found.name}"
+    return Problem(place, None, found.name, f"{found.name} {found.message}", found.value, found.hint)
+
+
 def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) -> tuple[Settings, list[Problem]]:
     file_problems: list[Problem] = []
     root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, file_problems.append)
     tree = sources.overlay(tree, environ)
     process, process_problems = sources.process(environ)
     problems = Problems(root, tree.places)
+    export = tree.data.get("export")
+    if isinstance(export, dict) and export.get("endpoint") == OTEL:
+        for signal in SIGNALS:
+            otel_receiver(environ, signal, lambda found: file_problems.append(_of_variable(found)))
     for problem in (*file_problems, *process_problems):
         problems.note(problem)
     settings = resolve(tree, process, problems, path=path, plugins=plugins)

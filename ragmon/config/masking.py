@@ -38,6 +38,8 @@ def _masked(key: str, value: object) -> object:
     table, _, option = key.rpartition(".")
     if value is not None and is_secret(option) and not table.endswith("slices"):
         return MASK
+    if key.endswith("export.headers") and isinstance(value, Mapping):  # any of them may be a token
+        return dict.fromkeys(value, MASK)
     if option == "target" and isinstance(value, str) and "?" in value:
         value = f"{value.partition('?')[0]}?{MASK}"
     return _plain(value, masked=option in ("headers", "tls", "kafka"))

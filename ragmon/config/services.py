@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from ragmon.config.otel import GRPC, OTEL, header_problem
 from ragmon.config.types import (
     FUNCTION,
     Address,
@@ -364,11 +365,34 @@ class StreamTable(Table):
     kafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
+def _endpoint(value: object) -> str:
+    """An address, or the word for OpenTelemetry's variables."""
+    return OTEL if value == OTEL else url(value)
+
+
+def _http_only(value: object) -> object:
+    if value == "grpc":
+        raise value_error("must be http/protobuf", GRPC)
+    return value
+
+
+def _sendable(headers: dict[str, str]) -> dict[str, str]:
+    if (why := header_problem(headers)) is not None:
+        raise value_error(why, '{ authorization = "Bearer ...", x-tenant = "docs" }')
+    return headers
+
+
 class ExportTable(Table):
     """Where capture exports records; if neither `endpoint` nor `jsonl` is set, a monitor runs in the process.
 
     Attributes:
-        endpoint: The address of an OTLP receiver.
+        endpoint: The address of an OTLP receiver; `otel` takes OpenTelemetry's standard variables, all of them.
+        protocol: How it is spoken to: `http/protobuf`.
+        headers: Headers of each request, such as the token of another receiver than `ragmon serve`.
+        certificate: A PEM file of the certificates to trust; None: those of the system.
+        client_certificate: A PEM file of this client's certificate and its key.
+        compression: How requests are compressed; None: with gzip, and not at all where the receiver is on this machine.
+        timeout: How long one batch may take, further attempts included.
         jsonl: The trace log to write.
         rotate_size: The size at which the log is rotated.
         rotate_every: The age at which it is rotated.
@@ -377,7 +401,13 @@ class ExportTable(Table):
         score_spans: Send the scores as OpenInference EVALUATOR spans as well.
     """
 
-    endpoint: Url | None = None
+    endpoint: Annotated[str, PlainValidator(_endpoint)] | None = None
+    protocol: Annotated[Literal["http/protobuf"], BeforeValidator(_http_only)] = "http/protobuf"
+    headers: Annotated[dict[str, str], AfterValidator(_sendable)] = Field(default_factory=dict, repr=False)
+    certificate: File | None = None
+    client_certificate: File | None = None
+    compression: Literal["gzip", "none"] | None = None
+    timeout: Duration = Seconds(10)
     jsonl: File | None = None
     rotate_size: Size | None = None
     rotate_every: Duration | None = None

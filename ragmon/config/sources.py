@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ragmon.config.otel import header_pairs
 from ragmon.config.problems import KeyPath, Problem, SourceLocation, dotted, locate, repeat, syntax_problem
 from ragmon.config.tables import is_merged
 from ragmon.core.constants import DISABLED, ON
@@ -217,11 +218,17 @@ CONFIG: Final = "RAGMON_CONFIG"
 BUILD: Final = "RAGMON_BUILD"
 RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 SERVICE: Final = "OTEL_SERVICE_NAME"
+SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 OVERRIDES: Final[dict[str, tuple[str, str]]] = {
     "RAGMON_SAMPLE": ("sampling", "rate"),
     "RAGMON_CONTENT": ("capture", "content"),
     "RAGMON_HASH_KEY_FILE": ("capture", "hash_key_file"),
     "RAGMON_ENDPOINT": ("export", "endpoint"),
+    "RAGMON_EXPORT_HEADERS": ("export", "headers"),
+    "RAGMON_EXPORT_CERTIFICATE": ("export", "certificate"),
+    "RAGMON_EXPORT_CLIENT_CERTIFICATE": ("export", "client_certificate"),
+    "RAGMON_EXPORT_COMPRESSION": ("export", "compression"),
+    "RAGMON_EXPORT_TIMEOUT": ("export", "timeout"),
     "RAGMON_TOKEN_FILE": ("serve", "token_file"),
     "RAGMON_STATE_DIR": ("serve", "state_dir"),
 }
@@ -258,7 +265,8 @@ def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
             _remove(data, places, removed)
         data.setdefault(path[0], {})
         if isinstance(data[path[0]], dict):
-            data[path[0]][path[1]] = _number(value) if path == ("sampling", "rate") else value
+            read = {("sampling", "rate"): _number, ("export", "headers"): header_pairs}.get(path, str)
+            data[path[0]][path[1]] = read(value)
             places[path] = SourceLocation(f"environment {variable}", None, f"environment {variable}", Path.cwd())
     return Tree(data, places)
 
@@ -285,7 +293,7 @@ def _number(value: str) -> float | str:
 
 def process(environ: Mapping[str, str]) -> tuple[Process, list[Problem]]:
     """The build, the service name and the off switch, and their problems."""
-    attributes = _attributes(environ.get(RESOURCE, ""))
+    attributes = resource_attributes(environ.get(RESOURCE, ""))
     origins = {"build": "default", "service": "default", "disabled": "default"}
     values = {"build": "", "service": ""}
     for key, variable, attribute in (("build", BUILD, "service.version"), ("service", SERVICE, "service.name")):
@@ -300,12 +308,14 @@ def process(environ: Mapping[str, str]) -> tuple[Process, list[Problem]]:
         problems.append(
             Problem(source, None, "disabled", f"{DISABLED} must be 1 or 0", switch, "1 switches ragmon off")
         )
-    if switch:
-        origins["disabled"] = f"environment {DISABLED}"
-    return Process(values["build"], values["service"], switch.lower() in ON, origins), problems
+    # OpenTelemetry knows no other word for it.
+    is_disabled = switch.lower() in ON if switch else environ.get(SDK_DISABLED, "").strip().lower() == "true"
+    if switch or is_disabled:
+        origins["disabled"] = f"environment {DISABLED if switch else SDK_DISABLED}"
+    return Process(values["build"], values["service"], is_disabled, origins), problems
 
 
-def _attributes(text: str) -> dict[str, str]:
+def resource_attributes(text: str) -> dict[str, str]:
     """Parse OpenTelemetry's resource attributes: key=value, separated by commas, percent-encoded."""
     pairs = (entry.partition("=") for entry in text.split(","))
     return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import check, load
+from ragmon.config.masking import masked_values
 
 IN_THE_FILE = """\
 [capture]
@@ -60,6 +61,16 @@ def test_the_environment_beats_the_file_in_every_pipeline(write):
         ("RAGMON_CONTENT", "full", "capture.content", "full"),
         ("RAGMON_HASH_KEY_FILE", "/run/hash", "capture.hash_key_file", "/run/hash"),
         ("RAGMON_ENDPOINT", "http://collector:4318", "export.endpoint", "http://collector:4318"),
+        (
+            "RAGMON_EXPORT_HEADERS",
+            "x-tenant=docs,api-key=a%20b",
+            "export.headers",
+            "{'x-tenant': 'docs', 'api-key': 'a b'}",
+        ),
+        ("RAGMON_EXPORT_CERTIFICATE", "/run/ca.pem", "export.certificate", "/run/ca.pem"),
+        ("RAGMON_EXPORT_CLIENT_CERTIFICATE", "/run/own.pem", "export.client_certificate", "/run/own.pem"),
+        ("RAGMON_EXPORT_COMPRESSION", "none", "export.compression", "none"),
+        ("RAGMON_EXPORT_TIMEOUT", "3s", "export.timeout", "3s"),
         ("RAGMON_TOKEN_FILE", "/run/token", "serve.token_file", "/run/token"),
         ("RAGMON_STATE_DIR", "/var/lib/ragmon", "serve.state_dir", "/var/lib/ragmon"),
         ("RAGMON_BUILD", "v7", "build", "v7"),
@@ -103,13 +114,67 @@ def test_the_switch_is_read(value, expected):
     assert load(environ={"RAGMON_DISABLED": value}).disabled is expected
 
 
-def test_a_service_name_is_not_a_pipeline_name():
+def test_a_service_name_is_the_pipeline_where_none_is_configured(write):
+    """It declares none: what sends records under another name is expected as much."""
     found = load(environ={"OTEL_SERVICE_NAME": "shop"})
-    assert (dict(found.pipelines), found.pipeline) == ({}, "default")
+    assert (dict(found.pipelines), found.pipeline) == ({}, "shop")
+    assert found.origins["pipeline.name"] == "environment OTEL_SERVICE_NAME"
+    for text in ('[pipeline]\nname = "docs"\n', "[pipelines.docs.sampling]\nrate = 0.5\n"):
+        assert load(write(text), environ={"OTEL_SERVICE_NAME": "shop"}).pipeline == "docs"
+    for environ in ({"OTEL_SERVICE_NAME": "team/shop"}, {"OTEL_RESOURCE_ATTRIBUTES": "service.name=shop"}):
+        assert load(environ=environ).pipeline == "default"
+
+
+def test_opentelemetrys_switch_is_read_unless_ragmons_own_is_set():
+    assert load(environ={"OTEL_SDK_DISABLED": "True"}).disabled is True
+    assert load(environ={"OTEL_SDK_DISABLED": "1"}).disabled is False
+    assert load(environ={"OTEL_SDK_DISABLED": "true", "RAGMON_DISABLED": "0"}).disabled is False
 
 
 def test_exporter_variables_of_the_application_are_not_read():
     assert load(environ={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:1"}).export.endpoint is None
+    assert check(None, environ={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_HEADERS": "s3cret"}) == []
+
+
+def test_grpc_is_refused_and_the_port_of_http_named(write):
+    """By ragmon's key, and by OpenTelemetry's variable where those are asked for."""
+    (of_key,) = check(write('[export]\nendpoint = "http://c:4317"\nprotocol = "grpc"\n'), environ={})
+    path, variables = write('[export]\nendpoint = "otel"\n'), {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    (of_variable,) = check(path, environ=variables)
+    assert (of_key.key, of_variable.key) == ("export.protocol", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    assert "4318" in of_key.hint
+    assert of_key.hint == of_variable.hint
+    assert check(path, environ={**variables, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}) == [of_variable]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ENDPOINT", "nowhere"),
+        ("HEADERS", "authorization: Bearer s3cret"),
+        ("HEADERS", "x=s3cret%0d%0aHost: evil"),
+        ("HEADERS", "host=s3cret"),
+        ("TIMEOUT", "soon"),
+        ("COMPRESSION", "brotli"),
+        ("TRACES_ENDPOINT", "http://me:s3cret@"),
+    ],
+)
+def test_a_variable_of_opentelemetry_that_is_wrong_is_named_and_a_secret_is_not(write, variable, value):
+    found = check(write('[export]\nendpoint = "otel"\n'), environ={f"OTEL_EXPORTER_OTLP_{variable}": value})
+    assert {problem.key for problem in found} == {f"OTEL_EXPORTER_OTLP_{variable}"}
+    assert all(problem.hint and "s3cret" not in str(problem) for problem in found)
+
+
+@pytest.mark.parametrize("headers", ['{ "a b" = "x" }', '{ Host = "evil" }', '{ x = "a\\r\\nb" }'])
+def test_a_header_that_cannot_be_sent_is_refused(write, headers):
+    (found,) = check(write(f"[export]\nheaders = {headers}\n"), environ={})
+    assert found.key == "export.headers"
+
+
+def test_values_of_headers_are_not_shown(write):
+    settings = load(write('[export]\nheaders = { x-tenant = "s3cret" }\n'), environ={})
+    assert dict(row[:2] for row in masked_values(settings))["export.headers"] == {"x-tenant": "***"}
+    assert "s3cret" not in repr(settings)
 
 
 def test_a_variable_does_not_hide_that_its_table_is_none(write):

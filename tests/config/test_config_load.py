@@ -139,6 +139,12 @@ rotate_every = "1d"
 fsync = "second"
 scores = "http://phoenix:6006"
 score_spans = true
+protocol = "http/protobuf"
+headers = { x-tenant = "docs" }
+certificate = "receiver.pem"
+client_certificate = "client.pem"
+compression = "gzip"
+timeout = "5s"
 """
 
 
