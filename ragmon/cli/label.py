@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 from ragmon.cli.client import post_json
 from ragmon.cli.common import label_spelling, on_terminal, write
 from ragmon.config.load import load
+from ragmon.config.otel import address_of
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core import record
@@ -70,7 +72,7 @@ def _summary(labels: Sequence[Label]) -> Iterator[str]:
 def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
     """Send labels to a server; return how many it accepted."""
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
-    address = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
+    address = url or address_of(settings.export.endpoint, os.environ) or f"{scheme}://{settings.serve.otlp}"
     body = [json.loads(record.encode(label)) for label in labels]
     return int(post_json(str(address), LABELS_PATH, body, settings).get("accepted", 0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from getpass import getuser
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from ragmon.cli.client import ErrorResponseError, get_json, post_json, read_back
 from ragmon.cli.common import write
 from ragmon.config.load import load
+from ragmon.config.otel import address_of
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import duration
@@ -51,7 +53,7 @@ def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> d
     Raises:
         RagmonError: No monitor responds, or it rejects the acknowledgement.
     """
-    address = url or settings.export.endpoint
+    address = url or address_of(settings.export.endpoint, os.environ)
     try:
         return post_json(address or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not address)
     except ErrorResponseError as error:

@@ -6,6 +6,7 @@ by meaning needs the text, so it runs in the application's worker and over trace
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -15,9 +16,12 @@ import msgspec
 
 from ragmon.capture.exporters.base import BatchExporter, BatchTee, Exporter, ForwardingExporter, Tee
 from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.config.otel import OTEL, SIGNALS, Signal, WrongVariable, otel_receiver
+from ragmon.config.references import DEFAULT
 from ragmon.config.settings import Settings
+from ragmon.config.sources import RESOURCE, resource_attributes
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.private_files import read_token
 from ragmon.core.record import Line, Record, is_redacted
@@ -29,6 +33,7 @@ from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
+    from ragmon.capture.exporters.http import OtlpSession
     from ragmon.capture.exporters.otlp import OtlpExporter
     from ragmon.capture.exporters.scores import Scored, ScoreExporter
 
@@ -131,13 +136,60 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     Raises:
         RagmonError: The token cannot be read, or is invalid.
     """
-    if settings.export.endpoint is None:
+    export = settings.export
+    if export.endpoint is None:
         return None
-    from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - protobuf takes long to load
+    from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - requests and protobuf take long to load
+    from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - as above
 
-    token = read_token(settings.serve.token_file)
-    sink = OtlpExporter(str(settings.export.endpoint), token=token, resource=_resource(settings))
-    return Redacting(sink, redact())
+    if export.endpoint == OTEL:
+        traces, metrics = (_otel_session(signal) for signal in SIGNALS)
+        return Redacting(OtlpExporter(traces, metrics=metrics, resource=_otel_resource(settings)), redact())
+    headers = dict(export.headers)
+    has_token = any(name.lower() == "authorization" for name in headers)
+    token = None if has_token else read_token(settings.serve.token_file)
+    session = OtlpSession(
+        export.endpoint,
+        token=token,
+        token_place=_place(settings, "export.headers" if headers and token is None else "serve.token_file"),
+        headers=headers,
+        certificate=None if export.certificate is None else str(export.certificate),
+        client_certificate=None if export.client_certificate is None else (str(export.client_certificate), None),
+        compression=export.compression,
+        timeout=export.timeout,
+    )
+    return Redacting(OtlpExporter(session, resource=_resource(settings)), redact())
+
+
+def _place(settings: Settings, key: str) -> str:
+    """A key, and what has set it."""
+    table, _, option = key.partition(".")
+    origin = settings.origins.get(key, DEFAULT)
+    return f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})")
+
+
+def _otel_session(signal: Signal) -> OtlpSession:
+    """A session with the receiver that OpenTelemetry's variables name.
+
+    Raises:
+        ConfigError: A variable is wrong.
+    """
+    from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - as above
+
+    wrong: list[WrongVariable] = []
+    found = otel_receiver(os.environ, signal, wrong.append)
+    for name, message, hint, value in wrong:
+        raise ConfigError(message, path=f"environment {name}", value=value, hint=hint)
+    return OtlpSession(
+        found.url,
+        is_exact=True,
+        token_place=f"environment {found.variable}",
+        headers=found.headers,
+        certificate=found.certificate,
+        client_certificate=found.client_certificate,
+        compression=found.compression,
+        timeout=found.timeout,
+    )
 
 
 def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
@@ -167,6 +219,11 @@ def _resource(settings: Settings) -> dict[str, str]:
     """The resource attributes of this process."""
     attributes = {"service.name": settings.service or settings.pipeline}
     return {**attributes, "service.version": settings.build} if settings.build else attributes
+
+
+def _otel_resource(settings: Settings) -> dict[str, str]:
+    """The same with the attributes that OpenTelemetry's variables name."""
+    return {**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)}
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:

@@ -13,9 +13,11 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from threading import Event, Lock
@@ -25,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import requests
 from opentelemetry import context
 from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
@@ -35,13 +38,13 @@ from ragmon.core.net import Url, current_version, parse_url
 from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
 
 PROTOBUF: Final = "application/x-protobuf"
+TIMEOUT: Final = 10.0
 MAX_BODY: Final = 1 << 16
 """Largest response that is read, in bytes; it is not inflated."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """The limits of the first and of every pause between two attempts, in seconds."""
 _HINTS: Final[dict[int, str]] = {
-    HTTPStatus.UNAUTHORIZED: "the token is missing, or is not the receiver's",
     HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
     HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
 }
@@ -101,26 +104,53 @@ class OtlpSession(requests.Session):
     """A session with one OTLP/HTTP receiver, for OpenTelemetry's exporters and for what they have no message for.
 
     Args:
-        endpoint: The receiver's base address.
-        token: Its bearer token; None if it needs none.
+        endpoint: The receiver's base address; the path of traces or metrics may follow it.
+        is_exact: The address is that of a signal, whatever its path.
+        token: Its bearer token; None if it needs none, or `headers` have it.
+        token_place: The key or variable that has the token, for the message of a refusal.
+        headers: Headers of each request.
         certificate: A PEM file of trusted certificates; None uses the system's.
+        client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
+        compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
+        timeout: Seconds one call of an exporter may take, retries included.
 
     Attributes:
         endpoint: The receiver's base address, without a path of signals.
         deadline: Deadline of the running request on the monotonic clock.
+        timeout: Seconds one call of an exporter may take.
 
     Raises:
-        RagmonError: The address, the token or the certificate file is not valid.
+        RagmonError: The address, the token or a certificate file is not valid.
     """
 
-    def __init__(self, endpoint: str, *, token: str | None = None, certificate: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        is_exact: bool = False,
+        token: str | None = None,
+        token_place: str = "",
+        headers: Mapping[str, str] | None = None,
+        certificate: str | None = None,
+        client_certificate: tuple[str, str | None] | None = None,
+        compression: str | None = None,
+        timeout: float = TIMEOUT,
+    ) -> None:
         super().__init__()
         self.trust_env = False
         self.deadline = 0.0
+        self.timeout = timeout
         self.endpoint = _parse_endpoint(endpoint)
-        self._compress = not self.endpoint.is_loopback  # on the same machine it costs more than it saves
-        self._headers = _request_headers(token, compressed=self._compress)
-        self._tls = _tls_context(certificate) if self.endpoint.scheme == "https" else None
+        self._exact = endpoint if is_exact and not endpoint.endswith(("/v1/traces", "/v1/metrics")) else None
+        # On the same machine it costs more than it saves.
+        self._compression = compression or ("none" if self.endpoint.is_loopback else "gzip")
+        self._headers = _request_headers(headers or {}, token, self._compression)
+        self._unauthorized = "the token is missing, or is not the receiver's"
+        if token_place:
+            is_sent = token is not None or headers
+            self._unauthorized = f"the token {'is that of' if is_sent else 'is missing in'} {token_place}"
+        is_tls = self.endpoint.scheme == "https"
+        self._tls = _tls_context(certificate, client_certificate) if is_tls else None
         self._closing = Event()
         self._init_process()
 
@@ -139,6 +169,10 @@ class OtlpSession(requests.Session):
             with suppress(OSError):
                 os.close(-1 if self._socket is None else self._socket.detach())
             self._init_process()
+
+    def address(self, signal: str) -> str:
+        """The address of a signal: `traces`, `metrics`, `logs`; a ragmon server also takes `labels`."""
+        return self._exact if self._exact and signal in ("traces", "metrics") else f"{self.endpoint}/v1/{signal}"
 
     def attach(self, opened: socket.socket | None, *, is_new: bool = False) -> None:
         """Keep the connection of the running request, so that another thread can end it."""
@@ -173,14 +207,13 @@ class OtlpSession(requests.Session):
         """Send a message that no exporter makes.
 
         Args:
-            signal: `logs`; a ragmon server also takes `labels`.
+            signal: As for `address`.
             body: The message.
             deadline: As for `run`.
             retry: As for `run`.
             kind: The message's media type.
         """
-        url = f"{self.endpoint}/v1/{signal}"
-        return self.run(lambda: self._send(url, body, kind), deadline, retry=retry)
+        return self.run(lambda: self._send(self.address(signal), body, kind), deadline, retry=retry)
 
     def request(  # type: ignore[override]
         self, method: str, url: str, data: bytes = b"", **_merged: object
@@ -195,7 +228,7 @@ class OtlpSession(requests.Session):
     def _send(self, url: str, data: bytes, kind: str) -> requests.Response:
         """Send a message until it is accepted, rejected, or the deadline passes."""
         back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
-        body = gzip.compress(data, compresslevel=1) if self._compress else data
+        body = _COMPRESS[self._compression](data)
         headers = {**self._headers, "Content-Type": kind}
         # Prepared by itself, it has no headers, cookies or passwords of the session or of a .netrc.
         message = requests.Request("POST", url, headers, data=body).prepare()
@@ -268,7 +301,7 @@ class OtlpSession(requests.Session):
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             return SendResult(body=body if kind == PROTOBUF else b"")
-        hint = _HINTS.get(status)
+        hint = self._unauthorized if status == HTTPStatus.UNAUTHORIZED else _HINTS.get(status)
         self._warn(f"it answered with status {status}" + (f" ({hint})" if hint else ""))
         if status in OVERLOADED:
             return SendResult(
@@ -430,29 +463,37 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _parse_endpoint(text: str) -> Url:
-    """The base address of a receiver; the path of traces may follow it.
+    """The base address of a receiver; the path of a signal may follow it.
 
     Raises:
         RagmonError: The text is no such address.
     """
     hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
     url = parse_url(text, "the export endpoint", hint=hint, base=True)
-    return url._replace(path=url.path.removesuffix("/v1/traces"))
+    return url._replace(path=url.path.removesuffix("/v1/traces").removesuffix("/v1/metrics"))
 
 
-def _request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
+_COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "none": bytes,
+    "gzip": partial(gzip.compress, compresslevel=1),
+    "deflate": zlib.compress,
+}
+
+
+def _request_headers(configured: Mapping[str, str], token: str | None, compression: str) -> CaseInsensitiveDict[str]:
     """The headers of every request.
 
     Args:
+        configured: Headers of the configuration.
         token: The bearer token; None where the receiver needs none.
-        compressed: Bodies are compressed with gzip.
+        compression: How bodies are compressed.
 
     Raises:
         RagmonError: The token cannot be sent in a header.
     """
-    headers = {"User-Agent": f"ragmon/{current_version()}"}
-    if compressed:
-        headers["Content-Encoding"] = "gzip"
+    headers = CaseInsensitiveDict({"User-Agent": f"ragmon/{current_version()}", **configured})
+    if compression != "none":
+        headers["Content-Encoding"] = compression
     if token is not None:
         bare_token = token.strip()
         if not re.fullmatch(r"[!-~]+", bare_token):
@@ -461,13 +502,15 @@ def _request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
     return headers
 
 
-def _tls_context(certificate: str | None) -> ssl.SSLContext:
+def _tls_context(certificate: str | None, client_certificate: tuple[str, str | None] | None) -> ssl.SSLContext:
+    name, hint = certificate, "a PEM file of certificates to trust"
     try:
         settings = ssl.create_default_context(cafile=certificate)
-    except OSError as error:
-        why = error.strerror or "it holds no certificate"
-        raise RagmonError(
-            f"{certificate}: cannot be used as a certificate ({why})", hint="a PEM file of certificates to trust"
-        ) from error
+        if client_certificate is not None:
+            name, hint = client_certificate[0], "a PEM file of the client's certificate and its key, without a password"
+            settings.load_cert_chain(*client_certificate, password=lambda: b"")  # it must not ask on the terminal
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it holds no certificate"
+        raise RagmonError(f"{name}: cannot be used as a certificate ({why})", hint=hint) from error
     settings.sslsocket_class = _TlsSocket
     return settings

@@ -42,7 +42,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
-from ragmon.capture.exporters.http import OtlpSession, apart
+from ragmon.capture.exporters.http import TIMEOUT, OtlpSession, apart
 from ragmon.core import constants, net, semconv
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
@@ -360,7 +360,6 @@ def _json(value: list[dict[str, Any]]) -> str:
 
 
 JSON: Final = "application/json"
-TIMEOUT: Final = 10.0
 REQUEST_SIZE: Final = 2 << 20
 """Bytes of records after which a new request is started; receivers accept at least 4 MiB."""
 AnyExporter = TypeVar("AnyExporter", OTLPSpanExporter, OTLPMetricExporter)
@@ -371,14 +370,14 @@ def exporter(kind: Callable[..., AnyExporter], signal: str, session: OtlpSession
 
     Args:
         kind: Its class.
-        signal: The end of its address.
+        signal: What it exports.
         session: The session, which compresses, sends and tries again.
     """
     later: dict[str, Any] = {"meter_provider": NoOpMeterProvider(), "max_request_size": 0}  # since 1.42 and since 1.45
     known = signature(kind).parameters
     with apart(session):  # it complains of variables that are not for it
         return kind(
-            endpoint=f"{session.endpoint}/v1/{signal}",
+            endpoint=session.address(signal),
             headers={"User-Agent": "ragmon"},
             timeout=int(TIMEOUT),
             compression=Compression.NoCompression,
@@ -393,7 +392,9 @@ class OtlpExporter:
     It exports records as they are: text that must not leave the process has to be removed before.
 
     Args:
-        endpoint: The receiver's base address, `http://host:port`.
+        endpoint: The receiver's base address, `http://host:port`, or a session with it, which has all but the rest of
+            these arguments.
+        metrics: The session with the receiver of totals, where that is another one.
         token: Its bearer token; None if it needs none.
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
         conventions: Add OpenTelemetry's and OpenInference's attributes beside ragmon's own.
@@ -411,8 +412,9 @@ class OtlpExporter:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | OtlpSession,
         *,
+        metrics: OtlpSession | None = None,
         token: str | None = None,
         resource: Mapping[str, str],
         conventions: bool = True,
@@ -420,12 +422,16 @@ class OtlpExporter:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._session = OtlpSession(endpoint, token=token, certificate=certificate)
+        self._session = (
+            endpoint
+            if isinstance(endpoint, OtlpSession)
+            else OtlpSession(endpoint, token=token, certificate=certificate, timeout=timeout)
+        )
+        self._metrics_session = metrics or self._session
         self._spans = exporter(OTLPSpanExporter, "traces", self._session)
-        self._metrics = exporter(OTLPMetricExporter, "metrics", self._session)
+        self._metrics = exporter(OTLPMetricExporter, "metrics", self._metrics_session)
         self._resource = dict(resource)
         self._writer = SpanWriter(ProcessResource(self._resource), conventions=conventions, stages=stages)
-        self._timeout = timeout
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Send records, in order; called from one thread.
@@ -437,7 +443,7 @@ class OtlpExporter:
             How many were lost, by reason; empty if the receiver accepted them all. If it rejects spans and a record has
                 several, as many records as spans are counted, at most all: it does not say which.
         """
-        deadline = monotonic() + self._timeout
+        deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
         for spans, n in self._batches(records, lost):
             result = self._session.run(lambda spans=spans: self._spans.export(spans), deadline)  # type: ignore[misc]
@@ -456,13 +462,13 @@ class OtlpExporter:
         Returns:
             Whether the receiver accepted all of them.
         """
-        deadline = monotonic() + self._timeout
+        deadline = monotonic() + self._metrics_session.timeout
         try:
             data = metrics_data(totals, self._resource)
         except Exception as error:  # noqa: BLE001 - the worker's thread must go on
             warn_once(f"totals could not be sent: {error_location(error)}")
             return False
-        result = self._session.run(lambda: self._metrics.export(data), deadline, retry=False)
+        result = self._metrics_session.run(lambda: self._metrics.export(data), deadline, retry=False)
         return result.reason is None and not result.rejected(ExportMetricsServiceResponse, "rejected_data_points")
 
     def label(self, labels: Sequence[Label]) -> bool:
@@ -471,7 +477,7 @@ class OtlpExporter:
         Raises:
             RagmonError: It rejected them: only a ragmon server accepts labels.
         """
-        deadline = monotonic() + self._timeout
+        deadline = monotonic() + self._session.timeout
         for body in _arrays([msgspec.json.encode(rating) for rating in labels]):
             result = self._session.deliver("labels", body, deadline, retry=False, kind=JSON)
             if result.reason == constants.EXPORT_REFUSED:
@@ -483,6 +489,7 @@ class OtlpExporter:
     def close(self) -> None:
         """Abort the running request and send no more; any thread may call it. Records delivered later are lost."""
         self._session.close()
+        self._metrics_session.close()
 
     def _batches(self, records: Sequence[Record], lost: Counter[str]) -> Iterator[tuple[list[ReadableSpan], int]]:
         """Spans of requests no larger than receivers accept, each with the number of its records."""

@@ -7,6 +7,7 @@ on each of them.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
 import socket
@@ -33,6 +34,7 @@ from ragmon.cli.client import (
 )
 from ragmon.cli.doctor.captured import captured_checks
 from ragmon.cli.doctor.local import Check
+from ragmon.config.otel import address_of
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
@@ -252,7 +254,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
         admin: The address of the server's admin port.
         wait: Seconds within which a trace must arrive.
     """
-    endpoint = str(settings.export.endpoint)
+    endpoint = str(address_of(settings.export.endpoint, os.environ))
     address, reachable = _reachable(endpoint)
     yield reachable
     if address is None:
