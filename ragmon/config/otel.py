@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -27,6 +28,7 @@ OWN_HEADERS: Final = frozenset(
 GRPC: Final = "ragmon exports over HTTP: name the receiver's HTTP port, usually 4318"
 COMPRESSIONS: Final = ("none", "gzip", "deflate")
 _PREFIX: Final = "OTEL_EXPORTER_OTLP_"
+_ENDPOINT: Final = "http://localhost:4318"
 _TIMEOUT: Final = 10.0
 
 
@@ -70,33 +72,25 @@ class OtelReceiver:
 
 
 def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[WrongVariable], None]) -> OtelReceiver:
-    """Where the variables of an environment send a signal; a wrong one is reported, and its default taken.
+    """Where the variables of an environment send a signal; wrong ones are reported.
 
     Args:
         environ: The environment.
         signal: The signal, whose own variables come before those of all signals.
         report: Called with each problem.
     """
-
-    def found(name: str) -> tuple[str, str]:
-        """A variable that is set, and its value; the general one, empty, where none is."""
-        variables = (f"{_PREFIX}{signal.upper()}_{name}", f"{_PREFIX}{name}")
-        return next(
-            ((known, value) for known in variables if (value := environ.get(known, "").strip())), (variables[1], "")
-        )
-
+    found = partial(_variable, environ, signal)
     variable, protocol = found("PROTOCOL")
     if protocol.lower() not in ("", "http/protobuf"):
         hint = GRPC if protocol.lower() == "grpc" else "http/protobuf is what ragmon sends"
         report(WrongVariable(variable, "names a protocol that ragmon does not export with", hint, protocol))
     variable, url = found("ENDPOINT")
     try:
-        split_url(url or "http://localhost:4318")
+        split_url(url or _ENDPOINT)
     except ValueError:
-        report(WrongVariable(variable, f"is no address: {shown_url(url)}", "such as http://localhost:4318"))
-        url = ""
-    if not url or variable == f"{_PREFIX}ENDPOINT":
-        url = f"{(url or 'http://localhost:4318').rstrip('/')}/v1/{signal}"
+        report(WrongVariable(variable, f"is no address: {shown_url(url)}", f"such as {_ENDPOINT}"))
+    if variable == f"{_PREFIX}ENDPOINT":
+        url = f"{(url or _ENDPOINT).rstrip('/')}/v1/{signal}"
     headers_variable, headers = found("HEADERS")
     sent = header_pairs(headers)
     if (why := header_problem(sent)) is not None:
@@ -106,9 +100,11 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
     seconds = float(timeout) if re.fullmatch(r"\d{1,9}(\.\d+)?", timeout) else 0.0
     if timeout and not seconds:
         report(WrongVariable(variable, "is no time", "seconds, such as 10", timeout))
-    variable, compression = found("COMPRESSION")
-    if compression.lower() not in ("", *COMPRESSIONS):
-        report(WrongVariable(variable, "names an unknown compression", " or ".join(COMPRESSIONS), compression))
+    variable, name = found("COMPRESSION")
+    compression = name.lower() or "none"
+    if compression not in COMPRESSIONS:
+        report(WrongVariable(variable, "names an unknown compression", " or ".join(COMPRESSIONS), name))
+        compression = "none"
     (_, certificate), (_, client), (_, key) = found("CERTIFICATE"), found("CLIENT_CERTIFICATE"), found("CLIENT_KEY")
     return OtelReceiver(
         url,
@@ -116,8 +112,16 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
         headers_variable,
         certificate or None,
         (client, key or None) if client else None,
-        compression.lower() if compression.lower() in COMPRESSIONS else "none",
+        compression,
         seconds or _TIMEOUT,
+    )
+
+
+def _variable(environ: Mapping[str, str], signal: Signal, name: str) -> tuple[str, str]:
+    """A variable that is set, the signal's own before the general one, and its value; that one, empty, if none is."""
+    variables = (f"{_PREFIX}{signal.upper()}_{name}", f"{_PREFIX}{name}")
+    return next(
+        ((known, value) for known in variables if (value := environ.get(known, "").strip())), (variables[1], "")
     )
 
 

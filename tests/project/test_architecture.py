@@ -33,7 +33,16 @@ def test_functions_fit_a_screen():
                 assert lines <= 40, f"{module}.{node.name} has {lines} lines"
 
 
-HEAVY = ("pydantic", "prometheus_client", "grpc", "google.protobuf", "starlette", "rich", "opentelemetry.sdk")
+HEAVY = (
+    "pydantic",
+    "prometheus_client",
+    "grpc",
+    "google.protobuf",
+    "starlette",
+    "rich",
+    "opentelemetry.sdk",
+    "requests",
+)
 
 
 @pytest.mark.parametrize("code", ["import ragmon", "import ragmon; ragmon.trace; ragmon.record; ragmon.stage"])
