@@ -55,20 +55,21 @@ class Proxy:
             suppress(OSError),
             self._tls.wrap_socket(client, server_side=True) as secure,
             secure.makefile("rb") as said,
+            socket.create_connection(self._target) as behind,
+            behind.makefile("rb") as answered,
         ):
-            with socket.create_connection(self._target) as behind, behind.makefile("rb") as answered:
-                while start := said.readline():
-                    head = [start, *iter(said.readline, b"\r\n")]
-                    fields = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in head)}
-                    body = said.read(int(fields[b"content-length"]))
-                    self.heads.append(fields)
-                    if fields.get(b"authorization") != f"Bearer {TOKEN}".encode():
-                        secure.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-                        continue
-                    behind.sendall(b"".join(head) + b"\r\n" + body)
-                    head = list(iter(answered.readline, b"\r\n"))
-                    size = next((int(line.split(b":")[1]) for line in head if line.lower().startswith(b"content-l")), 0)
-                    secure.sendall(b"".join(head) + b"\r\n" + answered.read(size))
+            while start := said.readline():
+                head = [start, *iter(said.readline, b"\r\n")]
+                fields = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in head)}
+                body = said.read(int(fields[b"content-length"]))
+                self.heads.append(fields)
+                if fields.get(b"authorization") != f"Bearer {TOKEN}".encode():
+                    secure.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                behind.sendall(b"".join(head) + b"\r\n" + body)
+                head = list(iter(answered.readline, b"\r\n"))
+                size = next((int(line.split(b":")[1]) for line in head if line.lower().startswith(b"content-l")), 0)
+                secure.sendall(b"".join(head) + b"\r\n" + answered.read(size))
 
 
 @contextmanager
