@@ -36,7 +36,7 @@ from ragmon.config.references import (
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
 from ragmon.config.tables import ConfigDocument
-from ragmon.config.types import duration, is_name
+from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
 GROUP: Final = "ragmon.metrics"
@@ -89,10 +89,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     document, views = effective_tables(tree.data, problems)
     if plugins:
         import_plugins(document.plugins, problems)
-    declared_names = declared(document, views)
-    has_service_name = process.origins["service"] == f"environment {sources.SERVICE}" and is_name(process.service)
-    if has_service_name and not declared_names.pipelines:
-        declared_names = replace(declared_names, default=process.service)
+    declared_names = declared(document, views, process.pipeline)
     gold = gold_specs(views, declared_names, problems)
     probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
     check_judges(views, problems)
@@ -192,7 +189,7 @@ def _all_rows(
     for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
         if key != "pipeline.name":
             yield key, value, origin
-        elif not pipelines and default == process.service:
+        elif not pipelines and default == process.pipeline:
             yield key, default, process.origins["service"]
         else:
             yield key, default, origin

@@ -161,11 +161,11 @@ class DeclaredNames:
     gold: frozenset[str]
 
 
-def declared_names(document: ConfigDocument, views: Views) -> DeclaredNames:
+def declared_names(document: ConfigDocument, views: Views, service: str | None = None) -> DeclaredNames:
     """Collect the declared names.
 
     `[pipeline] name` and `[pipelines.NAME]` declare pipelines. Without either, none is declared: the top level of the
-    file holds for every pipeline that sends records.
+    file holds for every pipeline that sends records, and the default one has the name of the service.
     """
     tables = (view.own.get("gold") for view in views.values())
     gold = frozenset(name for table in tables if isinstance(table, dict) for name in table)
@@ -173,7 +173,7 @@ def declared_names(document: ConfigDocument, views: Views) -> DeclaredNames:
     default = document.pipeline.name
     own = views[None].own.get("pipeline")
     if not isinstance(own, dict) or "name" not in own:
-        default = pipelines[0] if len(pipelines) == 1 else default
+        default = pipelines[0] if len(pipelines) == 1 else default if pipelines else service or default
         return DeclaredNames(pipelines, default, gold)
     return DeclaredNames(pipelines if default in pipelines else (default, *pipelines), default, gold)
 

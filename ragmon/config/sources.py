@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from ragmon.config.otel import header_pairs
 from ragmon.config.problems import KeyPath, Problem, SourceLocation, dotted, locate, repeat, syntax_problem
 from ragmon.config.tables import is_merged
+from ragmon.config.types import is_name
 from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import ConfigError
 
@@ -251,6 +252,12 @@ class Process:
     service: str
     disabled: bool
     origins: Mapping[str, str]
+
+    @property
+    def pipeline(self) -> str | None:
+        """What `OTEL_SERVICE_NAME` says, where that can be the name of a pipeline."""
+        is_own = self.origins["service"] == f"environment {SERVICE}"
+        return self.service if is_own and is_name(self.service) else None
 
 
 def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
