@@ -13,10 +13,9 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.receiver import Encoding, inflate
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.writer import JournalWriter
-from ragmon.server.receiver.interface import Encoding
-from ragmon.server.receiver.limits import inflate
 from ragmon.server.server import make_writer
 from ragmon.stream.assembler import AssemblyLimits
 

@@ -15,14 +15,13 @@ from ragmon.cli.schema import SCHEMAS
 from ragmon.config.sources import BUILD, CONFIG, OVERRIDES, RESOURCE, SDK_DISABLED, SERVICE
 from ragmon.core import series_names
 from ragmon.core.constants import DISABLED, STRICT
-from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, PATIENCE
+from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, LIMITS, LONGEST_ACK, PATIENCE
 from ragmon.core.json_schema import Schema
 from ragmon.core.series_names import FAMILIES, Family, SeriesScope
 from ragmon.ingest.otlp.wire import MAX_ITEMS, MAX_MESSAGES
+from ragmon.ingest.receiver import LABELS
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts
-from ragmon.monitor.http.requests import LIMITS, LONGEST_ACK
-from ragmon.server.receiver.http import LABELS
 
 _PART: Final = re.compile(r"(<!-- generated: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ENDINGS: Final = (

@@ -18,6 +18,7 @@ from ragmon.config.otel import address_of
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core import record
+from ragmon.core.constants import LABELS_PATH
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
 from ragmon.gold.labels.files import read_labels, template
@@ -27,7 +28,6 @@ from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.server.journal import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
-from ragmon.server.receiver.http import LABELS_PATH
 
 _BATCH_SIZE: Final = 1000
 """How many labels one request sends."""

@@ -17,11 +17,11 @@ from ragmon.config.otel import address_of
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import duration
+from ragmon.core.constants import ACKS_PATH
 from ragmon.core.escaping import printable_line
 from ragmon.export.diagnosis import as_json, render
 from ragmon.gates.diagnosis import Why
 from ragmon.monitor.embedded import split
-from ragmon.monitor.http.requests import ACKS_PATH
 
 
 def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | None) -> int:

@@ -222,3 +222,7 @@ RESERVED_NAMES: Final = (
     "stage_latency_seconds",
 )
 """Series `rag_<name>` that exist already; no metric may have such a name."""
+
+LABELS_PATH: Final = "/v1/labels"
+ACKS_PATH: Final = "/v1/ack"
+"""The paths of the write port that take JSON."""

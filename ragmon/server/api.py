@@ -19,18 +19,18 @@ from starlette.types import ASGIApp
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.core.net import current_version
 from ragmon.export.pages import trace as trace_of
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport, without_content
+from ragmon.ingest.receiver import authorise
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
 from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
 from ragmon.monitor.http.pages import AdminView, html
-from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
-from ragmon.server.receiver.messages import authorise
 from ragmon.server.traces import UnknownTraceError
 
 OUTCOME: Final = "fail"

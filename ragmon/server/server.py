@@ -10,14 +10,17 @@ from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.config.services import TlsTable
+from ragmon.config.services import ServeTable, TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
+from ragmon.core.errors import ConfigError
 from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.net import own_names
 from ragmon.core.private_files import read_token
+from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
+from ragmon.server.grpc import GrpcServer
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
 from ragmon.server.pipeline.clock import Clock
@@ -28,9 +31,6 @@ from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 from ragmon.server.queries import StatusService
-from ragmon.server.receiver import security
-from ragmon.server.receiver.grpc import GrpcServer
-from ragmon.server.receiver.http import receiver_app
 from ragmon.server.reload import ConfigReloader, limits
 from ragmon.server.stream_acks import AckSender
 from ragmon.server.stream_labels import LabelProducer
@@ -44,6 +44,69 @@ PROBES_APART: Final = (
     "each probe of a traced application counts twice"
 )
 _log = logging.getLogger("ragmon.server")
+
+
+WRITE_PORTS: Final = ("otlp", "grpc")
+_SETTINGS: Final = {
+    "a token": '`token_file = "/run/secrets/ragmon"`',
+    "TLS": '`tls = { cert = "server.pem", key = "server.key" }`, or `tls = "upstream"` where a proxy ends TLS',
+}
+"""The settings to add for what is missing."""
+
+
+def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
+    """Check that no write port can be used by other machines without a token and TLS.
+
+    A client of a write port (`otlp`, `grpc`) can fill the journal and change the results of gates. With
+    `tls = "upstream"` a proxy ends TLS, through which other machines reach even loopback addresses. The admin port only
+    reads, and shows content to whoever has the token: where other machines reach it, it causes a warning.
+
+    Args:
+        serve: The configuration.
+        insecure: Warn instead of raising an error.
+
+    Returns:
+        The warnings.
+
+    Raises:
+        ConfigError: A write port has no token or no TLS where it needs them.
+
+    >>> check_listen_addresses(ServeTable(), insecure=False)
+    []
+    """
+    missing = {name: _missing(serve, name) for name in WRITE_PORTS}
+    warnings = [_warning(serve, name, items) for name, items in missing.items() if items]
+    if warnings and not insecure:
+        needed = dict.fromkeys(_SETTINGS[item] for items in missing.values() for item in items)
+        hint = f"write {' and '.join(needed)}; --insecure does without, in a closed network"
+        raise ConfigError("; ".join(warnings), hint=hint)
+    if not serve.admin.is_loopback:
+        warnings.append(f"`[serve] admin` listens on {serve.admin}: whoever reaches it reads metrics and trace ids")
+    return warnings
+
+
+def is_private(serve: ServeTable, name: str) -> bool:
+    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on.
+
+    Args:
+        serve: The configuration.
+        name: The port: `otlp`, `grpc` or `admin`.
+    """
+    return bool(getattr(serve, name).is_loopback) and serve.tls != "upstream"
+
+
+def _missing(serve: ServeTable, name: str) -> list[str]:
+    """What a write port needs and does not have."""
+    if is_private(serve, name):
+        return []
+    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
+    return [item for item, is_set in settings.items() if not is_set]
+
+
+def _warning(serve: ServeTable, name: str, missing: list[str]) -> str:
+    address: Address = getattr(serve, name)
+    reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
+    return f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}"
 
 
 class Server:
@@ -84,7 +147,7 @@ class Server:
         on_attempts: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve
-        self.warnings = security.check_listen_addresses(serve, insecure=insecure)
+        self.warnings = check_listen_addresses(serve, insecure=insecure)
         if serve.reads_stream and settings.probes:
             self.warnings = [*self.warnings, PROBES_APART]
         token = read_token(serve.token_file)

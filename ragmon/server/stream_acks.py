@@ -13,8 +13,8 @@ from typing import Final
 
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError
+from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, encode_entry
-from ragmon.monitor.http.requests import RejectedError
 from ragmon.stream import kafka
 from ragmon.stream.kafka import client, client_settings
 

@@ -13,8 +13,8 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from ragmon.config.services import StreamTable
+from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Label, encode
-from ragmon.monitor.http.requests import RejectedError
 from ragmon.stream import kafka
 from ragmon.stream.kafka import client, client_settings
 

@@ -22,6 +22,7 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import read_files
 from ragmon.ingest.otlp.metrics import totals
+from ragmon.ingest.receiver import Encoding
 from ragmon.ingest.spans import per_request, to_record
 from ragmon.ingest.spans.model import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
 from ragmon.ingest.spans.retrieval import MAX_STEPS
@@ -29,7 +30,6 @@ from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.decode import decode_traces
-from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
 from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.testing import make_gold, make_record

@@ -35,7 +35,7 @@ from ragmon.core.record import Totals
 from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.monitor.build import load_gold
-from ragmon.server.receiver import security
+from ragmon.server import server as security
 from tests.support.deployed import (
     DEPLOY,
     DRAIN,

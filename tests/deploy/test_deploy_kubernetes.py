@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ragmon.config.load import load
-from ragmon.server.receiver import security
+from ragmon.server import server as security
 from tests.support.deployed import (
     DEPLOY,
     DRAIN,

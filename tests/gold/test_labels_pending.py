@@ -12,8 +12,8 @@ from hypothesis import given
 from ragmon.core.record import Label
 from ragmon.gold.labels import ratings
 from ragmon.gold.labels.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
+from ragmon.ingest.receiver import Encoding
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from tests.support.manual_writer import ManualWriter
 from tests.support.saved import saved
 from tests.support.serving import asked, replayed, whole

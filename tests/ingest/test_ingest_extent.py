@@ -14,12 +14,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
 from ragmon.core import semconv
+from ragmon.core.http_server import RejectedError
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import wire
 from ragmon.ingest.otlp.wire import MAX_ITEMS, MAX_MESSAGES, TOO_MANY, check_size
-from ragmon.monitor.http.requests import RejectedError
+from ragmon.ingest.receiver import Encoding
 from ragmon.server.pipeline.decode import decode_metrics, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from tests.support.effort import cpu_seconds, effort
 from tests.support.examples import cases
 from tests.support.otlp_requests import as_json, export, field

@@ -17,11 +17,11 @@ from ragmon.ingest.files import read_files
 from ragmon.ingest.otlp import protobuf, repair
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
+from ragmon.ingest.receiver import Encoding
 from ragmon.ingest.spans import Event, to_record
 from ragmon.ingest.summary import ReadSummary
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from tests.support.effort import effort, least_ratio
 from tests.support.otlp_requests import add, as_json, field, put
 from tests.support.recorded_spans import START, made

@@ -24,12 +24,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from ragmon.cli.client import status as server_status
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
+from ragmon.core.http_server import LONGEST_ACK
 from ragmon.core.record import Answer, Label, Record
 from ragmon.export.state import MonitorSnapshot
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.http.admin import admin_app
 from ragmon.monitor.http.pages import AdminView
-from ragmon.monitor.http.requests import LONGEST_ACK
 from ragmon.server.pipeline.clock import Clock
 from ragmon.testing import FakeClock
 from tests.support.command_line import ragmon

@@ -21,12 +21,12 @@ from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gold.gold_schema import gold_schema
 from ragmon.ingest.decode import decode
+from ragmon.ingest.receiver import receiver_app
 from ragmon.ingest.trace_schema import trace_schema
 from ragmon.metrics import families
 from ragmon.monitor.http.admin import admin_app
 from ragmon.monitor.http.inbox import PATH
 from ragmon.monitor.http.pages import AdminView
-from ragmon.server.receiver.http import receiver_app
 from tests.support.dashboard_world import Replica, configuration
 from tests.support.typed_pages import blocks, typed
 

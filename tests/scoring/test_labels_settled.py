@@ -13,6 +13,7 @@ from ragmon.core.record import Label, encode
 from ragmon.core.refusal import RefusalRule
 from ragmon.gates.evaluate import MIN_MATURITY
 from ragmon.ingest.decode import decode
+from ragmon.ingest.receiver import Encoding
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
@@ -21,7 +22,6 @@ from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.pipeline.recovery import replay
-from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.manual_writer import ManualWriter

@@ -7,9 +7,9 @@ import zlib
 import msgspec
 import pytest
 
+from ragmon.ingest.receiver import Encoding
 from ragmon.server.journal import erase
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from tests.cli.test_verify import database
 from tests.server.test_serve_labels import label, trace
 from tests.support.command_line import ragmon

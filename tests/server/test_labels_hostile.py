@@ -12,6 +12,7 @@ from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.gold.labels.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
+from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run
 from ragmon.scoring.buckets import SeriesKey, State
@@ -20,7 +21,6 @@ from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, configuration, replayed, whole

@@ -36,11 +36,11 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from ragmon.config.types import Address
 from ragmon.core import log
 from ragmon.core.errors import RagmonError
-from ragmon.monitor.http.requests import RejectedError, RequestLimits
-from ragmon.server.receiver import grpc as grpc_service
-from ragmon.server.receiver import messages
-from ragmon.server.receiver.grpc import GrpcServer
-from ragmon.server.receiver.interface import Encoding, ExportResult
+from ragmon.core.http_server import RejectedError, RequestLimits
+from ragmon.ingest import receiver as messages
+from ragmon.ingest.receiver import Encoding, ExportResult
+from ragmon.server import grpc as grpc_service
+from ragmon.server.grpc import GrpcServer
 from tests.support.fake_consumer import FakeConsumer, certificate, connect, names_in, rest, traced
 from tests.support.process_usage import peak
 from tests.support.waiting import TIMEOUT
@@ -321,7 +321,7 @@ SERVER = """
 import sys
 from tests.support.fake_consumer import FakeConsumer
 from ragmon.config.types import Address
-from ragmon.server.receiver.grpc import GrpcServer
+from ragmon.server.grpc import GrpcServer
 port = GrpcServer(FakeConsumer(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)
 sys.stdin.read()
@@ -421,7 +421,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, tmp_path):
 
 @pytest.mark.slow
 def test_grpc_is_loaded_only_where_this_door_opens():
-    script = "import ragmon.core.http_server, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
+    script = "import ragmon.core.http_server, ragmon.ingest.receiver, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -36,13 +36,12 @@ from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.config.types import Address
 from ragmon.core import log
 from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.http_server import HttpServer
+from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
 from ragmon.core.record import Record
-from ragmon.monitor.http.requests import RejectedError, RequestLimits
-from ragmon.server.receiver import http as door
-from ragmon.server.receiver import limits, messages
-from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.interface import Encoding, ExportResult
+from ragmon.ingest import receiver as door
+from ragmon.ingest import receiver as limits
+from ragmon.ingest import receiver as messages
+from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
 from tests.support.examples import cases
 from tests.support.fake_consumer import (
     FakeConsumer,
@@ -467,7 +466,7 @@ import sys
 from tests.support.fake_consumer import FakeConsumer
 from ragmon.config.types import Address
 from ragmon.core.http_server import HttpServer
-from ragmon.server.receiver.http import receiver_app
+from ragmon.ingest.receiver import receiver_app
 port = HttpServer(receiver_app(FakeConsumer(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
 sys.stdin.read()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ragmon.core.record import Label, decode_entry
+from ragmon.ingest.receiver import Encoding
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
-from ragmon.server.receiver.interface import Encoding
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import export
 from tests.support.serving import (

@@ -11,10 +11,8 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ragmon.config.types import Address
-from ragmon.core.http_server import HttpServer
-from ragmon.monitor.http.requests import RejectedError, RequestLimits
-from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.interface import ExportResult
+from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
+from ragmon.ingest.receiver import ExportResult, receiver_app
 from tests.support.fake_consumer import FakeConsumer, connect, hung_up, rest
 from tests.support.serving import PROTOBUF
 from tests.support.waiting import wait_for

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.monitor.http.requests import HTTPError, RequestLimits
-from ragmon.server.receiver import limits
-from ragmon.server.receiver.limits import MemoryLimiter, encodings, inflate
+from ragmon.core.http_server import HTTPError, RequestLimits
+from ragmon.ingest import receiver as limits
+from ragmon.ingest.receiver import MemoryLimiter, encodings, inflate
 
 MIB = 1 << 20
 
@@ -104,8 +104,8 @@ def test_a_bomb_is_refused_in_little_memory():
     """In a process of its own, whose peak nothing else raises: 256 MiB of zeros, a thousand to one."""
     script = """
 import gzip, resource, sys, zlib
-from ragmon.server.receiver.limits import inflate
-from ragmon.monitor.http.requests import HTTPError
+from ragmon.ingest.receiver import inflate
+from ragmon.core.http_server import HTTPError
 squeezer = zlib.compressobj(9, zlib.DEFLATED, 31)
 bomb = b"".join(squeezer.compress(bytes(1 << 20)) for _ in range(256)) + squeezer.flush()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

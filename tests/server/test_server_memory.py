@@ -17,10 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ragmon.core.http_server import HTTPError, RequestLimits
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.monitor.http.requests import HTTPError, RequestLimits
-from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.limits import MemoryLimiter
+from ragmon.ingest.receiver import MemoryLimiter, receiver_app
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident
 from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole

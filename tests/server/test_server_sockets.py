@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, OWN_FILES, SPARE_FILES, HttpServer, shares
-from ragmon.server.receiver.http import receiver_app
+from ragmon.ingest.receiver import receiver_app
 from tests.support.fake_consumer import FakeConsumer, certificate, connect, hung_up, rest, trickling
 from tests.support.process_usage import cpu_seconds, open_files, resident
 from tests.support.serving import PROTOBUF, Process, asked, configuration, get, post, process, whole

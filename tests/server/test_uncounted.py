@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
+from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, Latency, Totals
+from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.capture_log import CaptureLog
-from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.pipeline import state, writer
 from ragmon.server.pipeline.clock import SLICE
 from ragmon.server.pipeline.decode import QueuedRequest, decode_labels, decode_traces
 from ragmon.server.pipeline.state import ServerState
-from ragmon.server.receiver.interface import Encoding
 from tests.support.command_line import ragmon
 from tests.support.line_faults import LineFault
 from tests.support.manual_writer import ManualWriter, body, fingerprint

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from ragmon.server.receiver.interface import ExportResult
+from ragmon.ingest.receiver import ExportResult
 from tests.support.waiting import TIMEOUT
 
 TICK = threading.Event()

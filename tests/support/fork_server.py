@@ -25,7 +25,7 @@ from typing import NoReturn
 
 OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "OTEL_", "GRPC_")
 """Variables that are read when Python or a library starts."""
-NOT_IMPORTED = ("ragmon.demo", "ragmon.server.receiver.grpc", "ragmon.__main__")
+NOT_IMPORTED = ("ragmon.demo", "ragmon.server.grpc", "ragmon.__main__")
 """Modules whose libraries start threads or do not bear a fork; a command that needs one imports it."""
 LIMIT = 600.0
 """Seconds after which a command is ended: a machine may be slow."""

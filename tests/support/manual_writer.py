@@ -6,12 +6,12 @@ from copy import deepcopy
 
 from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
+from ragmon.ingest.receiver import Encoding
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.journal.failures import FailureQuery
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.pipeline.recovery import replay
 from ragmon.server.pipeline.state import ServerState
-from ragmon.server.receiver.interface import Encoding
 from ragmon.server.server import make_writer
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign

@@ -324,7 +324,7 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
 
 def _is_ragmon(endpoint: str) -> bool:
     """Whether the endpoint is a `ragmon serve`, not a collector."""
-    from ragmon.server.receiver.http import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
+    from ragmon.ingest.receiver import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
 
     try:
         return get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())

@@ -26,17 +26,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
 from ragmon.core.escaping import printable_json
-from ragmon.core.log import log_error
-from ragmon.core.net import HINT, is_ip_or_localhost, is_known
-from ragmon.export import runbook, status_page
-from ragmon.export.pages import assets
-from ragmon.export.prometheus import Collector
-from ragmon.monitor.http import pages
-from ragmon.monitor.http.pages import AdminView
-from ragmon.monitor.http.requests import (
-    ACKS_PATH,
+from ragmon.core.http_server import (
     FORBIDDEN,
     JSON,
     LIMITS,
@@ -49,6 +42,13 @@ from ragmon.monitor.http.requests import (
     media_type,
     read_body,
 )
+from ragmon.core.log import log_error
+from ragmon.core.net import HINT, is_ip_or_localhost, is_known
+from ragmon.export import runbook, status_page
+from ragmon.export.pages import assets
+from ragmon.export.prometheus import Collector
+from ragmon.monitor.http import pages
+from ragmon.monitor.http.pages import AdminView
 
 METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"

@@ -20,10 +20,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ragmon.core.http_server import LIMITS, HTTPError, check_size, read_body
 from ragmon.core.log import log_error
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.state import SdkStats, StageCounters
-from ragmon.monitor.http.requests import LIMITS, HTTPError, check_size, read_body
 
 PATH: Final = "/v1/batch"
 MOST_BYTES: Final = 64 << 20

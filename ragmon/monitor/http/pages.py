@@ -15,6 +15,7 @@ from ragmon.alarms.plan import describe
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.core.errors import UnknownNameError, nearest, shorten
+from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.core.series_names import label
 from ragmon.export.pages import alarms as alarms_page
 from ragmon.export.pages import assets
@@ -29,7 +30,6 @@ from ragmon.export.state import MonitorSnapshot
 from ragmon.gates.history import ChangeMark, GateHistory
 from ragmon.monitor.detectability import detectable_now
 from ragmon.monitor.history import SPANS, MonitorHistory
-from ragmon.monitor.http.requests import UNKNOWN_PATH, HTTPError
 
 PIPELINES_PATH: Final = "/p"
 MONITOR_PATH: Final = "/monitor"

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ragmon.core.http_server import RejectedError
 from ragmon.core.log import log_error
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
@@ -20,11 +21,10 @@ from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.wire import TOO_MANY
-from ragmon.monitor.http.requests import RejectedError
+from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
-from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.native import NativeRecord, native_record
 

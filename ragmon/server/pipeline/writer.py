@@ -18,10 +18,11 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
+from ragmon.core.http_server import RejectedError
 from ragmon.core.log import log_error
 from ragmon.core.record import Ack, ChunkEntry, Label, Record
+from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.monitor.engine import Engine, log_acknowledged
-from ragmon.monitor.http.requests import RejectedError
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.chunk_lines import drop_repeated
@@ -32,7 +33,6 @@ from ragmon.server.pipeline.recovery import recover
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.process import MemoryTrimmer
-from ragmon.server.receiver.interface import Encoding, ExportResult
 from ragmon.stream.accounts import BatchCounts, count
 
 

@@ -13,22 +13,36 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.config.types import Address
-from ragmon.core.http_server import CONNECTIONS, Listener
+from ragmon.core.http_server import (
+    CONNECTIONS,
+    LIMITS,
+    NO_MESSAGE,
+    TIMEOUT,
+    HTTPError,
+    Listener,
+    RejectedError,
+    RequestLimits,
+    oversize,
+)
 from ragmon.core.log import log_error
 from ragmon.ingest.compression import GZIP
-from ragmon.monitor.http.requests import LIMITS, NO_MESSAGE, TIMEOUT, HTTPError, RejectedError, RequestLimits, oversize
-from ragmon.server.receiver.interface import Consumer, Encoding, ExportResult
-from ragmon.server.receiver.limits import MemoryLimiter, Reservation, busy_error, submit_and_wait
-from ragmon.server.receiver.messages import (
+from ragmon.ingest.receiver import (
     LOGS,
     METRICS,
     TRACES,
+    Consumer,
+    Encoding,
+    ExportResult,
+    MemoryLimiter,
+    Reservation,
     Signal,
     accept_logs,
     authorise,
+    busy_error,
     export_success,
     retry_info,
     status,
+    submit_and_wait,
 )
 
 READING: Final = 512

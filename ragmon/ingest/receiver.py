@@ -1,0 +1,803 @@
+"""The write port over HTTP: OTLP exports, and JSON requests with labels and acknowledgements of alarms.
+
+A request is rejected as early as its headers allow: token, host, encoding, size. Its body is inflated within limits;
+the memory limiter counts requests in flight, bytes of bodies, and bodies that are being inflated. A `Consumer` accepts
+what is decoded. OTLP logs are sorted here. Most are rejected, as a success: some SDKs send logs to where spans go, and
+log an error for each failed request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import io
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+
+from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ragmon.core import constants
+from ragmon.core.constants import ACKS_PATH, LABELS_PATH
+from ragmon.core.errors import UnknownNameError, nearest, shorten
+from ragmon.core.http_server import (
+    BAD_CONTENT_ENCODING,
+    BAD_METHOD,
+    DECOMPRESS_LIMIT,
+    FORBIDDEN,
+    JSON,
+    LIMITS,
+    LONGEST_ACK,
+    RATE_LIMITED,
+    UNAUTHORISED,
+    UNKNOWN_PATH,
+    HTTPError,
+    RejectedError,
+    RequestLimits,
+    acknowledgement,
+    bad_media_type,
+    check_headers,
+    check_size,
+    media_type,
+    read_body,
+    read_json,
+)
+from ragmon.core.log import log_error
+from ragmon.core.net import HINT, is_known
+from ragmon.core.record import Record
+from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp import logs
+from ragmon.ingest.otlp.wire import TOO_MANY
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Encoding(Enum):
+    """The encoding of an OTLP request."""
+
+    PROTOBUF = "protobuf"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The result of a request that was accepted and is on disk.
+
+    Attributes:
+        rejected: How many of its spans, data points or labels are invalid.
+        message: The error of the first invalid one.
+    """
+
+    rejected: int = 0
+    message: str = ""
+
+
+class Consumer(Protocol):
+    """Accepts requests. Each future is done when the request is on disk, or raises `RejectedError`."""
+
+    def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
+        """Accept an `ExportTraceServiceRequest`.
+
+        Raises:
+            RejectedError: It cannot be decoded, or the queue is full.
+        """
+
+    def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
+        """Accept an `ExportMetricsServiceRequest` with the totals of producers; other metrics are ignored."""
+
+    def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
+        """Accept labels of raters: objects with `trace_id`, `correct`, `rater` and more."""
+
+    def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
+        """Silence an alarm; the result is whether it fired, or an `UnknownNameError` if there is no such alarm."""
+
+    def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
+        """Accept a probe reply, or announce a probe, so that its request is not counted as a user's.
+
+        Args:
+            record: The record of the probe, with a trace id.
+            wait: Seconds to wait for the application's own record of the request, which is completed with this one.
+            arrived: Whether there is a reply; otherwise the record holds the question only.
+
+        Returns:
+            Whether it was accepted.
+        """
+
+    def refuse(self, reason: str) -> None:
+        """Count a request that a receiver rejected."""
+
+
+IDENTITY: Final = "identity"
+MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
+"""The first bytes of a body of each encoding."""
+_CHUNK: Final = 1 << 18
+_SLACK: Final = 1 << 18
+"""Compressed bytes read before the meter applies: a decompressor returns its output in blocks."""
+
+
+def encodings() -> tuple[str, ...]:
+    """The supported content encodings: gzip, and zstd if the extra is installed."""
+    return tuple(name for name in MAGIC if name != "zstd" or find_spec("zstandard") is not None)
+
+
+class _Metered(io.BytesIO):
+    """A compressed body that raises an error when its decompressed size is less than half of the bytes read.
+
+    No compressor enlarges data that much. An attacker who joins hundreds of thousands of empty members does: they
+    decompress to nothing, and take seconds to do so.
+
+    Attributes:
+        inflated: How many bytes were decompressed so far.
+    """
+
+    inflated = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() > _SLACK and self.inflated < self.tell() // 2:
+            raise HTTPError(413, DECOMPRESS_LIMIT, "the body inflates to less than it takes")
+        return super().read(size)
+
+
+def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
+    """Decompress a body, and stop as soon as it exceeds the limits.
+
+    Args:
+        body: The compressed body.
+        encoding: Its content encoding, one of `encodings()`.
+        limits: The limits of its size and its ratio.
+
+    Raises:
+        HTTPError: It is too large (413), or damaged (400).
+
+    >>> import gzip
+    >>> inflate(gzip.compress(b"spans"), "gzip")
+    b'spans'
+    """
+    source = _Metered(body)
+    stream = Inflated(source, MAGIC[encoding])
+    limit = min(limits.inflated, max(limits.free, limits.ratio * len(body)))
+    chunks = []
+    try:
+        while chunk := stream.read(_CHUNK):
+            source.inflated += len(chunk)
+            if source.inflated > limit:
+                raise HTTPError(413, DECOMPRESS_LIMIT, _too_large(limit, limits))
+            chunks.append(chunk)
+    except BrokenStreamError as error:
+        raise HTTPError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
+    return b"".join(chunks)
+
+
+def _too_large(limit: int, limits: RequestLimits) -> str:
+    if limit == limits.inflated:
+        return f"the body inflates to more than {limits.inflated} bytes"
+    return f"the body inflates to more than {limits.free} bytes and {limits.ratio} times its size"
+
+
+T = TypeVar("T")
+RETRY_AFTER: Final = 1.0
+"""Seconds after which a client may retry when the server is overloaded."""
+_SMALL_SHARE: Final = 6
+"""Small bodies may use a part of the memory limit, one in so many, in addition."""
+_MAX_INFLATING: Final = 2
+"""Bodies decompressed at once: each uses one processor, and its output is not yet counted as held."""
+
+
+class MemoryLimiter:
+    """Limits the requests and the memory of one receiver. Belongs to one event loop.
+
+    Args:
+        limits: The limits.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._inflating = asyncio.Semaphore(_MAX_INFLATING)
+        self._turns = asyncio.Semaphore(limits.turns)
+        self.in_flight = 0
+        self.reserved = 0
+
+    def ticket(self) -> Reservation:
+        """A reservation for a request.
+
+        Raises:
+            HTTPError: Too many requests are in flight; the request need not be read.
+        """
+        self._check_in_flight()
+        return Reservation(self)
+
+    def begin(self) -> None:
+        """Count a request that was received completely.
+
+        Raises:
+            HTTPError: Too many are in flight.
+        """
+        self._check_in_flight()
+        self.in_flight += 1
+
+    def reserve(self, size: int, *, whole: int | None = None) -> None:
+        """Count bytes that are held; a negative number releases them.
+
+        Args:
+            size: How many bytes.
+            whole: How many bytes the request holds with them; default: `size`.
+
+        Raises:
+            HTTPError: Too many bytes are held.
+        """
+        limit = self._limits.memory
+        if (size if whole is None else whole) <= self._limits.small:
+            limit += limit // _SMALL_SHARE
+        if size > 0 and self.reserved + size > limit:
+            raise busy_error()
+        self.reserved += size
+
+    def _check_in_flight(self) -> None:
+        if self.in_flight >= self._limits.in_flight:
+            raise busy_error()
+
+    @asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """Wait until a body may be decoded; small bodies do not wait.
+
+        One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
+
+        Args:
+            size: Bytes of the body.
+
+        Raises:
+            HTTPError: It waited longer than the deadline.
+        """
+        if size <= self._limits.small:
+            yield
+            return
+        try:
+            await asyncio.wait_for(self._turns.acquire(), self._limits.deadline)
+        except TimeoutError:
+            raise busy_error() from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
+        """Decompress a body, in a thread pool.
+
+        Args:
+            ticket: The reservation of its request.
+            body: The body.
+            encoding: Its content encoding.
+
+        Raises:
+            HTTPError: It is damaged or too large.
+        """
+        if encoding == IDENTITY:
+            return body
+        async with self._inflating:
+            try:
+                plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+            except HTTPError as error:
+                raise error.with_traceback(None) from None  # its traceback would keep the output in memory
+        ticket.reserve(len(plain) - len(body))
+        return plain
+
+
+class Reservation:
+    """The reservation of one request; it is released when the block ends.
+
+    Args:
+        intake: The limiter.
+    """
+
+    def __init__(self, intake: MemoryLimiter) -> None:
+        self._limiter = intake
+        self._held = 0
+        self._is_in_flight = False
+
+    def reserve(self, size: int) -> None:
+        """Reserve more bytes.
+
+        Raises:
+            HTTPError: Too many bytes are held.
+        """
+        self._limiter.reserve(size, whole=self._held + size)
+        self._held += size
+
+    def begin(self) -> None:
+        """Count the request as in flight: it was received completely.
+
+        Raises:
+            HTTPError: Too many requests are in flight.
+        """
+        self._limiter.begin()
+        self._is_in_flight = True
+
+    def give_back(self) -> None:
+        """Release the reservation; calling it again does nothing."""
+        self._limiter.reserve(-self._held)
+        self._limiter.in_flight -= self._is_in_flight
+        self._held, self._is_in_flight = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_back()
+
+
+def busy_error() -> HTTPError:
+    """The error for a request that exceeds the limits of the receiver."""
+    return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
+
+
+async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
+    """Submit a request to the consumer, in a thread pool, and wait until it is done.
+
+    Cancelling the wait does not cancel the request: it may be on disk already.
+
+    Args:
+        take: Submits the request.
+
+    Raises:
+        RejectedError: The request is rejected.
+    """
+    try:
+        future = await run_in_threadpool(take)
+    except RejectedError as error:
+        raise error.with_traceback(None) from None  # its traceback would keep the body in memory
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop has ended: no request is waiting
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(wake)
+    await done.wait()
+    return future.result()
+
+
+_MESSAGE: Final = (
+    "ragmon reads traces, metrics, and log records that are messages of a model call with the ids of its span"
+)
+LOGS_NOT_READ: Final = "logs_not_read"
+"""The reason for a request with other logs, which is answered without an error."""
+
+
+def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
+    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
+
+    Args:
+        consumer: Receives what belongs to spans, and counts a request with other records.
+        body: The request.
+        encoding: Its encoding.
+
+    Raises:
+        RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
+    """
+    try:
+        events = logs.read(body, as_json=encoding is Encoding.JSON)
+    except Rejected as rejected:
+        raise HTTPError(413 if rejected.reason == TOO_MANY else 400, rejected.reason, str(rejected)) from None
+    result: Future[ExportResult] = Future()
+    if events.body:
+        consumer.traces(events.body, Encoding.PROTOBUF).add_done_callback(partial(_with_unread, result, events.unread))
+    else:
+        result.set_result(ExportResult(events.unread, _MESSAGE if events.unread else ""))
+    if events.unread:
+        consumer.refuse(LOGS_NOT_READ)
+    return result
+
+
+def _with_unread(result: Future[ExportResult], unread: int, taken: Future[ExportResult]) -> None:
+    """Pass the consumer's result on, with the log records that it did not get."""
+    error = taken.exception()
+    if error is not None:
+        result.set_exception(error)
+        return
+    accepted = taken.result()
+    message = accepted.message or (_MESSAGE if unread else "")
+    result.set_result(ExportResult(accepted.rejected + unread, message))
+
+
+PROTOBUF: Final = "application/x-protobuf"
+FORMS: Final = {PROTOBUF: Encoding.PROTOBUF, JSON: Encoding.JSON}
+_BEARER: Final = b"bearer"
+_BASIC: Final = b"basic"
+
+
+def authorise(given: bytes, token: str | None) -> None:
+    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send.
+
+    Args:
+        given: The `Authorization` of the request; empty if there is none.
+        token: The token; None if none is required.
+
+    Raises:
+        HTTPError: The token is missing or wrong (401).
+    """
+    if token is None:
+        return
+    scheme, _, credential = given.partition(b" ")
+    # The comparison takes the same time for any value, so its time reveals nothing about the token.
+    given_token = credential.strip() if scheme.lower() == _BEARER else _password(scheme, credential)
+    if not hmac.compare_digest(given_token, token.encode()):
+        hint = (
+            "Authorization: Bearer, and what is in the file of `[serve] token_file`, or that as the password of Basic"
+        )
+        raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
+
+
+def _password(scheme: bytes, credential: bytes) -> bytes:
+    """The password in the credential of Basic, RFC 7617; empty where there is none."""
+    if scheme.lower() != _BASIC:
+        return b""
+    try:
+        return base64.b64decode(credential.strip(), validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
+    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding).
+
+    Args:
+        headers: The headers of the request.
+        hosts: The accepted host names; None if any is accepted, since a token is required.
+
+    Raises:
+        HTTPError: The request came from a web page (403).
+    """
+    if "origin" in headers:
+        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
+    if hosts is not None and not is_known(headers.get("host", ""), hosts):
+        hint = f"{HINT}; with a token, `[serve] token_file`, any name will do"
+        raise HTTPError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
+
+
+def body_encoding(headers: Headers) -> Encoding | None:
+    """The encoding of a body; None if it is not supported."""
+    return FORMS.get(media_type(headers))
+
+
+def content_type(headers: Headers, *known: Encoding) -> Encoding:
+    """The encoding of a body, if it is one of the known ones.
+
+    Raises:
+        HTTPError: It is another one (415).
+    """
+    form = body_encoding(headers)
+    if form not in known:
+        raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
+    return form
+
+
+def content_encoding(headers: Headers) -> str:
+    """The content encoding of a body: one of `encodings()`, or identity.
+
+    Raises:
+        HTTPError: The encoding is not supported, or there is more than one (415).
+    """
+    value = ",".join(headers.getlist("content-encoding"))
+    names = [name for part in value.split(",") if (name := part.strip().lower()) and name != IDENTITY]
+    if not names:
+        return IDENTITY
+    if names[1:] or names[0] not in encodings():
+        hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
+        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
+    return names[0]
+
+
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
+"""The gRPC code of an HTTP status (google.rpc.Code). Errors that allow a retry have a code on which clients retry."""
+_INTERNAL: Final = 13
+_NANO: Final = 1_000_000_000
+
+
+class Signal(NamedTuple):
+    """One kind of telemetry.
+
+    Attributes:
+        response: The response message of an export.
+        rejected: The field of its partial success that counts rejected items.
+    """
+
+    response: Any
+    rejected: str
+
+
+TRACES: Final = Signal(ExportTraceServiceResponse, "rejected_spans")
+METRICS: Final = Signal(ExportMetricsServiceResponse, "rejected_data_points")
+LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
+
+
+def export_success(signal: Signal, taken: ExportResult) -> Any:
+    """The response message for an export that was accepted.
+
+    Args:
+        signal: The signal that was exported.
+        taken: The result.
+    """
+    response = signal.response()
+    if taken.rejected > 0:
+        setattr(response.partial_success, signal.rejected, taken.rejected)
+        response.partial_success.error_message = taken.message
+    return response
+
+
+def export_response(signal: Signal, taken: ExportResult, encoding: Encoding) -> Response:
+    """The HTTP response for an export that was accepted, in the encoding of the request."""
+    message = export_success(signal, taken)
+    if encoding is Encoding.PROTOBUF:
+        return Response(message.SerializeToString(), media_type=PROTOBUF)
+    return Response(MessageToJson(message, indent=None), media_type=JSON)
+
+
+def json_response(answer: object, status: int = 200) -> Response:
+    """An HTTP response with a JSON body."""
+    return Response(json.dumps(answer), status, media_type=JSON)
+
+
+def status(error: RejectedError) -> Any:
+    """An error as `google.rpc.Status`, with the retry delay if a retry is allowed."""
+    message = Status(code=_CODES.get(error.status, _INTERNAL), message=_error_text(error))
+    if error.retry_after is not None:
+        message.details.add().Pack(retry_info(error.retry_after))
+    return message
+
+
+def retry_info(seconds: float) -> Any:
+    """A retry delay as `google.rpc.RetryInfo`."""
+    info = RetryInfo()
+    info.retry_delay.FromNanoseconds(round(seconds * _NANO))
+    return info
+
+
+def refusal(error: RejectedError, encoding: Encoding | None) -> Response:
+    """The HTTP response for an error (OTLP specification, Failures).
+
+    Args:
+        error: The error.
+        encoding: The encoding of the export that was rejected; None for other requests.
+    """
+    if encoding is Encoding.PROTOBUF:
+        response = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
+    elif encoding is Encoding.JSON:
+        response = json_response(
+            {"code": _CODES.get(error.status, _INTERNAL), "message": _error_text(error)}, error.status
+        )
+    else:
+        response = json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))  # whole seconds (RFC 9110, 10.2.3)
+    if error.status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="ragmon"'
+    return response
+
+
+def _error_text(error: RejectedError) -> str:
+    hint = getattr(error, "hint", "")
+    return f"{error} ({hint})" if hint else str(error)
+
+
+LABELS: Final = 10_000
+"""Maximum number of labels of one request."""
+_MAX_VALUES: Final = 50 * LABELS
+"""Maximum number of JSON values and containers of one request: each takes memory, however few bytes it has."""
+_LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
+
+
+def labels(body: bytes) -> list[dict[str, Any]]:
+    """Parse a body with labels: one object, or an array of objects.
+
+    Raises:
+        HTTPError: It is neither (400), or has too many labels (413).
+
+    >>> labels(b'{"trace_id": "5a1c", "correct": true}')
+    [{'trace_id': '5a1c', 'correct': True}]
+    """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > _MAX_VALUES:
+        raise HTTPError(413, constants.OVERSIZE, f"there are more than {_MAX_VALUES} values", hint="send less at once")
+    data = read_json(body, _LABEL_EXAMPLE)
+    items = data if isinstance(data, list) else [data]
+    if not all(isinstance(item, dict) for item in items):
+        raise HTTPError(
+            400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL_EXAMPLE
+        )
+    if len(items) > LABELS:
+        hint = f"at most {LABELS} in one request"
+        raise HTTPError(413, constants.OVERSIZE, f"there are {len(items)} labels", hint=hint)
+    return items
+
+
+TRACES_PATH: Final = "/v1/traces"
+METRICS_PATH: Final = "/v1/metrics"
+LOGS_PATH: Final = "/v1/logs"
+LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
+"""The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
+EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
+PURPOSE: Final = (
+    f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
+    f"acknowledgements to {ACKS_PATH}, all of them POSTed\n"
+)
+
+
+def receiver_app(
+    consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
+) -> ASGIApp:
+    """The ASGI application of the write port.
+
+    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk.
+
+    Args:
+        consumer: Receives the requests.
+        token: The bearer token; None if none is required.
+        hosts: Host names accepted without a token, besides IP addresses and localhost.
+        limits: The limits of a request.
+    """
+    return _WritePort(consumer, token, hosts, limits)
+
+
+class _WritePort:
+    """The application returned by `receiver_app`."""
+
+    def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
+        self._consumer = consumer
+        self._token = token
+        self._hosts = hosts if token is None else None
+        self._limits = limits
+        self._limiter = MemoryLimiter(limits)
+        self._endpoints: dict[str, Endpoint] = {
+            TRACES_PATH: partial(self._export, signal=TRACES),
+            LANGFUSE_PATH: partial(self._export, signal=TRACES),
+            METRICS_PATH: partial(self._export, signal=METRICS),
+            LOGS_PATH: partial(self._export, signal=LOGS),
+            LABELS_PATH: self._labels,
+            ACKS_PATH: self._acknowledge,
+        }
+        posts = [Route(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
+        errors: dict[Any, Any] = {404: self._unknown_path, 405: self._method_not_allowed}
+        self._app = Starlette(routes=[Route("/", _purpose), *posts], exception_handlers=errors)
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint for clients with the token; the application answers errors that are expected."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                check_headers(request.headers, self._limits.header)
+                check_host(request.headers, self._hosts)
+                authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
+                return await endpoint(request)
+            # Answered here: while Starlette's handlers send a response, the traceback keeps the body in memory.
+            except RejectedError as error:
+                return self._rejected(request, error)
+            except UnknownNameError as error:
+                return _unknown_name(error)
+            except ClientDisconnect:
+                return Response()  # nobody reads it
+            except asyncio.CancelledError:  # the server stops; the task ends with this response
+                return refusal(_stopping_error(), _error_encoding(request))
+            except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
+                log_error("a request could not be taken", error)
+                return refusal(_internal_error(), _error_encoding(request))
+
+        return guarded
+
+    def _rejected(self, request: Request, error: RejectedError) -> Response:
+        if isinstance(error, HTTPError):
+            self._consumer.refuse(error.reason)
+        return refusal(error, _error_encoding(request))
+
+    async def _unknown_path(self, request: Request, _: Exception) -> Response:
+        path = request.scope["path"]
+        hint = nearest(path, self._endpoints)
+        return self._rejected(request, HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint))
+
+    async def _method_not_allowed(self, request: Request, error: Exception) -> Response:
+        path = request.scope["path"]
+        if path not in self._endpoints:  # nothing is POSTed to the page that says what this port is for
+            return await self._unknown_path(request, error)
+        rejection = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
+        self._consumer.refuse(rejection.reason)
+        response = refusal(rejection, None)
+        response.headers["Allow"] = "POST"
+        return response
+
+    def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
+        """The function that accepts exports of a signal."""
+        if signal is LOGS:
+            return partial(accept_logs, self._consumer)
+        return self._consumer.traces if signal is TRACES else self._consumer.metrics
+
+    async def _export(self, request: Request, signal: Signal) -> Response:
+        form = content_type(request.headers, *Encoding)
+        async with self._body(request, self._limits.wire) as body:
+            result = await submit_and_wait(partial(self._consumer_of(signal), body, form))
+        return export_response(signal, result, form)
+
+    async def _labels(self, request: Request) -> Response:
+        content_type(request.headers, Encoding.JSON)
+        async with self._body(request, self._limits.wire) as body:
+            try:
+                items = await run_in_threadpool(labels, body)
+            except HTTPError as error:
+                raise error.with_traceback(None) from None  # its traceback would keep the parsed data in memory
+            result = await submit_and_wait(partial(self._consumer.labels, items))
+        summary = {"accepted": len(items) - result.rejected, "rejected": result.rejected, "message": result.message}
+        return json_response(summary)
+
+    async def _acknowledge(self, request: Request) -> Response:
+        content_type(request.headers, Encoding.JSON)
+        async with self._body(request, LONGEST_ACK) as body:
+            fired = await submit_and_wait(partial(self._consumer.acknowledge, *acknowledgement(body)))
+        return json_response({"fired": fired})
+
+    @asynccontextmanager
+    async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """The decompressed body of a request; the request counts as in flight inside the block.
+
+        Args:
+            request: The request.
+            most: Maximum bytes it may have as sent.
+
+        Raises:
+            HTTPError: It is too large, too slow or damaged, or there are too many requests.
+        """
+        encoding = content_encoding(request.headers)
+        check_size(request.headers, most)
+        with self._limiter.ticket() as reservation:
+            body = await read_body(request, most, self._limits.deadline, reservation.reserve)
+            reservation.begin()
+            body = await self._limiter.inflated(reservation, body, encoding)
+            async with self._limiter.turn(len(body)):
+                yield body
+
+
+async def _purpose(_: Request) -> Response:
+    return PlainTextResponse(PURPOSE)
+
+
+def _unknown_name(error: UnknownNameError) -> Response:
+    return json_response({"error": str(error), "hint": error.hint}, 404)
+
+
+def _stopping_error() -> RejectedError:
+    return RejectedError(503, "", "the server stops", RETRY_AFTER)
+
+
+def _internal_error() -> RejectedError:
+    return RejectedError(500, "", "something is wrong here; the log says where")
+
+
+def _error_encoding(request: Request) -> Encoding | None:
+    """The encoding of an error response: that of the export; None for other requests and for unknown encodings."""
+    return body_encoding(request.headers) if request.scope["path"] in EXPORTS else None

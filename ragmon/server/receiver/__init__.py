@@ -1,1 +1,0 @@
-"""Receivers for OTLP over HTTP and gRPC, with their limits; they pass requests on to a `Consumer`."""
