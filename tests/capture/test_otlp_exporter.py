@@ -259,7 +259,8 @@ def test_something_else_that_listens_there_is_a_loss_and_no_error(sink_to):
         thread = threading.Thread(target=talk)
         thread.start()
         sink = sink_to(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.4)
-        assert sink.deliver(records(2)) == {"export_failed": 2}
+        lost = sink.deliver(records(2))  # the last attempt may find no time for an answer
+        assert lost in ({"export_failed": 2}, {"export_timeout": 2})
         stop.set()
         thread.join()
 

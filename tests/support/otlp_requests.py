@@ -22,10 +22,10 @@ def of_records(records, resource=None, **options):
 
 
 def with_ids(request, ids):
-    """The bytes of a request whose spans get ids, 16 hex digits each."""
+    """The bytes of a request whose spans get ids, 16 hex digits each; a span whose id would be zero keeps its own."""
     spans = [span for process in request.resource_spans for scope in process.scope_spans for span in scope.spans]
     for span, found in zip(spans, ids, strict=True):
-        span.span_id = bytes.fromhex(found)
+        span.span_id = bytes.fromhex(found) if found.strip("0") else span.span_id
     return request.SerializeToString()
 
 

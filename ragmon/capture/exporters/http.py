@@ -22,7 +22,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from threading import Event, Lock
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import requests
 from opentelemetry import context
@@ -65,6 +65,8 @@ _FOREIGN_LOGS: Final = (
     "urllib3.connectionpool",
 )
 """Where the libraries say what ragmon says once in its own log, and quote the application's variables."""
+
+Cause = TypeVar("Cause", bound=BaseException)
 
 
 class SendResult(NamedTuple):
@@ -277,24 +279,25 @@ class OtlpSession(requests.Session):
 
     def _failure(self, error: BaseException) -> SendResult:
         """What the libraries' exceptions, which stand around the first one, mean."""
-        causes = list(_causes(error))
-        if any(isinstance(cause, TimeoutError) for cause in causes):
+        causes = [cause for cause in _causes(error) if not isinstance(cause, requests.RequestException)]
+
+        def first(kind: type[Cause]) -> Cause | None:
+            return next((cause for cause in causes if isinstance(cause, kind)), None)
+
+        if first(TimeoutError):
             self._warn("it does not answer in time")
             return SendResult(constants.EXPORT_TIMEOUT)
-        for cause in causes:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                self._warn(f"its certificate is not trusted ({cause.verify_message})")
-                return SendResult(constants.EXPORT_FAILED)
-        for cause in causes:
-            if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
-                self._warn(cause.strerror or error_location(cause))
-                return SendResult(constants.EXPORT_FAILED, again=True)
-        for cause in causes:
-            if isinstance(cause, HTTPException):
-                self._warn(f"it does not speak HTTP ({error_location(cause)}); OTLP over HTTP is usually on port 4318")
-                return SendResult(constants.EXPORT_FAILED, again=True)
-        self._warn(error_location(error))
-        return SendResult(constants.EXPORT_FAILED)
+        if untrusted := first(ssl.SSLCertVerificationError):
+            self._warn(f"its certificate is not trusted ({untrusted.verify_message})")
+            return SendResult(constants.EXPORT_FAILED)
+        if cause := first(OSError):
+            self._warn(cause.strerror or error_location(cause))
+        elif wrong := first(HTTPException):
+            self._warn(f"it does not speak HTTP ({error_location(wrong)}); OTLP over HTTP is usually on port 4318")
+        else:
+            self._warn(error_location(error))
+            return SendResult(constants.EXPORT_FAILED)
+        return SendResult(constants.EXPORT_FAILED, again=True)
 
     def _result_of(self, response: requests.Response, body: bytes) -> SendResult:
         status = response.status_code

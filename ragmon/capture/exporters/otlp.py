@@ -176,27 +176,22 @@ def _metrics(totals: list[Totals]) -> list[Metric]:
     ]
     latency = [_histogram(line, line.latency_ms) for line in totals if line.latency_ms]
     cumulative = AggregationTemporality.CUMULATIVE
-    found = [
-        Metric(
+    metrics = (
+        (
             semconv.REQUESTS,
             "All calls, whether they became records or not",
             "{request}",
             Sum(requests, cumulative, is_monotonic=True),
         ),
-        Metric(
+        (
             semconv.RECORDS_DROPPED,
             "Records lost in the producer",
             "{record}",
             Sum(dropped, cumulative, is_monotonic=True),
         ),
-        Metric(
-            semconv.E2E_LATENCY,
-            "Latency of all calls from end to end",
-            "s",
-            ExponentialHistogram(latency, cumulative),
-        ),
-    ]
-    return [metric for metric in found if metric.data.data_points]
+        (semconv.E2E_LATENCY, "Latency of all calls from end to end", "s", ExponentialHistogram(latency, cumulative)),
+    )
+    return [Metric(name, text, unit, data) for name, text, unit, data in metrics if data.data_points]
 
 
 def _series(line: Totals, labels: Mapping[str, str]) -> dict[str, Any]:
