@@ -236,7 +236,7 @@ def test_a_certificate_nobody_trusts_is_named(tmp_path):
         name, told, hint = broken(doctor(tmp_path, endpoint, admin))
     assert name == "exporter"
     assert "its certificate is not trusted (self-signed certificate)" in told
-    assert hint.startswith("SSL_CERT_FILE")
+    assert hint.startswith("`[export] certificate`")
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def _hint(reason: str, address: Url) -> str:
     if "does not answer in time" in reason:
         return "its log; or something in between takes requests and passes none on"
     if "certificate is not trusted" in reason:
-        return "SSL_CERT_FILE names a file of the certificates to trust, for this command as for the application"
+        return "`[export] certificate` names a file of the certificates to trust"
     if address.scheme == "https":
         return "" if _supports_tls(address) else "it does not speak TLS: write http:// in `[export] endpoint`"
     return (
