@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class HttpResponse(NamedTuple):
+class RawResponse(NamedTuple):
     """The response of a server.
 
     Attributes:
@@ -81,7 +81,7 @@ class HttpClient(HTTPConnection):
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> HttpResponse:
+    ) -> RawResponse:
         """Send a request and read the response.
 
         Args:
@@ -165,7 +165,7 @@ class HttpClient(HTTPConnection):
                 return sock
         raise last_error or OSError("the name has no address")
 
-    def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
+    def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> RawResponse:
         try:
             if self._deadline_socket is None:
                 self.connect()
@@ -181,7 +181,7 @@ class HttpClient(HTTPConnection):
             raise
         if not is_read:
             self.close()
-        return HttpResponse(raw.status, raw.headers, read[: self._max_body], is_cut=len(read) > self._max_body)
+        return RawResponse(raw.status, raw.headers, read[: self._max_body], is_cut=len(read) > self._max_body)
 
 
 class _DeadlineSocket:
