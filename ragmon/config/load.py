@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -107,16 +107,11 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         process.service,
         process.disabled,
         windows,
-        document.plugins,
         declared_names.default,
         pipelines,
         unconfigured,
         gold,
         probes,
-        document.alarms,
-        document.judges,
-        document.labels,
-        document.links,
         document.serve,
         document.stream,
         document.rules,
@@ -142,22 +137,14 @@ def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, 
     metrics = tables.metrics
     if metrics.citations_required is None:
         metrics = metrics.model_copy(update={"citations_required": is_published(preset)})
-    return PipelineSettings(
-        name,
-        tables.sampling,
-        tables.capture,
-        tables.refusal.rule(),
-        tables.slices,
-        metrics,
-        tuple(gates.values()),
-        tables.gates.verdict,
-        tables.gates.on_insufficient,
-        tables.alarms,
-        tables.judges,
-        tables.labels,
-        tables.links,
-        tables.export,
-        has_probe=any(probe.pipeline == name for probe in shared.probes),
+    return PipelineSettings.model_construct(
+        **dict(tables)
+        | {
+            "name": name,
+            "metrics": metrics,
+            "resolved_gates": tuple(gates.values()),
+            "has_probe": any(probe.pipeline == name for probe in shared.probes),
+        }
     )
 
 
@@ -170,8 +157,8 @@ def _of_any_pipeline(common: PipelineSettings, gold: Sequence[GoldSpec], *, is_p
         is_probed: Whether probes go through the pipelines that nothing names.
     """
     of_one_pipeline = {spec.name for spec in gold if spec.pipeline is not None}
-    gates = tuple(gate for gate in common.gates if gate.gold not in of_one_pipeline)
-    return replace(common, gates=gates, has_probe=is_probed)
+    gates = tuple(gate for gate in common.resolved_gates if gate.gold not in of_one_pipeline)
+    return common.model_copy(update={"resolved_gates": gates, "has_probe": is_probed})
 
 
 def _all_rows(
@@ -188,12 +175,12 @@ def _all_rows(
     for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
         yield key, default if key == "pipeline.name" else value, origin
     top = next((pipeline for name, pipeline in pipelines.items() if name not in views), unconfigured)
-    for gate in top.gates:
+    for gate in top.resolved_gates:
         yield from _gate_rows(gate, top, views[None], problems)
     for name, pipeline in pipelines.items():
         if name in views:
             yield from origins(views[name], problems)
-            for gate in pipeline.gates:
+            for gate in pipeline.resolved_gates:
                 yield from _gate_rows(gate, pipeline, views[name], problems)
 
 

@@ -191,8 +191,8 @@ def gold_specs(views: Views, known: DeclaredNames, problems: Problems) -> tuple[
                 hint = "what people say of answers is shown as gold of this name: choose another"
                 report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
-            fields = {key: value for key, value in table if key not in ("path", "pipeline")}
-            specs[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **fields)
+            found = {"name": name, "pipeline": table.pipeline or pipeline}
+            specs[name] = GoldSpec.model_construct(**dict(table) | found)
     return tuple(sorted(specs.values(), key=lambda spec: spec.pipeline is None))
 
 
@@ -231,7 +231,8 @@ def probe_specs(
             if gold_set is not None:
                 probed_pipeline = pipeline or gold_set.pipeline or known.default
                 _check_probed_pipeline(name, probed_pipeline, gold_set, known, report)
-                specs[name] = ProbeSpec(name, probed_pipeline, gold_set.name, **{k: v for k, v in table if k != "gold"})
+                found = {"name": name, "pipeline": probed_pipeline, "gold": gold_set.name}
+                specs[name] = ProbeSpec.model_construct(**dict(table) | found)
     return tuple(specs.values())
 
 

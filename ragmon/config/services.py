@@ -86,11 +86,13 @@ class ProbeTable(Table):
     max_per_day: Count = 2000
     concurrency: Count = 2
     timeout: Duration = Seconds(30)
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
     body: str = '{"question": "{question}"}'
-    answer: Annotated[dict[str, Text], BeforeValidator(_answer), AfterValidator(_known_fields)] = Field(
-        default_factory=dict
-    )
+    answer: Annotated[
+        dict[str, Text],
+        BeforeValidator(_answer, json_schema_input_type=dict[str, Text] | Text),
+        AfterValidator(_known_fields),
+    ] = Field(default_factory=dict)
     on_look: bool = True
 
     @model_validator(mode="after")
@@ -319,7 +321,10 @@ class ServeTable(_From):  # type: ignore[misc, valid-type]
     admin: Listen = Address("127.0.0.1", 9464)
     hosts: Many[Annotated[Text, AfterValidator(_host)]] = ()
     token_file: File | None = None
-    tls: Annotated[Literal["off", "upstream"] | TlsTable, PlainValidator(_tls)] = "off"
+    tls: Annotated[
+        Literal["off", "upstream"] | TlsTable,
+        PlainValidator(_tls, json_schema_input_type=Literal["off", "upstream"] | TlsTable),
+    ] = "off"
     state_dir: File = file("ragmon-state")
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
