@@ -9,18 +9,15 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from ragmon.config import sources
 from ragmon.config.gates import GateContext, is_published, resolve_gates
-from ragmon.config.problems import Problem, Problems, SourceLocation, dotted
+from ragmon.config.problems import KeyPath, Problem, Problems, SourceLocation, dotted
 from ragmon.config.references import (
     DEFAULT,
-    DeclaredNames,
-    EffectiveTables,
     Row,
     Views,
     check_judges,
@@ -28,13 +25,10 @@ from ragmon.config.references import (
     gold_specs,
     origins,
     probe_specs,
+    scope_of,
 )
-from ragmon.config.references import (
-    declared_names as declared,
-)
-from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
+from ragmon.config.settings import GoldSpec, PipelineSettings, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
-from ragmon.config.tables import ConfigDocument
 from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
@@ -63,18 +57,6 @@ def import_plugins(modules: Sequence[str], problems: Problems) -> None:
             problems.report(("plugins",), f"cannot load the installed {point.name}", value=point.value, hint=hint)
 
 
-@dataclass(frozen=True)
-class _SharedInputs:
-    """The inputs that the resolution of every pipeline shares."""
-
-    document: ConfigDocument
-    declared: DeclaredNames
-    gold: tuple[GoldSpec, ...]
-    probes: tuple[ProbeSpec, ...]
-    windows: Mapping[str, int]
-    foreign_metrics: bool
-
-
 def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | None, plugins: bool) -> Settings:
     """Resolve a tree of tables into settings; problems are reported, and wrong values replaced by their defaults.
 
@@ -85,29 +67,38 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         path: The main file.
         plugins: Import the modules with metrics; otherwise gates on unknown metrics are omitted.
     """
-    document, views = effective_tables(tree.data, problems)
+    document, views, declared = effective_tables(tree.data, problems)
     if plugins:
         import_plugins(document.plugins, problems)
-    declared_names = declared(document, views)
-    gold = gold_specs(views, declared_names, problems)
-    probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
+    gold = gold_specs(views, declared, problems)
+    by_name = {spec.name: spec for spec in gold}
+    probes = probe_specs(views, by_name, declared, problems)
     check_judges(views, problems)
     windows = {window: int(duration(window)) for window in document.windows}
-    shared = _SharedInputs(document, declared_names, gold, probes, windows, bool(document.plugins) and not plugins)
-    common = _pipeline_settings(declared_names.default, views[None], shared, problems)
-    pipelines = {
-        name: _pipeline_settings(name, views[name], shared, problems) if name in views else common
-        for name in declared_names.pipelines
-    }
+
+    def of_pipeline(name: str, view: str | None) -> PipelineSettings:
+        tables, foreign = views[view], bool(document.plugins) and not plugins
+        about = GateContext(name, scope_of(view), windows, tables.slices, by_name, declared.gold, foreign)
+        gates = resolve_gates(tables.gates, document.gates, about, problems)
+        metrics = tables.metrics
+        if metrics.citations_required is None:
+            published = is_published(tables.gates.preset or document.gates.preset)
+            metrics = metrics.model_copy(update={"citations_required": published})
+        known = {"name": name, "metrics": metrics, "resolved_gates": tuple(gates.values())}
+        known["has_probe"] = any(probe.pipeline == name for probe in probes)
+        return PipelineSettings.model_construct(**dict(tables) | known)
+
+    common = of_pipeline(declared.default, None)
+    pipelines = {name: of_pipeline(name, name) if name in views else common for name in declared.pipelines}
     unconfigured = _of_any_pipeline(common, gold, is_probed=common.has_probe and not pipelines)
-    rows = list(_all_rows(process, views, pipelines, unconfigured, declared_names.default, problems))
+    rows = list(_all_rows(process, views, pipelines, unconfigured, declared.default, problems))
     return Settings(
         path,
         process.build,
         process.service,
         process.disabled,
         windows,
-        declared_names.default,
+        declared.default,
         pipelines,
         unconfigured,
         gold,
@@ -118,33 +109,6 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         document.export,
         values={key: value for key, value, _ in rows},
         origins={key: origin for key, _, origin in rows},
-    )
-
-
-def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, problems: Problems) -> PipelineSettings:
-    tables = view.tables
-    about = GateContext(
-        name,
-        view.scope,
-        shared.windows,
-        tables.slices,
-        {spec.name: spec for spec in shared.gold},
-        shared.declared.gold,
-        shared.foreign_metrics,
-    )
-    gates = resolve_gates(tables.gates, shared.document.gates, about, problems)
-    preset = tables.gates.preset if tables.gates.preset is not None else shared.document.gates.preset
-    metrics = tables.metrics
-    if metrics.citations_required is None:
-        metrics = metrics.model_copy(update={"citations_required": is_published(preset)})
-    return PipelineSettings.model_construct(
-        **dict(tables)
-        | {
-            "name": name,
-            "metrics": metrics,
-            "resolved_gates": tuple(gates.values()),
-            "has_probe": any(probe.pipeline == name for probe in shared.probes),
-        }
     )
 
 
@@ -172,30 +136,29 @@ def _all_rows(
     """The rows of all values: key, value and origin. The gates of the top level come first."""
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
-    for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
+    for key, value, origin in sorted(origins(views[None], (), problems), key=lambda row: "." in row[0]):
         yield key, default if key == "pipeline.name" else value, origin
     top = next((pipeline for name, pipeline in pipelines.items() if name not in views), unconfigured)
     for gate in top.resolved_gates:
-        yield from _gate_rows(gate, top, views[None], problems)
+        yield from _gate_rows(gate, top, (), problems)
     for name, pipeline in pipelines.items():
         if name in views:
-            yield from origins(views[name], problems)
+            yield from origins(views[name], scope_of(name), problems)
             for gate in pipeline.resolved_gates:
-                yield from _gate_rows(gate, pipeline, views[name], problems)
+                yield from _gate_rows(gate, pipeline, scope_of(name), problems)
 
 
-def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: EffectiveTables, problems: Problems) -> Iterator[Row]:
-    """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset."""
-    gate_key = ("gates", gate.name)
-    gates = view.data.get("gates")
-    table = gates.get(gate.name) if isinstance(gates, dict) else None
-    preset = problems.written(("gates", "preset"), view.scope)
+def _gate_rows(gate: Gate, pipeline: PipelineSettings, scope: KeyPath, problems: Problems) -> Iterator[Row]:
+    """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset.
+
+    A gate of a pipeline stands in place of the gate of the top level, so none of its keys has its origin there.
+    """
+    path: KeyPath = ("gates", gate.name)
+    table = (*scope, *path) if problems.written((*scope, *path)) else path
+    preset = None if problems.written(table) else problems.written(("gates", "preset"), scope)
     for key, value in _gate_values(gate, pipeline):
-        if isinstance(table, dict):
-            place = problems.written((*gate_key, key), view.scope) if key in table else None
-        else:
-            place = preset if key != "source" else None
-        yield dotted((*view.scope, *gate_key, key)), value, DEFAULT if place is None else place.origin
+        place = problems.written((*table, key)) or (preset if key != "source" else None)
+        yield dotted((*scope, *path, key)), value, DEFAULT if place is None else place.origin
 
 
 def _gate_values(gate: Gate, pipeline: PipelineSettings) -> Iterator[tuple[str, object]]:
@@ -232,10 +195,9 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
     Raises:
         ConfigError: The first problem, with file, line and hint, and the number of problems.
     """
-    environ = os.environ if environ is None else environ
-    settings, problems = _resolve(find(path, environ), environ, plugins=plugins)
-    if problems:
-        raise problems[0].error(len(problems))
+    settings, problems = examine(path, environ=environ, plugins=plugins)
+    if errors := problems.errors:
+        raise errors[0].error(len(errors))
     return settings
 
 
@@ -247,7 +209,7 @@ def defaults() -> Settings:
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
-    """All problems of a configuration file, in the order of its lines.
+    """All errors of a configuration file, in the order of its lines.
 
     Args:
         path: As for `load`.
@@ -256,8 +218,7 @@ def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None =
     Raises:
         ConfigError: The file cannot be read as text.
     """
-    environ = os.environ if environ is None else environ
-    return _resolve(find(path, environ), environ, plugins=True)[1]
+    return examine(path, environ=environ)[1].errors
 
 
 def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -271,13 +232,27 @@ def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
     return default_path if default_path.is_file() else None
 
 
-def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) -> tuple[Settings, list[Problem]]:
+def examine(
+    path: str | Path | None = None, *, environ: Mapping[str, str] | None = None, plugins: bool = True
+) -> tuple[Settings, Problems]:
+    """The settings, with defaults in place of wrong values, and the problems found; more may be reported to them.
+
+    Args:
+        path: As for `load`.
+        environ: As for `load`.
+        plugins: As for `load`.
+
+    Raises:
+        ConfigError: The file cannot be read as text.
+    """
+    environ = os.environ if environ is None else environ
+    path = find(path, environ)
     file_problems: list[Problem] = []
     root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, file_problems.append)
     tree = sources.overlay(tree, environ)
     process, process_problems = sources.process(environ)
     problems = Problems(root, tree.places)
-    for problem in (*file_problems, *process_problems):
+    for problem in (*file_problems, *process_problems, *sources.mistyped(environ)):
         problems.note(problem)
     settings = resolve(tree, process, problems, path=path, plugins=plugins)
-    return settings, problems.listed
+    return settings, problems

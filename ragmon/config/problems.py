@@ -258,6 +258,7 @@ class Problem:
         message: The description of the problem, including the key.
         value: The invalid value; None if it is not useful, or a secret.
         hint: What would be right.
+        warning: Whether the configuration can be used all the same.
     """
 
     path: str
@@ -266,6 +267,7 @@ class Problem:
     message: str
     value: object = None
     hint: str = ""
+    warning: bool = False
 
     def __str__(self) -> str:
         return str(self.error())
@@ -288,6 +290,11 @@ class Problems:
         self.root = root
         self._places = places
         self._found: dict[tuple[str, int | None, str], Problem] = {}
+
+    @property
+    def errors(self) -> list[Problem]:
+        """All problems but warnings, in the order of `listed`."""
+        return [problem for problem in self.listed if not problem.warning]
 
     @property
     def listed(self) -> list[Problem]:
@@ -317,7 +324,16 @@ class Problems:
         """The place of exactly this key, in the scope or else at the top level; None if it is not written."""
         return self._places.get((*scope, *path)) or self._places.get(path)
 
-    def report(self, path: KeyPath, wrong: str, *, scope: KeyPath = (), value: object = None, hint: str = "") -> None:
+    def report(
+        self,
+        path: KeyPath,
+        wrong: str,
+        *,
+        scope: KeyPath = (),
+        value: object = None,
+        hint: str = "",
+        warning: bool = False,
+    ) -> None:
         """Add a problem of a key.
 
         Args:
@@ -326,12 +342,13 @@ class Problems:
             scope: `("pipelines", name)` for a key inside a pipeline.
             value: The value of the key.
             hint: What would be right.
+            warning: Whether the configuration can be used all the same.
         """
         place, full = self.where(path, scope)
         is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
         is_hidden = is_hidden or (isinstance(value, str) and may_hold_password(value))
         key = dotted(full)
-        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint))
+        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint, warning))
 
     def note(self, problem: Problem) -> None:
         """Add a problem; the same problem reported by several pipelines is kept once."""

@@ -335,7 +335,10 @@ class RefusalTable(Table):
 
     tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
     replace: bool = False
-    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = ()
+    patterns: Annotated[
+        Many[Annotated[str, AfterValidator(_pattern)]],
+        BeforeValidator(_patterns, json_schema_input_type=Many[str] | Literal["default"]),
+    ] = ()
     window: Count = 120
     matcher_counts: bool = True
 
