@@ -10,9 +10,10 @@ from typing import Any, Final
 import click
 
 from ragmon import stats
-from ragmon.config.load import check, examine, load
+from ragmon.config.load import examine
 from ragmon.config.masking import masked_values, toml_text
 from ragmon.config.problems import KeyPath, Problem, Problems
+from ragmon.config.references import scope_of
 from ragmon.config.settings import PipelineSettings, Settings, default_source
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError
@@ -71,7 +72,7 @@ def _check_directions(settings: Settings, problems: Problems) -> None:
         if gate.at_least is lower:
             word, key = ("lower", "at_most") if lower else ("higher", "at_least")
             hint = f"{key} = {gate.threshold:g}: {gate.metric} is better the {word} it is"
-            path, scope = ("gates", gate.name, gate.direction), _scope(gate.pipeline, problems)
+            path, scope = ("gates", gate.name, gate.direction), scope_of(gate.pipeline)
             problems.report(path, "is the wrong way round", scope=scope, value=gate.threshold, hint=hint)
 
 
@@ -83,7 +84,7 @@ def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
         try:
             return reads()
         except RagmonError as error:
-            problems.report(path, f"cannot be used: {error}", scope=_scope(pipeline, problems), hint=error.hint)
+            problems.report(path, f"cannot be used: {error}", scope=scope_of(pipeline), hint=error.hint)
             return ()
 
     for spec in settings.gold:
@@ -97,7 +98,7 @@ def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
 def _check_samples(settings: Settings, golds: Sequence[GoldSet], problems: Problems) -> None:
     """Warn of gates that no live window can fail, because their gold set has too few items."""
     for pipeline in map(settings.of, settings.expected_pipelines):
-        scope, of_preset = _scope(pipeline.name, problems), dict[str, list[str]]()
+        scope, of_preset = scope_of(pipeline.name), dict[str, list[str]]()
         for gate in pipeline.resolved_gates if pipeline.gates.verdict == "interval" else ():
             too_few = _too_few(gate, pipeline, settings, golds)
             if too_few and problems.written(("gates", gate.name), scope):
@@ -108,13 +109,15 @@ def _check_samples(settings: Settings, golds: Sequence[GoldSet], problems: Probl
             problems.report(("gates",), f"({', '.join(names)}) {too_few}", scope=scope, hint=_MORE, warning=True)
 
 
-_MORE: Final = "more gold items, or a smaller min_samples; `ragmon gate` judges a run of a whole gold set exactly"
+_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
 
 
 def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: Sequence[GoldSet]) -> str:
     """Why the number of items keeps a gate on gold from failing in a live window; "" where it does not."""
     source = gate.source or default_source(gate, probed=pipeline.has_probe)
-    if source not in (PROBE, MATCH) or not (gate.gold or base.parse(gate.metric).needs_gold):
+    if gate.kind != "threshold" or source not in (PROBE, MATCH):
+        return ""
+    if not gate.gold and not base.parse(gate.metric).needs_gold:
         return ""
     own = [gold for gold in golds if gold.judges(pipeline.name, source) and gate.gold in (None, gold.name)]
     sizes = [(sum(_is_in(item, gate.where) for item in gold), gold.name) for gold in own]
@@ -135,20 +138,14 @@ def _is_in(item: GoldItem, where: str) -> bool:
     return not where or item.tags.get(tag) == value
 
 
-def _scope(pipeline: str | None, problems: Problems) -> KeyPath:
-    """Where the keys of a pipeline are looked for first."""
-    scope = () if pipeline is None else ("pipelines", pipeline)
-    return scope if problems.written(scope) else ()
-
-
 def show_command(context: click.Context, path: str | None, form: str) -> None:
     """Print every value with its origin: default, file and line, or the environment. Secrets are masked."""
-    problems = check(path)
-    for problem in problems:
+    settings, problems = examine(path)
+    for problem in problems.errors:
         click.echo(f"error: {_problem_text(problem)}", err=True)
-    if problems:
+    if problems.errors:
         context.exit(PROBLEMS)
-    value_rows = rows(load(path))
+    value_rows = rows(settings)
     if form == "json":
         values = {key: {"value": value, "origin": origin} for key, value, origin in value_rows}
         click.echo(printable_json(values, indent=2))

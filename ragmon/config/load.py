@@ -29,6 +29,7 @@ from ragmon.config.references import (
 )
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
+from ragmon.config.tables import MetricsTable, ScopedTable
 from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
@@ -80,10 +81,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         tables, foreign = views[view], bool(document.plugins) and not plugins
         about = GateContext(name, scope_of(view), windows, tables.slices, by_name, declared.gold, foreign)
         gates = resolve_gates(tables.gates, document.gates, about, problems)
-        metrics = tables.metrics
-        if metrics.citations_required is None:
-            published = is_published(tables.gates.preset or document.gates.preset)
-            metrics = metrics.model_copy(update={"citations_required": published})
+        metrics = _metrics(tables, tables.gates.preset or document.gates.preset)
         known = {"name": name, "metrics": metrics, "resolved_gates": tuple(gates.values())}
         known["has_probe"] = any(probe.pipeline == name for probe in probes)
         return PipelineSettings.model_construct(**dict(tables) | known)
@@ -110,6 +108,13 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         values={key: value for key, value, _ in rows},
         origins={key: origin for key, _, origin in rows},
     )
+
+
+def _metrics(tables: ScopedTable, preset: str | None) -> MetricsTable:
+    """The parameters of metrics; a published preset asks for a list of citations where the file does not say it."""
+    if tables.metrics.citations_required is not None:
+        return tables.metrics
+    return tables.metrics.model_copy(update={"citations_required": is_published(preset)})
 
 
 def _of_any_pipeline(common: PipelineSettings, gold: Sequence[GoldSpec], *, is_probed: bool) -> PipelineSettings:

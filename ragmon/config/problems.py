@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from ragmon.config.tables import RESERVED, ConfigDocument, field_at, table_at
+from ragmon.config.tables import RESERVED, ConfigDocument, table_at
 from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
 from ragmon.core.net import may_hold_password
@@ -318,7 +318,8 @@ class Problems:
             for outer in (scope, ()):
                 if (place := self._places.get((*outer, *path[:end]))) is not None:
                     return place, (*outer, *path)
-        return self._places.get(scope, self.root), (*scope, *path)
+        place = self._places.get(scope)
+        return (self.root, path) if place is None else (place, (*scope, *path))
 
     def written(self, path: KeyPath, scope: KeyPath = ()) -> SourceLocation | None:
         """The place of exactly this key, in the scope or else at the top level; None if it is not written."""
@@ -395,8 +396,9 @@ def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
     if kind == "extra_forbidden":
         return "is not a known key", _unknown_key_hint(path, model)
     if kind == "missing":
-        field = field_at(path, model)
-        return "is missing", (field.description if field is not None else None) or ""
+        table = table_at(path[:-1], model)
+        examples = table.model_fields[str(path[-1])].examples if table is not None else None
+        return "is missing", f'{path[-1]} = "{examples[0]}"' if examples else ""
     if kind == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])
         value = error["input"]

@@ -80,7 +80,7 @@ class ProbeTable(Table):
         on_look: Whether a `look` alarm sends all questions at once.
     """
 
-    target: Annotated[str, AfterValidator(_target)] = Field(description='target = "myapp.rag:answer"')
+    target: Annotated[str, AfterValidator(_target)] = Field(examples=["myapp.rag:answer"])
     gold: Text | None = None
     every: Duration = Seconds(3600)
     max_per_day: Count = 2000

@@ -107,6 +107,14 @@ class TestGatesWithoutAChance:
         assert checked(text % "1h")[1][0].endswith("gold g has 6 items, at most 12 probes in 1h, 30 are needed")
         assert checked(text % "10m")[1] == []
 
+    @pytest.mark.parametrize("source", ["probe", "replay"])
+    def test_a_run_of_the_whole_set_needs_no_number(self, checked, source):
+        assert checked(f'{GOLD}{GATE}source = "{source}"\n')[1] == []
+
+    def test_a_gate_of_another_kind_is_not_meant(self, checked):
+        text = f'{GOLD}[gates.index]\nkind = "distinct"\nat_most = 1\nsource = "match"\ngold = "g"\n'
+        assert checked(text)[1] == []
+
     def test_the_point_estimate_needs_no_number(self, checked):
         assert checked(f'[gates]\nverdict = "point"\n{GOLD}{GATE}')[1] == []
 

@@ -25,18 +25,12 @@ def errors(text):
     return [f"{error.json_path}: {error.message}" for error in VALID.iter_errors(tomllib.loads(text))]
 
 
-def own_files():
-    """Every ragmon.toml of the repository."""
-    listed = subprocess.run(["git", "ls-files", "*ragmon*.toml"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in listed.stdout.splitlines() if not name.startswith("tests/")]
-
-
 def test_the_files_of_the_repository_are_valid():
     pytest.importorskip("check_jsonschema")
-    files = own_files()
-    assert "deploy/ragmon.toml" in files
+    files = [str(path) for top in ("deploy", "examples", "ragmon") for path in (ROOT / top).rglob("ragmon*.toml")]
+    assert str(ROOT / "deploy" / "ragmon.toml") in files
     command = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(SCHEMA), *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
