@@ -222,7 +222,10 @@ def config() -> None:
 def config_check() -> None:
     """Name every problem with its line and what would be right.
 
-    Exit codes: 0 clean, 1 problems, 3 the file cannot be read.
+    Gold files are read. A warning says what is legal and hardly meant: a gate that this gold can never fail, a variable
+    of the environment that is nearly one of ragmon's.
+
+    Exit codes: 0 clean, or warnings alone, 1 problems, 3 the file cannot be read.
     """
 
 
@@ -633,12 +636,13 @@ def replay() -> None:
 
 
 @click.command()
-@click.argument("name", metavar="NAME", type=click.Choice(["trace", "gold", "report"]))
+@click.argument("name", metavar="NAME", type=click.Choice(["trace", "gold", "report", "config"]))
 @runs("schema.schema")
 def schema() -> None:
-    """Print a JSON Schema (draft 2020-12): trace, gold or report.
+    """Print a JSON Schema (draft 2020-12; of config draft 7, which editors of TOML read).
 
     trace: one line of a trace log. gold: one row of a gold file. report: what `ragmon replay --format json` writes.
+    config: ragmon.toml.
 
     Exit codes: 0 done, 3 there is no such schema.
     """

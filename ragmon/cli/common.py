@@ -142,7 +142,8 @@ def score(
         InputError: A file cannot be opened, none of its lines can be read, or a line of a label file is no label.
     """
     tables = file_options(settings, tables)
-    given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
+    spelling = label_spelling(settings.unconfigured.labels)
+    given_labels = [label for path in labels for label in read_labels(path, spelling)]
     plan: MakeScorer = ScorerFactory(settings, gold) if scorer is None else lambda: scorer
     follow = embedding(settings, gold)
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202

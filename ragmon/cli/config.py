@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from typing import Final
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 import click
 
-from ragmon.config.load import check, find, load
+from ragmon import stats
+from ragmon.config.load import examine
 from ragmon.config.masking import masked_values, toml_text
-from ragmon.config.problems import Problem
-from ragmon.config.settings import Settings
+from ragmon.config.problems import KeyPath, Problem, Problems
+from ragmon.config.references import scope_of
+from ragmon.config.settings import PipelineSettings, Settings, default_source
+from ragmon.core.constants import GOLD_SET, MATCH, PROBE
+from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable, printable_json, printable_line
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate
 from ragmon.export.tables import text_table
+from ragmon.gates.evaluate import usual_estimand
+from ragmon.gold import GoldSet
+from ragmon.metrics import base
+from ragmon.monitor.build import load_gold
 from ragmon.monitor.series_budget import expected_series
 
 SERIES: Final = "prometheus.series"
@@ -38,24 +50,102 @@ WIDE: Final = 40
 
 
 def check_command(context: click.Context, path: str | None) -> None:
-    """Name every problem with its line and what would be right."""
-    problems = check(path)
-    for problem in problems:
-        click.echo(_problem_text(problem))
-    file = find(path, os.environ)
-    name = "no ragmon.toml here, the defaults hold" if file is None else str(file)
-    click.echo(f"{printable(name)}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}", err=True)
-    context.exit(PROBLEMS if problems else 0)
+    """Name every problem with its line and what would be right; a warning alone is no failure."""
+    settings, problems = examine(path)
+    _check_directions(settings, problems)
+    _check_samples(settings, _check_gold(settings, problems), problems)
+    listed, errors = problems.listed, len(problems.errors)
+    for problem in listed:
+        click.echo(f"{'warning: ' if problem.warning else ''}{_problem_text(problem)}")
+    name = "no ragmon.toml here, the defaults hold" if settings.path is None else str(settings.path)
+    counts = f"{errors or 'no'} problem{'' if errors == 1 else 's'}"
+    if warnings := len(listed) - errors:
+        counts += f", {warnings} warning{'' if warnings == 1 else 's'}"
+    click.echo(f"{printable(name)}: {counts}", err=True)
+    context.exit(PROBLEMS if errors else 0)
+
+
+def _check_directions(settings: Settings, problems: Problems) -> None:
+    """Report gates that pass when their metric is worst."""
+    for gate in settings.gates():
+        lower = gate.kind != "threshold" or base.parse(gate.metric).better == "lower"
+        if gate.at_least is lower:
+            word, key = ("lower", "at_most") if lower else ("higher", "at_least")
+            hint = f"{key} = {gate.threshold:g}: {gate.metric} is better the {word} it is"
+            path, scope = ("gates", gate.name, gate.direction), scope_of(gate.pipeline)
+            problems.report(path, "is the wrong way round", scope=scope, value=gate.threshold, hint=hint)
+
+
+def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
+    """Report gold files that cannot be used; returns the gold sets that can."""
+    sets: tuple[GoldSet, ...] = ()
+
+    def read(path: KeyPath, pipeline: str | None, reads: Callable[[], Any]) -> Any:
+        try:
+            return reads()
+        except RagmonError as error:
+            problems.report(path, f"cannot be used: {error}", scope=scope_of(pipeline), hint=error.hint)
+            return ()
+
+    for spec in settings.gold:
+        sets += read(("gold", spec.name, "path"), spec.pipeline, partial(load_gold, [spec]))
+    for pipeline in (settings.unconfigured, *settings.pipelines.values()):
+        if (claims := pipeline.capture.gold) is not None:
+            read(("capture", "gold"), pipeline.name, partial(GoldSet.load, claims))
+    return sets
+
+
+def _check_samples(settings: Settings, golds: Sequence[GoldSet], problems: Problems) -> None:
+    """Warn of gates that no live window can fail, because their gold set has too few items."""
+    for pipeline in map(settings.of, settings.expected_pipelines):
+        scope, of_preset = scope_of(pipeline.name), dict[str, list[str]]()
+        for gate in pipeline.resolved_gates if pipeline.gates.verdict == "interval" else ():
+            too_few = _too_few(gate, pipeline, settings, golds)
+            if too_few and problems.written(("gates", gate.name), scope):
+                problems.report(("gates", gate.name), too_few, scope=scope, hint=_MORE, warning=True)
+            elif too_few:
+                of_preset.setdefault(too_few, []).append(gate.name)
+        for too_few, names in of_preset.items():
+            problems.report(("gates",), f"({', '.join(names)}) {too_few}", scope=scope, hint=_MORE, warning=True)
+
+
+_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
+
+
+def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: Sequence[GoldSet]) -> str:
+    """Why the number of items keeps a gate on gold from failing in a live window; "" where it does not."""
+    source = gate.source or default_source(gate, probed=pipeline.has_probe)
+    if gate.kind != "threshold" or source not in (PROBE, MATCH):
+        return ""
+    if not gate.gold and not base.parse(gate.metric).needs_gold:
+        return ""
+    own = [gold for gold in golds if gold.judges(pipeline.name, source) and gate.gold in (None, gold.name)]
+    sizes = [(sum(_is_in(item, gate.where) for item in gold), gold.name) for gold in own]
+    most, name = max(sizes, default=(0, ""))
+    told = f"can never fail in a live window: gold {name} has {most} item{'' if most == 1 else 's'}"
+    if (gate.estimand or usual_estimand(source)) == GOLD_SET:
+        probes = [probe for probe in settings.probes if (probe.pipeline, probe.gold) == (pipeline.name, name)]
+        if source == MATCH or not probes:  # users, and programs of one's own, may ask a question many times
+            return ""
+        most *= sum(math.ceil(settings.windows[gate.window] / probe.every) + probe.on_look for probe in probes)
+        told += f", at most {most} probes in {gate.window}"
+    needed = max(gate.min_samples, stats.needed_to_decide(0.0 if gate.at_least else 1.0, gate.threshold) or 0)
+    return f"{told}, {needed} are needed" if own and most < needed else ""
+
+
+def _is_in(item: GoldItem, where: str) -> bool:
+    tag, _, value = where.partition("=")
+    return not where or item.tags.get(tag) == value
 
 
 def show_command(context: click.Context, path: str | None, form: str) -> None:
     """Print every value with its origin: default, file and line, or the environment. Secrets are masked."""
-    problems = check(path)
-    for problem in problems:
+    settings, problems = examine(path)
+    for problem in problems.errors:
         click.echo(f"error: {_problem_text(problem)}", err=True)
-    if problems:
+    if problems.errors:
         context.exit(PROBLEMS)
-    value_rows = rows(load(path))
+    value_rows = rows(settings)
     if form == "json":
         values = {key: {"value": value, "origin": origin} for key, value, origin in value_rows}
         click.echo(printable_json(values, indent=2))

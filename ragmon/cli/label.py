@@ -38,7 +38,7 @@ def import_command(
 ) -> int:
     """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole."""
     settings = load(config)
-    labels = [item for path in files for item in read_labels(path, label_spelling(settings.labels, rater))]
+    labels = [item for path in files for item in read_labels(path, label_spelling(settings.unconfigured.labels, rater))]
     for line in _summary(labels):
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
@@ -94,9 +94,9 @@ def queue_command(
     else:
         with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
             candidates = queue(_lines(journal), limit)
-    sheet_rows = rows(candidates, settings.links.trace, text=text)
+    sheet_rows = rows(candidates, settings.unconfigured.links.trace, text=text)
     if form == "csv":
-        write(template(sheet_rows, label_spelling(settings.labels)), output)
+        write(template(sheet_rows, label_spelling(settings.unconfigured.labels)), output)
     else:
         write("".join(printable_json(row) + "\n" for row in sheet_rows), output)
     if candidates and on_terminal(output):

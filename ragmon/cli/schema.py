@@ -1,4 +1,4 @@
-"""`ragmon schema`: the JSON Schemas of trace logs, gold files and reports, for programs in any language."""
+"""`ragmon schema`: the JSON Schemas of trace logs, gold files and reports, for any language, and of ragmon.toml."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Final
 
 import click
 
+from ragmon.config.schema import config_schema
 from ragmon.core.json_schema import Schema
 from ragmon.export.schema import report_schema
 from ragmon.gold.gold_schema import gold_schema
 from ragmon.ingest.trace_schema import trace_schema
 
 SCHEMAS: Final[Mapping[str, Callable[[], Schema]]] = MappingProxyType(
-    {"trace": trace_schema, "gold": gold_schema, "report": report_schema}
+    {"trace": trace_schema, "gold": gold_schema, "report": report_schema, "config": config_schema}
 )
 
 
@@ -25,5 +26,5 @@ def schema_text(name: str) -> str:
 
 
 def schema(name: str) -> None:
-    """Print a JSON Schema (draft 2020-12): trace, gold or report."""
+    """Print a JSON Schema: trace, gold, report or config."""
     click.echo(schema_text(name), nl=False)

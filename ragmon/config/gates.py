@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple
 
 from ragmon.config.problems import KeyPath, Problems
@@ -233,7 +234,8 @@ def _metric_problems(name: str, table: GateTable, about: GateContext) -> Iterato
         yield GateProblem(key, "is cut beyond the ranks that are kept", metric, error.hint)
     except UnknownNameError as error:
         if not about.foreign_metrics:
-            yield GateProblem(key, "names no metric", metric, error.hint)
+            surely = get_close_matches(metric, families(), n=1, cutoff=0.95)  # a letter or two, and no other is as near
+            yield GateProblem(key, "names no metric", metric, nearest(metric, surely) if surely else error.hint)
 
 
 def _threshold_problems(table: GateTable) -> Iterator[GateProblem]:

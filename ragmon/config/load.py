@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -17,11 +16,9 @@ from typing import Final
 from ragmon.config import sources
 from ragmon.config.gates import GateContext, is_published, resolve_gates
 from ragmon.config.otel import OTEL, SIGNALS, WrongVariable, otel_receiver
-from ragmon.config.problems import Problem, Problems, SourceLocation, dotted
+from ragmon.config.problems import KeyPath, Problem, Problems, SourceLocation, dotted
 from ragmon.config.references import (
     DEFAULT,
-    DeclaredNames,
-    EffectiveTables,
     Row,
     Views,
     check_judges,
@@ -29,13 +26,11 @@ from ragmon.config.references import (
     gold_specs,
     origins,
     probe_specs,
+    scope_of,
 )
-from ragmon.config.references import (
-    declared_names as declared,
-)
-from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
+from ragmon.config.settings import GoldSpec, PipelineSettings, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
-from ragmon.config.tables import ConfigDocument
+from ragmon.config.tables import MetricsTable, ScopedTable
 from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
@@ -64,18 +59,6 @@ def import_plugins(modules: Sequence[str], problems: Problems) -> None:
             problems.report(("plugins",), f"cannot load the installed {point.name}", value=point.value, hint=hint)
 
 
-@dataclass(frozen=True)
-class _SharedInputs:
-    """The inputs that the resolution of every pipeline shares."""
-
-    document: ConfigDocument
-    declared: DeclaredNames
-    gold: tuple[GoldSpec, ...]
-    probes: tuple[ProbeSpec, ...]
-    windows: Mapping[str, int]
-    foreign_metrics: bool
-
-
 def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | None, plugins: bool) -> Settings:
     """Resolve a tree of tables into settings; problems are reported, and wrong values replaced by their defaults.
 
@@ -86,38 +69,39 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         path: The main file.
         plugins: Import the modules with metrics; otherwise gates on unknown metrics are omitted.
     """
-    document, views = effective_tables(tree.data, problems)
+    document, views, declared = effective_tables(tree.data, problems, process.pipeline)
     if plugins:
         import_plugins(document.plugins, problems)
-    declared_names = declared(document, views, process.pipeline)
-    gold = gold_specs(views, declared_names, problems)
-    probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
+    gold = gold_specs(views, declared, problems)
+    by_name = {spec.name: spec for spec in gold}
+    probes = probe_specs(views, by_name, declared, problems)
     check_judges(views, problems)
     windows = {window: int(duration(window)) for window in document.windows}
-    shared = _SharedInputs(document, declared_names, gold, probes, windows, bool(document.plugins) and not plugins)
-    common = _pipeline_settings(declared_names.default, views[None], shared, problems)
-    pipelines = {
-        name: _pipeline_settings(name, views[name], shared, problems) if name in views else common
-        for name in declared_names.pipelines
-    }
+
+    def of_pipeline(name: str, view: str | None) -> PipelineSettings:
+        tables, foreign = views[view], bool(document.plugins) and not plugins
+        about = GateContext(name, scope_of(view), windows, tables.slices, by_name, declared.gold, foreign)
+        gates = resolve_gates(tables.gates, document.gates, about, problems)
+        metrics = _metrics(tables, tables.gates.preset or document.gates.preset)
+        known = {"name": name, "metrics": metrics, "resolved_gates": tuple(gates.values())}
+        known["has_probe"] = any(probe.pipeline == name for probe in probes)
+        return PipelineSettings.model_construct(**dict(tables) | known)
+
+    common = of_pipeline(declared.default, None)
+    pipelines = {name: of_pipeline(name, name) if name in views else common for name in declared.pipelines}
     unconfigured = _of_any_pipeline(common, gold, is_probed=common.has_probe and not pipelines)
-    rows = list(_all_rows(process, views, pipelines, unconfigured, declared_names.default, problems))
+    rows = list(_all_rows(process, views, pipelines, unconfigured, declared.default, problems))
     return Settings(
         path,
         process.build,
         process.service,
         process.disabled,
         windows,
-        document.plugins,
-        declared_names.default,
+        declared.default,
         pipelines,
         unconfigured,
         gold,
         probes,
-        document.alarms,
-        document.judges,
-        document.labels,
-        document.links,
         document.serve,
         document.stream,
         document.rules,
@@ -127,39 +111,11 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     )
 
 
-def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, problems: Problems) -> PipelineSettings:
-    tables = view.tables
-    about = GateContext(
-        name,
-        view.scope,
-        shared.windows,
-        tables.slices,
-        {spec.name: spec for spec in shared.gold},
-        shared.declared.gold,
-        shared.foreign_metrics,
-    )
-    gates = resolve_gates(tables.gates, shared.document.gates, about, problems)
-    preset = tables.gates.preset if tables.gates.preset is not None else shared.document.gates.preset
-    metrics = tables.metrics
-    if metrics.citations_required is None:
-        metrics = metrics.model_copy(update={"citations_required": is_published(preset)})
-    return PipelineSettings(
-        name,
-        tables.sampling,
-        tables.capture,
-        tables.refusal.rule(),
-        tables.slices,
-        metrics,
-        tuple(gates.values()),
-        tables.gates.verdict,
-        tables.gates.on_insufficient,
-        tables.alarms,
-        tables.judges,
-        tables.labels,
-        tables.links,
-        tables.export,
-        has_probe=any(probe.pipeline == name for probe in shared.probes),
-    )
+def _metrics(tables: ScopedTable, preset: str | None) -> MetricsTable:
+    """The parameters of metrics; a published preset asks for a list of citations where the file does not say it."""
+    if tables.metrics.citations_required is not None:
+        return tables.metrics
+    return tables.metrics.model_copy(update={"citations_required": is_published(preset)})
 
 
 def _of_any_pipeline(common: PipelineSettings, gold: Sequence[GoldSpec], *, is_probed: bool) -> PipelineSettings:
@@ -171,8 +127,8 @@ def _of_any_pipeline(common: PipelineSettings, gold: Sequence[GoldSpec], *, is_p
         is_probed: Whether probes go through the pipelines that nothing names.
     """
     of_one_pipeline = {spec.name for spec in gold if spec.pipeline is not None}
-    gates = tuple(gate for gate in common.gates if gate.gold not in of_one_pipeline)
-    return replace(common, gates=gates, has_probe=is_probed)
+    gates = tuple(gate for gate in common.resolved_gates if gate.gold not in of_one_pipeline)
+    return common.model_copy(update={"resolved_gates": gates, "has_probe": is_probed})
 
 
 def _all_rows(
@@ -186,7 +142,7 @@ def _all_rows(
     """The rows of all values: key, value and origin. The gates of the top level come first."""
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
-    for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
+    for key, value, origin in sorted(origins(views[None], (), problems), key=lambda row: "." in row[0]):
         if key != "pipeline.name":
             yield key, value, origin
         elif not pipelines and default == process.pipeline:
@@ -194,27 +150,26 @@ def _all_rows(
         else:
             yield key, default, origin
     top = next((pipeline for name, pipeline in pipelines.items() if name not in views), unconfigured)
-    for gate in top.gates:
-        yield from _gate_rows(gate, top, views[None], problems)
+    for gate in top.resolved_gates:
+        yield from _gate_rows(gate, top, (), problems)
     for name, pipeline in pipelines.items():
         if name in views:
-            yield from origins(views[name], problems)
-            for gate in pipeline.gates:
-                yield from _gate_rows(gate, pipeline, views[name], problems)
+            yield from origins(views[name], scope_of(name), problems)
+            for gate in pipeline.resolved_gates:
+                yield from _gate_rows(gate, pipeline, scope_of(name), problems)
 
 
-def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: EffectiveTables, problems: Problems) -> Iterator[Row]:
-    """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset."""
-    gate_key = ("gates", gate.name)
-    gates = view.data.get("gates")
-    table = gates.get(gate.name) if isinstance(gates, dict) else None
-    preset = problems.written(("gates", "preset"), view.scope)
+def _gate_rows(gate: Gate, pipeline: PipelineSettings, scope: KeyPath, problems: Problems) -> Iterator[Row]:
+    """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset.
+
+    A gate of a pipeline stands in place of the gate of the top level, so none of its keys has its origin there.
+    """
+    path: KeyPath = ("gates", gate.name)
+    table = (*scope, *path) if problems.written((*scope, *path)) else path
+    preset = None if problems.written(table) else problems.written(("gates", "preset"), scope)
     for key, value in _gate_values(gate, pipeline):
-        if isinstance(table, dict):
-            place = problems.written((*gate_key, key), view.scope) if key in table else None
-        else:
-            place = preset if key != "source" else None
-        yield dotted((*view.scope, *gate_key, key)), value, DEFAULT if place is None else place.origin
+        place = problems.written((*table, key)) or (preset if key != "source" else None)
+        yield dotted((*scope, *path, key)), value, DEFAULT if place is None else place.origin
 
 
 def _gate_values(gate: Gate, pipeline: PipelineSettings) -> Iterator[tuple[str, object]]:
@@ -251,10 +206,9 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
     Raises:
         ConfigError: The first problem, with file, line and hint, and the number of problems.
     """
-    environ = os.environ if environ is None else environ
-    settings, problems = _resolve(find(path, environ), environ, plugins=plugins)
-    if problems:
-        raise problems[0].error(len(problems))
+    settings, problems = examine(path, environ=environ, plugins=plugins)
+    if errors := problems.errors:
+        raise errors[0].error(len(errors))
     return settings
 
 
@@ -266,7 +220,7 @@ def defaults() -> Settings:
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
-    """All problems of a configuration file, in the order of its lines.
+    """All errors of a configuration file, in the order of its lines.
 
     Args:
         path: As for `load`.
@@ -275,8 +229,7 @@ def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None =
     Raises:
         ConfigError: The file cannot be read as text.
     """
-    environ = os.environ if environ is None else environ
-    return _resolve(find(path, environ), environ, plugins=True)[1]
+    return examine(path, environ=environ)[1].errors
 
 
 def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -295,7 +248,21 @@ def _of_variable(found: WrongVariable) -> Problem:
     return Problem(place, None, found.name, f"{found.name} {found.message}", found.value, found.hint)
 
 
-def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) -> tuple[Settings, list[Problem]]:
+def examine(
+    path: str | Path | None = None, *, environ: Mapping[str, str] | None = None, plugins: bool = True
+) -> tuple[Settings, Problems]:
+    """The settings, with defaults in place of wrong values, and the problems found; more may be reported to them.
+
+    Args:
+        path: As for `load`.
+        environ: As for `load`.
+        plugins: As for `load`.
+
+    Raises:
+        ConfigError: The file cannot be read as text.
+    """
+    environ = os.environ if environ is None else environ
+    path = find(path, environ)
     file_problems: list[Problem] = []
     root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, file_problems.append)
     tree = sources.overlay(tree, environ)
@@ -305,7 +272,7 @@ def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) ->
     if isinstance(export, dict) and export.get("endpoint") == OTEL:
         for signal in SIGNALS:
             otel_receiver(environ, signal, lambda found: file_problems.append(_of_variable(found)))
-    for problem in (*file_problems, *process_problems):
+    for problem in (*file_problems, *process_problems, *sources.mistyped(environ)):
         problems.note(problem)
     settings = resolve(tree, process, problems, path=path, plugins=plugins)
-    return settings, problems.listed
+    return settings, problems

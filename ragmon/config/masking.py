@@ -42,20 +42,25 @@ def _masked(key: str, value: object) -> object:
         return dict.fromkeys(value, MASK)
     if option == "target" and isinstance(value, str) and "?" in value:
         value = f"{value.partition('?')[0]}?{MASK}"
-    return _plain(value, masked=option in ("headers", "tls", "kafka"))
+    return plain(value, masked=option in ("headers", "tls", "kafka"))
 
 
-def _plain(value: object, *, masked: bool = False) -> object:
-    """The value as plain data; durations and sizes as text with their unit."""
+def plain(value: object, *, masked: bool = False) -> object:
+    """The value as plain data; durations and sizes as text with their unit.
+
+    Args:
+        value: The value of a key.
+        masked: Whether entries of a table that may be secrets are masked.
+    """
     if isinstance(value, Seconds | Bytes | Address | Path):
         return str(value)
     if isinstance(value, str):
         return _CREDENTIALS.sub(MASK, value)
     if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, Mapping | Table):
         items = value.items() if isinstance(value, Mapping) else iter(value)
-        return {key: MASK if masked and is_secret(key) else _plain(entry) for key, entry in items if entry is not None}
+        return {key: MASK if masked and is_secret(key) else plain(entry) for key, entry in items if entry is not None}
     return value
 
 

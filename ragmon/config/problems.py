@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from ragmon.config.tables import RESERVED, ConfigDocument, field_at, table_at
+from ragmon.config.tables import RESERVED, ConfigDocument, table_at
 from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
 from ragmon.core.net import may_hold_password
@@ -258,6 +258,7 @@ class Problem:
         message: The description of the problem, including the key.
         value: The invalid value; None if it is not useful, or a secret.
         hint: What would be right.
+        warning: Whether the configuration can be used all the same.
     """
 
     path: str
@@ -266,6 +267,7 @@ class Problem:
     message: str
     value: object = None
     hint: str = ""
+    warning: bool = False
 
     def __str__(self) -> str:
         return str(self.error())
@@ -290,6 +292,11 @@ class Problems:
         self._found: dict[tuple[str, int | None, str], Problem] = {}
 
     @property
+    def errors(self) -> list[Problem]:
+        """All problems but warnings, in the order of `listed`."""
+        return [problem for problem in self.listed if not problem.warning]
+
+    @property
     def listed(self) -> list[Problem]:
         """All problems, by file (the main one first) and line."""
         files: dict[str, int] = {self.root.path: 0}
@@ -311,13 +318,23 @@ class Problems:
             for outer in (scope, ()):
                 if (place := self._places.get((*outer, *path[:end]))) is not None:
                     return place, (*outer, *path)
-        return self._places.get(scope, self.root), (*scope, *path)
+        place = self._places.get(scope)
+        return (self.root, path) if place is None else (place, (*scope, *path))
 
     def written(self, path: KeyPath, scope: KeyPath = ()) -> SourceLocation | None:
         """The place of exactly this key, in the scope or else at the top level; None if it is not written."""
         return self._places.get((*scope, *path)) or self._places.get(path)
 
-    def report(self, path: KeyPath, wrong: str, *, scope: KeyPath = (), value: object = None, hint: str = "") -> None:
+    def report(
+        self,
+        path: KeyPath,
+        wrong: str,
+        *,
+        scope: KeyPath = (),
+        value: object = None,
+        hint: str = "",
+        warning: bool = False,
+    ) -> None:
         """Add a problem of a key.
 
         Args:
@@ -326,12 +343,13 @@ class Problems:
             scope: `("pipelines", name)` for a key inside a pipeline.
             value: The value of the key.
             hint: What would be right.
+            warning: Whether the configuration can be used all the same.
         """
         place, full = self.where(path, scope)
         is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
         is_hidden = is_hidden or (isinstance(value, str) and may_hold_password(value))
         key = dotted(full)
-        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint))
+        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint, warning))
 
     def note(self, problem: Problem) -> None:
         """Add a problem; the same problem reported by several pipelines is kept once."""
@@ -378,8 +396,9 @@ def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
     if kind == "extra_forbidden":
         return "is not a known key", _unknown_key_hint(path, model)
     if kind == "missing":
-        field = field_at(path, model)
-        return "is missing", (field.description if field is not None else None) or ""
+        table = table_at(path[:-1], model)
+        examples = table.model_fields[str(path[-1])].examples if table is not None else None
+        return "is missing", f'{path[-1]} = "{examples[0]}"' if examples else ""
     if kind == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])
         value = error["input"]

@@ -35,53 +35,67 @@ Row = tuple[str, object, str]
 """A dotted key, its value, and the origin of the value."""
 
 
-@dataclass(frozen=True)
-class EffectiveTables:
-    """The effective tables of the top level, or of one pipeline.
-
-    Attributes:
-        tables: The validated tables; wrong values are replaced by their defaults.
-        scope: `()` for the top level, `("pipelines", name)` for a pipeline.
-        data: The tables as written, including those inherited from the top level.
-        own: The tables written in this scope itself.
-    """
-
-    tables: ScopedTable
-    scope: KeyPath
-    data: Mapping[str, Any]
-    own: Mapping[str, Any]
-
-
-Views = Mapping[str | None, EffectiveTables]
+Views = Mapping[str | None, ScopedTable]
 """The effective tables of every pipeline by name; those of the top level under None."""
 
 
-def effective_tables(data: Mapping[str, Any], problems: Problems) -> tuple[ConfigDocument, Views]:
-    """The document, and the effective tables of every scope: a pipeline's tables are merged over the top level."""
+@dataclass(frozen=True)
+class DeclaredNames:
+    """The declared names, to which other tables may refer.
+
+    Attributes:
+        pipelines: The configured pipelines; none where the configuration names none.
+        default: The pipeline of calls that name none.
+        gold: All gold sets in the file, including those with problems.
+    """
+
+    pipelines: tuple[str, ...]
+    default: str
+    gold: frozenset[str]
+
+
+def scope_of(pipeline: str | None) -> KeyPath:
+    """The key of a pipeline's own tables; `()` for the top level."""
+    return () if pipeline is None else ("pipelines", pipeline)
+
+
+def effective_tables(
+    data: Mapping[str, Any], problems: Problems, service: str | None = None
+) -> tuple[ConfigDocument, Views, DeclaredNames]:
+    """The document, the effective tables of every scope, and the names they declare.
+
+    A pipeline's tables are merged over the top level. `[pipeline] name` and `[pipelines.NAME]` declare pipelines.
+    Without either, none is declared: the top level of the file holds for every pipeline that sends records, and the
+    default one has the name of the service.
+    """
     top = {key: value for key, value in data.items() if key != "pipelines"}
-    document = _with_joined_paths(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
-    document = _with_refusals_of_preset(document, top)
-    views: dict[str | None, EffectiveTables] = {None: EffectiveTables(document, (), top, top)}
+    document = _completed(validate(ConfigDocument, top, problems), None, problems)
+    if document.gates.preset is None and not document.gates.own:
+        usual = document.gates.model_copy(update={"preset": DEFAULT_PRESET})
+        document = document.model_copy(update={"gates": usual})
+    views: dict[str | None, ScopedTable] = {None: document}
     base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _NOT_INHERITED}
-    for name, own in _pipelines(data, problems):
-        scope = ("pipelines", name)
+    scopes = dict(_pipelines(data, problems))
+    for name, own in scopes.items():
         merged = merge(base, own, merged=_is_merged_inside)
-        tables = _with_joined_paths(validate(ScopedTable, merged, problems, scope), (), problems, scope)
-        views[name] = EffectiveTables(_with_refusals_of_preset(tables, merged), scope, merged, own)
-    return document, views
+        views[name] = _completed(validate(ScopedTable, merged, problems, scope_of(name)), name, problems)
+    golds = (own.get("gold") for own in (top, *scopes.values()))
+    gold = frozenset(name for table in golds if isinstance(table, dict) for name in table)
+    default, pipelines = document.pipeline.name, tuple(scopes)
+    if problems.written(("pipeline", "name")) is None:
+        default = pipelines[0] if len(pipelines) == 1 else default if pipelines else service or default
+        return document, views, DeclaredNames(pipelines, default, gold)
+    return document, views, DeclaredNames(tuple(dict.fromkeys((default, *pipelines))), default, gold)
 
 
-def _with_preset(document: ConfigDocument) -> ConfigDocument:
-    """Use the default preset if the file names neither a preset nor gates."""
-    gates = document.gates
-    if gates.preset is not None or gates.own:
-        return document
-    return document.model_copy(update={"gates": gates.model_copy(update={"preset": DEFAULT_PRESET})})
+def _completed(tables: S, pipeline: str | None, problems: Problems) -> S:
+    """The tables of a scope with paths joined to the folder of their file, and what the preset says of refusals.
 
-
-def _with_refusals_of_preset(tables: S, data: Mapping[str, Any]) -> S:
-    """Under a published preset a refusal in other words does not count, unless the file says that it does."""
-    if not is_published(tables.gates.preset) or _has_key(data, _MATCHER_COUNTS):
+    Under a published preset a refusal in other words does not count, unless the file says that it does.
+    """
+    scope = scope_of(pipeline)
+    tables = _with_joined_paths(tables, (), problems, scope)
+    if not is_published(tables.gates.preset) or problems.written(_MATCHER_COUNTS, scope):
         return tables
     return tables.model_copy(update={"refusal": tables.refusal.model_copy(update={"matcher_counts": False})})
 
@@ -126,64 +140,24 @@ def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> o
     return _with_joined_paths(value, path, problems, scope) if isinstance(value, Table) else value
 
 
-def origins(view: EffectiveTables, problems: Problems) -> Iterator[Row]:
-    """The rows of a view except gates: at the top level all values, in a pipeline the values written inside it.
+def origins(tables: ScopedTable, scope: KeyPath, problems: Problems) -> Iterator[Row]:
+    """The rows of a scope except gates: at the top level all values, in a pipeline the values written inside it.
 
     Where `refusal.matcher_counts` is not written, the preset of the gates decides it and is its origin.
     """
-    for path, value in flatten(view.tables):
-        key = _PRESET if path == _MATCHER_COUNTS and not _has_key(view.data, path) else path
-        if not view.scope or _has_key(view.own, key):
-            place = problems.written(key, view.scope) if _has_key(view.data, key) else None
-            yield dotted((*view.scope, *path)), value, DEFAULT if place is None else place.origin
-
-
-def _has_key(data: Any, path: Sequence[str]) -> bool:
-    for key in path:
-        if not isinstance(data, dict) or key not in data:
-            return False
-        data = data[key]
-    return True
-
-
-@dataclass(frozen=True)
-class DeclaredNames:
-    """The declared names, to which other tables may refer.
-
-    Attributes:
-        pipelines: The configured pipelines; none where the configuration names none.
-        default: The pipeline of calls that name none.
-        gold: All gold sets in the file, including those with problems.
-    """
-
-    pipelines: tuple[str, ...]
-    default: str
-    gold: frozenset[str]
-
-
-def declared_names(document: ConfigDocument, views: Views, service: str | None = None) -> DeclaredNames:
-    """Collect the declared names.
-
-    `[pipeline] name` and `[pipelines.NAME]` declare pipelines. Without either, none is declared: the top level of the
-    file holds for every pipeline that sends records, and the default one has the name of the service.
-    """
-    tables = (view.own.get("gold") for view in views.values())
-    gold = frozenset(name for table in tables if isinstance(table, dict) for name in table)
-    pipelines = tuple(name for name in views if name is not None)
-    default = document.pipeline.name
-    own = views[None].own.get("pipeline")
-    if not isinstance(own, dict) or "name" not in own:
-        default = pipelines[0] if len(pipelines) == 1 else default if pipelines else service or default
-        return DeclaredNames(pipelines, default, gold)
-    return DeclaredNames(pipelines if default in pipelines else (default, *pipelines), default, gold)
+    for path, value in flatten(tables):
+        key = _PRESET if path == _MATCHER_COUNTS and problems.written(path, scope) is None else path
+        place = problems.written(key, scope)
+        if not scope or problems.written((*scope, *key)):
+            yield dotted((*scope, *path)), value, DEFAULT if place is None else place.origin
 
 
 def gold_specs(views: Views, known: DeclaredNames, problems: Problems) -> tuple[GoldSpec, ...]:
     """The gold sets, those of one pipeline first: they take precedence if two sets hold the same question."""
     specs: dict[str, GoldSpec] = {}
     for pipeline, view in views.items():
-        for name, table in view.tables.gold.items():
-            report = partial(problems.report, scope=view.scope)
+        for name, table in view.gold.items():
+            report = partial(problems.report, scope=scope_of(pipeline))
             if name in specs:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
@@ -191,8 +165,8 @@ def gold_specs(views: Views, known: DeclaredNames, problems: Problems) -> tuple[
                 hint = "what people say of answers is shown as gold of this name: choose another"
                 report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
-            fields = {key: value for key, value in table if key not in ("path", "pipeline")}
-            specs[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **fields)
+            found = {"name": name, "pipeline": table.pipeline or pipeline}
+            specs[name] = GoldSpec.model_construct(**dict(table) | found)
     return tuple(sorted(specs.values(), key=lambda spec: spec.pipeline is None))
 
 
@@ -223,15 +197,16 @@ def probe_specs(
     """
     specs: dict[str, ProbeSpec] = {}
     for pipeline, view in views.items():
-        for name, table in view.tables.probe.items():
-            report = partial(problems.report, scope=view.scope)
+        for name, table in view.probe.items():
+            report = partial(problems.report, scope=scope_of(pipeline))
             if name in specs:
                 report(("probe", name), "is defined twice", hint="probes are told apart by their names: choose another")
             gold_set = _gold_set_of(name, table, gold, known, report)
             if gold_set is not None:
                 probed_pipeline = pipeline or gold_set.pipeline or known.default
                 _check_probed_pipeline(name, probed_pipeline, gold_set, known, report)
-                specs[name] = ProbeSpec(name, probed_pipeline, gold_set.name, **{k: v for k, v in table if k != "gold"})
+                found = {"name": name, "pipeline": probed_pipeline, "gold": gold_set.name}
+                specs[name] = ProbeSpec.model_construct(**dict(table) | found)
     return tuple(specs.values())
 
 
@@ -248,12 +223,14 @@ def _check_probed_pipeline(
 
 def check_judges(views: Views, problems: Problems) -> None:
     """Check that every judge with a model has a kind."""
-    for view in views.values():
-        for name, table in view.tables.judges.items():
+    for pipeline, view in views.items():
+        for name, table in view.judges.items():
             if table.url is not None and table.asks(name) is None:
                 kinds = " or ".join(f'"{kind}"' for kind in get_args(JudgeKind))
                 hint = f"kind = {kinds}; a judge called by one of these names need not say it"
-                problems.report(("judges", name), "does not say what the model is asked", scope=view.scope, hint=hint)
+                problems.report(
+                    ("judges", name), "does not say what the model is asked", scope=scope_of(pipeline), hint=hint
+                )
 
 
 def _gold_set_of(

@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     PlainValidator,
     ValidationError,
+    WithJsonSchema,
     create_model,
     model_validator,
 )
@@ -81,17 +82,19 @@ class ProbeTable(Table):
         on_look: Whether a `look` alarm sends all questions at once.
     """
 
-    target: Annotated[str, AfterValidator(_target)] = Field(description='target = "myapp.rag:answer"')
+    target: Annotated[str, AfterValidator(_target)] = Field(examples=["myapp.rag:answer"])
     gold: Text | None = None
     every: Duration = Seconds(3600)
     max_per_day: Count = 2000
     concurrency: Count = 2
     timeout: Duration = Seconds(30)
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
     body: str = '{"question": "{question}"}'
-    answer: Annotated[dict[str, Text], BeforeValidator(_answer), AfterValidator(_known_fields)] = Field(
-        default_factory=dict
-    )
+    answer: Annotated[
+        dict[str, Text],
+        BeforeValidator(_answer, json_schema_input_type=dict[str, Text] | Text),
+        AfterValidator(_known_fields),
+    ] = Field(default_factory=dict)
     on_look: bool = True
 
     @model_validator(mode="after")
@@ -320,7 +323,10 @@ class ServeTable(_From):  # type: ignore[misc, valid-type]
     admin: Listen = Address("127.0.0.1", 9464)
     hosts: Many[Annotated[Text, AfterValidator(_host)]] = ()
     token_file: File | None = None
-    tls: Annotated[Literal["off", "upstream"] | TlsTable, PlainValidator(_tls)] = "off"
+    tls: Annotated[
+        Literal["off", "upstream"] | TlsTable,
+        PlainValidator(_tls, json_schema_input_type=Literal["off", "upstream"] | TlsTable),
+    ] = "off"
     state_dir: File = file("ragmon-state")
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
@@ -401,7 +407,14 @@ class ExportTable(Table):
         score_spans: Send the scores as OpenInference EVALUATOR spans as well.
     """
 
-    endpoint: Annotated[str, PlainValidator(_endpoint)] | None = None
+    endpoint: (
+        Annotated[
+            str,
+            PlainValidator(_endpoint),
+            WithJsonSchema({"type": "string", "pattern": f"^([Hh][Tt][Tt][Pp][Ss]?://|{OTEL}$)"}),
+        ]
+        | None
+    ) = None
     protocol: Annotated[Literal["http/protobuf"], BeforeValidator(_http_only)] = "http/protobuf"
     headers: Annotated[dict[str, str], AfterValidator(_sendable)] = Field(default_factory=dict, repr=False)
     certificate: File | None = None

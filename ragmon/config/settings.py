@@ -6,62 +6,39 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, RulesTable, ServeTable, StreamTable
-from ragmon.config.tables import AlarmsTable, CaptureTable, MetricsTable, OnInsufficient, SamplingTable
+from ragmon.config.services import ExportTable, ProbeTable, RulesTable, ServeTable, StreamTable
+from ragmon.config.tables import GoldTable, ScopedTable
 from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import ConfigError
-from ragmon.core.gold_item import Match
-from ragmon.core.policy import Gate, Mode, Policy
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.policy import Gate, Policy
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.base import judged
 from ragmon.metrics.grounding import Groundedness
 
 
-@dataclass(frozen=True)
-class GoldSpec:
-    """A gold set to load.
+class GoldSpec(GoldTable):
+    """A gold set to load: its table, whose `pipeline` is set where the table stands inside a pipeline.
 
     Attributes:
         name: Its name in gates and series.
-        paths: Its files; relative paths are already joined to the folder of the file that names them.
-        pipeline: The pipeline it belongs to; None for all.
-        use: The sources of records that may match it: `probe`, `match`.
-        tags: Tags that every item has.
-        match: How gold texts are compared with contexts.
-        frozen: The file written by `ragmon gold freeze` that its files must match; None for no check.
-        key_file: The key of the signature of `frozen`.
-        embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
     """
 
     name: str
-    paths: tuple[Path, ...]
-    pipeline: str | None
-    use: tuple[str, ...]
-    tags: Mapping[str, str]
-    match: Match
-    frozen: Path | None = None
-    key_file: Path | None = None
-    embed: str | None = None
 
 
-@dataclass(frozen=True)
-class ProbeSpec:
-    """Gold questions to send; the attributes are the keys of `[probe.NAME]`, times in seconds."""
+class ProbeSpec(ProbeTable):
+    """Gold questions to send: the table of a probe.
+
+    Attributes:
+        name: Its name.
+        pipeline: The pipeline it asks.
+        gold: The gold set.
+    """
 
     name: str
     pipeline: str
     gold: str
-    target: str
-    every: float
-    max_per_day: int
-    concurrency: int
-    timeout: float
-    headers: Mapping[str, str] = field(repr=False)
-    body: str
-    answer: Mapping[str, str]
-    on_look: bool
 
     @property
     def asks(self) -> str:
@@ -70,34 +47,17 @@ class ProbeSpec:
         return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
-@dataclass(frozen=True)
-class PipelineSettings:
-    """The settings of one pipeline.
+class PipelineSettings(ScopedTable):
+    """The settings of one pipeline: its tables, merged over those of the top level.
 
     Attributes:
         name: The pipeline.
-        sampling, capture, refusal, slices, metrics: The tables of these names.
-        gates: In the order of the report; a gate without a source uses the first source that has data.
-        mode: How verdicts are computed: `interval` or `point`.
-        on_insufficient: The effect of insufficient gates on the overall verdict.
-        alarms, judges, labels, links, export: The tables of these names.
+        resolved_gates: In the order of the report; a gate without a source uses the first source that has data.
         has_probe: Whether gold questions are sent through it.
     """
 
     name: str
-    sampling: SamplingTable
-    capture: CaptureTable
-    refusal: RefusalRule
-    slices: Mapping[str, tuple[str, ...]]
-    metrics: MetricsTable
-    gates: tuple[Gate, ...]
-    mode: Mode
-    on_insufficient: OnInsufficient
-    alarms: AlarmsTable
-    judges: Mapping[str, JudgeTable]
-    labels: LabelsTable
-    links: LinksTable
-    export: ExportTable
+    resolved_gates: tuple[Gate, ...]
     has_probe: bool = False
 
     @property
@@ -117,16 +77,15 @@ class Settings:
         service: Its OpenTelemetry service name; "" if it is not set.
         disabled: Whether capture is switched off.
         windows: Window lengths in seconds by name.
-        plugins: Modules that register metrics.
         pipeline: The default pipeline: that of calls that name none.
         pipelines: The configured pipelines by name; none where the configuration names none.
         unconfigured: The settings of all other pipelines: those of the top level of the file.
         gold: The gold sets; those of one pipeline come before those for all.
         probes: The probes.
-        alarms, judges, labels, links, export: The tables at the top level of the file.
         serve: The table of the server.
         stream: How a log is divided into chunks.
         rules: The table of generated rules.
+        export: Where this process exports records.
         values: Every value by its dotted key.
         origins: The origin of each of `values`: `default`, `ragmon.toml:12`, `environment RAGMON_SAMPLE`.
     """
@@ -136,16 +95,11 @@ class Settings:
     service: str
     disabled: bool
     windows: Mapping[str, int]
-    plugins: tuple[str, ...]
     pipeline: str
     pipelines: Mapping[str, PipelineSettings]
     unconfigured: PipelineSettings
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
-    alarms: AlarmsTable
-    judges: Mapping[str, JudgeTable]
-    labels: LabelsTable
-    links: LinksTable
     serve: ServeTable
     stream: StreamTable
     rules: RulesTable
@@ -163,12 +117,12 @@ class Settings:
         configured = self.pipelines.get(pipeline)
         if configured is not None:
             return configured
-        gates = tuple(replace(gate, pipeline=pipeline) for gate in self.unconfigured.gates)
-        return replace(self.unconfigured, name=pipeline, gates=gates)
+        gates = tuple(replace(gate, pipeline=pipeline) for gate in self.unconfigured.resolved_gates)
+        return self.unconfigured.model_copy(update={"name": pipeline, "resolved_gates": gates})
 
     def gates(self) -> tuple[Gate, ...]:
         """The gates of the top level and of every configured pipeline."""
-        return tuple(gate for scope in (self.unconfigured, *self.pipelines.values()) for gate in scope.gates)
+        return tuple(gate for scope in (self.unconfigured, *self.pipelines.values()) for gate in scope.resolved_gates)
 
     def policy(self, pipeline: str | None = None, *, live: bool = False, seen: Iterable[str] = ()) -> Policy:
         """The gates as a policy.
@@ -185,7 +139,7 @@ class Settings:
         """
         names = [pipeline] if pipeline is not None else list(dict.fromkeys((*self.pipelines, *seen)))
         pipelines = [self.of(name) for name in names or [self.pipeline]]
-        verdict_settings = {(settings.mode, settings.on_insufficient) for settings in pipelines}
+        verdict_settings = {(settings.gates.verdict, settings.gates.on_insufficient) for settings in pipelines}
         if len(verdict_settings) > 1:
             raise ConfigError(
                 "the pipelines differ in gates.verdict or gates.on_insufficient",
@@ -198,15 +152,15 @@ class Settings:
             if live and gate.source is None
             else gate
             for settings in pipelines
-            for gate in settings.gates
+            for gate in settings.resolved_gates
         ]
         return Policy(
             tuple(gates),
             mode=mode,
             on_insufficient=on_insufficient,
             windows=self.windows,
-            false_pages_per_30d=self.alarms.false_pages_per_30d,
-            looks_per_day=self.alarms.looks_per_day,
+            false_pages_per_30d=self.unconfigured.alarms.false_pages_per_30d,
+            looks_per_day=self.unconfigured.alarms.looks_per_day,
             configured=tuple(self.pipelines),
             published=frozenset(settings.name for settings in pipelines if settings.metrics.citations_required),
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,8 +20,8 @@ from ragmon.config.otel import header_pairs
 from ragmon.config.problems import KeyPath, Problem, SourceLocation, dotted, locate, repeat, syntax_problem
 from ragmon.config.tables import is_merged
 from ragmon.config.types import is_name
-from ragmon.core.constants import DISABLED, ON
-from ragmon.core.errors import ConfigError
+from ragmon.core.constants import DISABLED, ON, STRICT
+from ragmon.core.errors import ConfigError, nearest
 
 MAX_BYTES: Final = 2**20
 _POSITION: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
@@ -234,6 +235,10 @@ OVERRIDES: Final[dict[str, tuple[str, str]]] = {
     "RAGMON_STATE_DIR": ("serve", "state_dir"),
 }
 """Variables that override a key of ragmon.toml."""
+VARIABLES: Final = (CONFIG, BUILD, DISABLED, STRICT, *OVERRIDES)
+"""Every variable of ragmon's own."""
+_LETTERS: Final = 2
+"""By how many letters a mistyped name differs at most."""
 _FALSE_VALUES: Final = ("", "0", "false", "no", "off")
 
 
@@ -320,6 +325,22 @@ def process(environ: Mapping[str, str]) -> tuple[Process, list[Problem]]:
     if switch or is_disabled:
         origins["disabled"] = f"environment {DISABLED if switch else SDK_DISABLED}"
     return Process(values["build"], values["service"], is_disabled, origins), problems
+
+
+def mistyped(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """A warning of each variable whose name is nearly one of `VARIABLES`; Kubernetes sets RAGMON_PORT and others."""
+    for name in sorted(environ):
+        if name.startswith("RAGMON_") and name not in VARIABLES:
+            near = [known for known in VARIABLES if _differing(name, known) <= _LETTERS]
+            if near:
+                source, hint = f"environment {name}", nearest(name, near)
+                yield Problem(source, None, name, f"{name} is not read", None, hint, warning=True)
+
+
+def _differing(one: str, other: str) -> int:
+    """How many letters of a name are replaced, left out or added in another one."""
+    steps = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for step, i1, i2, j1, j2 in steps if step != "equal")
 
 
 def resource_attributes(text: str) -> dict[str, str]:

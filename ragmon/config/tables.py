@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
-from pydantic.fields import FieldInfo
 
 from ragmon.config.services import (
     ExportTable,
@@ -70,7 +69,7 @@ class GoldTable(Table):
         key_file: The key of its signature.
     """
 
-    path: Files = Field(description='path = "gold.jsonl"')
+    path: Files = Field(examples=["gold.jsonl"])
     pipeline: Name | None = None
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
@@ -335,7 +334,10 @@ class RefusalTable(Table):
 
     tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
     replace: bool = False
-    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = ()
+    patterns: Annotated[
+        Many[Annotated[str, AfterValidator(_pattern)]],
+        BeforeValidator(_patterns, json_schema_input_type=Many[str] | Literal["default"]),
+    ] = ()
     window: Count = 120
     matcher_counts: bool = True
 
@@ -428,12 +430,6 @@ def is_merged(path: Sequence[str | int]) -> bool:
     if path[0] == "pipelines":
         path = path[2:]
     return len(path) <= 1 or (len(path) == 2 and path[0] in KEYED)
-
-
-def field_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> FieldInfo | None:
-    """The field of the model for a key; None if there is no such key."""
-    table = table_at(path[:-1], model)
-    return table.model_fields.get(str(path[-1])) if table is not None else None
 
 
 def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> type[Table] | None:

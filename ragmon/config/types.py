@@ -5,14 +5,15 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ragmon.core.docstrings import attribute_notes
 from ragmon.core.net import split_url
 
 T = TypeVar("T")
@@ -28,6 +29,14 @@ class Table(BaseModel):
     """A table of ragmon.toml: immutable, without unknown keys and without conversion between types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @classmethod
+    def notes(cls) -> dict[str, str]:
+        """What each key does: the sentences below `Attributes:`, of the model and of those it inherits from."""
+        found: dict[str, str] = {}
+        for model in reversed(cls.__mro__):
+            found |= attribute_notes(model.__doc__ or "")
+        return found
 
 
 class Seconds(float):
@@ -221,19 +230,29 @@ def _with_unit(amount: float, units: Mapping[str, float]) -> str:
     return f"{amount / factor:g}{unit}"
 
 
-Share = Annotated[float, PlainValidator(share)]
-Number = Annotated[float, PlainValidator(number)]
-Positive = Annotated[float, PlainValidator(positive)]
-Duration = Annotated[Seconds, PlainValidator(duration)]
-Size = Annotated[Bytes, PlainValidator(size)]
+def _quantities(units: Iterable[str]) -> WithJsonSchema:
+    """The JSON Schema of a number with one of some units."""
+    return WithJsonSchema({"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s?({'|'.join(units)})\s*$"})
+
+
+Share = Annotated[float, PlainValidator(share), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+Number = Annotated[float, PlainValidator(number), WithJsonSchema({"type": "number"})]
+Positive = Annotated[float, PlainValidator(positive), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+Duration = Annotated[Seconds, PlainValidator(duration), _quantities(TIME)]
+Size = Annotated[Bytes, PlainValidator(size), _quantities(SIZE)]
 Count = Annotated[int, Field(ge=1)]
 Few = Annotated[int, Field(ge=0, le=1000)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(name)]
 JudgeName = Annotated[str, AfterValidator(judge_name)]
-File = Annotated[Path, PlainValidator(file)]
-Files = Annotated[tuple[Path, ...], PlainValidator(files)]
-Url = Annotated[str, PlainValidator(url)]
-Listen = Annotated[Address, PlainValidator(address)]
+_PATH: Final = {"type": "string", "minLength": 1}
+File = Annotated[Path, PlainValidator(file), WithJsonSchema(_PATH)]
+Files = Annotated[
+    tuple[Path, ...],
+    PlainValidator(files),
+    WithJsonSchema({"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]}),
+]
+Url = Annotated[str, PlainValidator(url), WithJsonSchema({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://"})]
+Listen = Annotated[Address, PlainValidator(address), WithJsonSchema({"type": "string", "pattern": ":[0-9]+$"})]
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A TOML list, stored as a tuple."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
-from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
+from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outcome, Policy, Verdict
 from ragmon.gates.remedies import remedy_of_reason
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
@@ -231,9 +231,12 @@ def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStat
 def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
     if not series.gold:
         return ""
-    if gate.estimand:
-        return gate.estimand
-    return constants.GOLD_SET if source in (constants.PROBE, constants.REPLAY) else constants.QUESTIONS_LIKE_THESE
+    return gate.estimand or usual_estimand(source)
+
+
+def usual_estimand(source: str) -> Estimand:
+    """What a number over gold stands for where the gate does not say it."""
+    return "gold_set" if source in (constants.PROBE, constants.REPLAY) else "questions_like_these"
 
 
 def without_data(evidence: Evidence) -> Outcome:

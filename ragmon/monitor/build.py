@@ -62,7 +62,7 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     pipelines = (settings.unconfigured, *settings.pipelines.values())
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
-    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.gates if gate.where)
+    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
 
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
     def terms(name: str, place: int) -> AlarmTerms:
@@ -77,7 +77,7 @@ def _alarm_terms(
     """The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`)."""
     alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
     rules = plan(
-        pipeline.gates,
+        pipeline.resolved_gates,
         table.metrics,
         false_pages_per_30d=alarms.false_pages_per_30d,
         looks_per_day=alarms.looks_per_day,
@@ -89,7 +89,7 @@ def _alarm_terms(
         learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
         given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
         cluster=pipeline.metrics.cluster,
-        indexes=index_terms(pipeline.gates),
+        indexes=index_terms(pipeline.resolved_gates),
         citations_required=bool(pipeline.metrics.citations_required),
     )
 
@@ -157,7 +157,7 @@ def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOption
     if not paths:
         return load_gold(settings.gold)
     files = [Path(path).resolve() for path in paths]
-    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
+    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.path] == files]
     if configured:
         return load_gold(configured)
     name, options = "gold" if len(paths) > 1 else None, replace(tables, columns={})
@@ -171,10 +171,10 @@ def read_gold(spec: GoldSpec) -> GoldSet:
         GoldError: A file is broken, or differs from the frozen set.
         RagmonError: The key of a frozen set cannot be read.
     """
-    gold = GoldSet.load(list(spec.paths), spec.name, match=spec.match)
+    gold = GoldSet.load(list(spec.path), spec.name, match=spec.match)
     if spec.frozen is not None:
         key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")
-        files = " ".join(str(path) for path in spec.paths)
+        files = " ".join(str(path) for path in spec.path)
         check(gold, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
     return gold
 
@@ -192,7 +192,7 @@ def without_broken_gold(settings: Settings) -> Settings:
         path = pipeline.capture.gold
         if path is None or _can_be_read(lambda: GoldSet.load(path)):
             return pipeline
-        return replace(pipeline, capture=pipeline.capture.model_copy(update={"gold": None}))
+        return pipeline.model_copy(update={"capture": pipeline.capture.model_copy(update={"gold": None})})
 
     pipelines = {name: usable(pipeline) for name, pipeline in settings.pipelines.items()}
     return replace(settings, gold=gold, unconfigured=usable(settings.unconfigured), pipelines=pipelines)
@@ -270,7 +270,7 @@ def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
     """How the records of one pipeline are reduced to facts."""
     return ReductionRules(
         facts=FactReader(
-            pipeline.refusal,
+            pipeline.refusal.rule(),
             pipeline.metrics.answered_within_ms,
             citations_required=bool(pipeline.metrics.citations_required),
         ),
@@ -401,7 +401,7 @@ class Redactions:
 
     def _gold_set(self, path: Path) -> GoldSet:
         """The gold set of a file; if it is a configured one, it is checked against its frozen version as well."""
-        spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
+        spec = next((spec for spec in self._settings.gold if spec.path == (path,)), None)
         return GoldSet.load(path) if spec is None else read_gold(spec)
 
 
@@ -430,7 +430,7 @@ def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
 
 
 def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
-    id_from, refusal = pipeline.capture.id_from, pipeline.refusal
+    id_from, refusal = pipeline.capture.id_from, pipeline.refusal.rule()
     return CaptureSettings(
         rate=pipeline.sampling.rate,
         keep=pipeline.sampling.keep.model_dump(),

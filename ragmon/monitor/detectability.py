@@ -59,7 +59,7 @@ def detectable_now(settings: Settings, outcomes: Sequence[Outcome], outcome: Out
     place = 0 if gate.pipeline in settings.pipelines else 1 + list(others).index(gate.pipeline)
     rates = {gate.name: outcome.audited / minutes}
     reach = detectability(
-        pipeline.gates,
+        pipeline.resolved_gates,
         settings.build_metrics(),
         rates,
         false_pages_per_30d=pipeline.alarms.false_pages_per_30d,

@@ -123,7 +123,7 @@ class Engine:
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         pipelines = (settings.unconfigured, *settings.pipelines.values())
-        self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
+        self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.resolved_gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._capture_log = CaptureLog() if logs_capture else None

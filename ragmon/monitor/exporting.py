@@ -201,7 +201,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
     )
-    gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
+    gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).resolved_gates))
     return ScoreExporting(sink, backend, ScorerFactory(settings, load_gold(settings.gold))(), gated)
 
 

@@ -63,10 +63,10 @@ def _without_pipeline(settings: Settings) -> int:
 
 def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
     """The number of series of the gates and alarms of a pipeline."""
-    rules = plan(pipeline.gates, settings.build_metrics())
-    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.gates)))
+    rules = plan(pipeline.resolved_gates, settings.build_metrics())
+    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.resolved_gates)))
     return (
-        _SERIES[SeriesScope.GATE] * len(pipeline.gates)
+        _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
         + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
         + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
     )
@@ -87,7 +87,7 @@ def _source(source: str, settings: Settings) -> int:
     metrics, windows = settings.build_metrics(), len(settings.windows)
     with_gold = [metric for metric in metrics.values() if metric.needs_gold]
     labelled = sum(metric.labelled for metric in metrics.values())
-    gated = {gate.metric for gate in settings.unconfigured.gates}
+    gated = {gate.metric for gate in settings.unconfigured.resolved_gates}
     gated_with_gold = sum(metric.key in gated for metric in with_gold)
     per_metric = _per_metric(windows)
     gold_series = (
@@ -119,7 +119,7 @@ def _configured_pipeline(pipeline: PipelineSettings, settings: Settings) -> int:
     uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
     sources = 1 + uses
     metric_series = without_gold * sources + with_gold * uses + labelled
-    gated = len({gate.metric for gate in pipeline.gates if gate.kind == "threshold"})
+    gated = len({gate.metric for gate in pipeline.resolved_gates if gate.kind == "threshold"})
     return (
         metric_series * _per_metric(len(settings.windows))
         + _gates_and_alarms(pipeline, settings)

@@ -355,7 +355,7 @@ class QueryService:
             RagmonError: The gate does not judge single requests.
         """
         pipeline = self.pipeline_name(pipeline)
-        gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).gates}
+        gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).resolved_gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
         if gates[gate].kind != "threshold":

@@ -167,7 +167,7 @@ def _files(settings: Settings) -> Iterator[Path]:
     if settings.path is not None:
         yield from _chain(settings.path)
     for gold in settings.gold:
-        for path in gold.paths:
+        for path in gold.path:
             yield path
             yield from _folder_files(path)
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)

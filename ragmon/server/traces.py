@@ -154,7 +154,7 @@ def _only(asked: str, names: Iterable[str]) -> str | None:
 
 
 def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
-    link = settings.links.trace
+    link = settings.unconfigured.links.trace
     where = f"; the tracing backend may have it: {str(link).replace('{trace_id}', asked)}" if link else ""
     return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
 

@@ -45,7 +45,7 @@ class TestExtend:
         (tmp_path / "common" / "far.toml").write_text('[gold.g]\npath = "gold.jsonl"\n', encoding="utf-8")
         path = write('extend = "base.toml"\n', base='extend = "common/far.toml"\n')
         settings = load(path, environ={})
-        assert settings.gold[0].paths == (tmp_path / "common" / "gold.jsonl",)
+        assert settings.gold[0].path == (tmp_path / "common" / "gold.jsonl",)
         assert settings.origins["gold.g.path"] == "common/far.toml:2"
 
     def test_a_circle_is_refused_where_it_closes(self, write):

@@ -182,7 +182,7 @@ def test_times_and_sizes_are_seconds_and_bytes(full):
 
 
 def test_refusals_become_the_rule_the_facts_use(full):
-    rule = full.unconfigured.refusal
+    rule = full.unconfigured.refusal.rule()
     assert rule.is_token("no answer")
     assert rule.is_like("i really cannot tell")
     assert not rule.is_like("the ferry leaves at nine")
@@ -190,10 +190,10 @@ def test_refusals_become_the_rule_the_facts_use(full):
 
 
 def test_paths_are_relative_to_the_file_they_stand_in(full, tmp_path):
-    assert full.gold[0].paths == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
+    assert full.gold[0].path == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
     assert (full.gold[0].frozen, full.gold[0].key_file) == (tmp_path / "gold.frozen.json", tmp_path / "gold.key")
     assert full.unconfigured.capture.hash_key_file == tmp_path / "hash.key"
-    assert full.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
+    assert full.unconfigured.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
     assert full.serve.tls.key == tmp_path / "k.pem"
     assert full.serve.state_dir == tmp_path / "state"
 
@@ -232,7 +232,7 @@ def test_a_pipelines_own_key_stands_beside_the_tables_of_all(full):
     ],
 )
 def test_patterns_count_beside_the_shipped_wordings_unless_they_replace_them(write, table, own, shipped):
-    rule = load(write(f"[refusal]\n{table}\n"), environ={}).unconfigured.refusal
+    rule = load(write(f"[refusal]\n{table}\n"), environ={}).unconfigured.refusal.rule()
     assert rule.is_like("that goes beyond my book.") == own
     assert rule.is_like("i don't know.") == shipped
 
@@ -240,8 +240,8 @@ def test_patterns_count_beside_the_shipped_wordings_unless_they_replace_them(wri
 def test_a_pipeline_replaces_what_all_others_add(write):
     text = '[refusal]\npatterns = ["beyond my book"]\n[pipelines.a.refusal]\nreplace = true\n'
     settings = load(write(text), environ={})
-    assert [settings.of(name).refusal.is_like("i don't know.") for name in ("a", "b")] == [False, True]
-    assert all(settings.of(name).refusal.is_like("beyond my book") for name in ("a", "b"))
+    assert [settings.of(name).refusal.rule().is_like("i don't know.") for name in ("a", "b")] == [False, True]
+    assert all(settings.of(name).refusal.rule().is_like("beyond my book") for name in ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_escapes_names_and_flags_are_no_capital_letters(write, pattern):
 
 
 def test_each_pattern_has_groups_of_its_own(write):
-    rule = load(write("refusal.patterns = ['(?P<a>no)(?P=a)', '(?P<a>ask)']"), environ={}).unconfigured.refusal
+    rule = load(write("refusal.patterns = ['(?P<a>no)(?P=a)', '(?P<a>ask)']"), environ={}).unconfigured.refusal.rule()
     assert rule.is_like("nono")
     assert rule.is_like("ask again")
 
@@ -287,7 +287,7 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
     assert settings.expected_pipelines == ("default",)
     assert settings.unconfigured.sampling.rate == 0.05
     assert dict(settings.unconfigured.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
-    assert settings.unconfigured.refusal.is_like("i don't know.")
+    assert settings.unconfigured.refusal.rule().is_like("i don't know.")
     assert settings.unconfigured.metrics.answered_within_ms is None
     assert settings.export.endpoint is None
     assert str(settings.serve.max_size) == "5GiB"

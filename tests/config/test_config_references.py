@@ -148,8 +148,8 @@ def test_a_pipeline_nobody_named_has_the_top_level_without_what_is_of_one_pipeli
     """Its gates, but none on gold of another pipeline, and no probes that go through another."""
     text = '[pipeline]\nname = "shop"\n[gold.g]\npath = "g"\npipeline = "shop"\n[probe.p]\ntarget = "a:b"\n'
     found = settings(text + '[gates.compliance]\nat_least = 0.9\n[gates.hit_rate]\nat_least = 0.8\ngold = "g"\n')
-    assert [gate.name for gate in found.of("shop").gates] == ["compliance", "hit_rate"]
-    assert [(gate.pipeline, gate.name) for gate in found.of("new").gates] == [("new", "compliance")]
+    assert [gate.name for gate in found.of("shop").resolved_gates] == ["compliance", "hit_rate"]
+    assert [(gate.pipeline, gate.name) for gate in found.of("new").resolved_gates] == [("new", "compliance")]
     assert (found.of("shop").has_probe, found.of("new").has_probe) == (True, False)
 
 

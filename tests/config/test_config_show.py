@@ -142,7 +142,10 @@ class TestExpectedSeries:
 
 
 class TestCheckCommand:
-    def test_a_clean_file(self, run):
+    def test_a_clean_file(self, run, tmp_path):
+        rows = [{"qid": f"q{n}", "question": f"Question {n}?", "answerable": True} for n in range(30)]
+        gold = "".join(json.dumps(row | {"gold_claim_substr": ["yes"]}) + "\n" for row in rows)
+        (tmp_path / "g.jsonl").write_text(gold, encoding="utf-8")
         result = run("check", text=CONFIG)
         assert (result.exit_code, result.stdout) == (0, "")
         assert result.stderr == "ragmon.toml: no problems\n"

@@ -266,7 +266,7 @@ def test_grafana_finds_prometheus_the_dashboards_and_traces(mounted):
     )  # Grafana reads `$$` as a dollar, and `${x}` as a variable
     assert "$" not in link
     mounted.write_text(mounted.read_text().replace("[links]", f'[links]\ntrace = "{link}"'))
-    assert str(load(mounted, environ={}).links.trace) == link
+    assert str(load(mounted, environ={}).unconfigured.links.trace) == link
     (provider,) = document("grafana/provisioning/dashboards/ragmon.yaml")["providers"]
     assert f"../grafana:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
     assert provider["allowUiUpdates"] is False
@@ -407,7 +407,7 @@ def test_prometheus_takes_its_configuration_and_the_rules(real):
 
 def test_the_rules_cut_an_alarms_name_to_its_gate_or_metric(mounted):
     settings = load(mounted, environ={})
-    watches = plan(settings.of(settings.pipeline).gates, settings.build_metrics())
+    watches = plan(settings.of(settings.pipeline).resolved_gates, settings.build_metrics())
     assert any(":" in watch.alert for watch in watches)
     for watch in watches:
         assert watch.alert.split(":")[0] == watch.metric  # here every gate is called by its metric

@@ -175,7 +175,7 @@ def test_producers_reach_the_write_ports_and_whoever_watches_the_admin_port():
 def test_nothing_is_reached_because_the_configuration_names_no_address():
     settings = load(DEPLOY / "ragmon.toml", environ={})
     assert not settings.probes
-    assert not settings.judges
+    assert not settings.unconfigured.judges
     assert settings.export.endpoint is None
     assert POLICY["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert POLICY["spec"]["egress"] == []

@@ -90,7 +90,7 @@ def test_the_values_at_the_top_are_those_of_the_deployment():
     given = dict(re.findall(r"(\w+)=(\S+)", blocks(HEAD)[0]))
     settings = load(DEPLOY / "ragmon.toml", environ={})
     assert given["PIPELINE"] == settings.pipeline
-    assert given["GATE"] in {gate.name for gate in settings.of(settings.pipeline).gates}
+    assert given["GATE"] in {gate.name for gate in settings.of(settings.pipeline).resolved_gates}
     assert given["ADMIN"].endswith(f":{settings.serve.admin.port}")
     assert given["WRITE"].endswith(f":{settings.serve.otlp.port}")
     assert given["RAGMON_CONFIG"] in (DEPLOY / "ragmon.service").read_text()

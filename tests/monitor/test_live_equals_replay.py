@@ -98,7 +98,7 @@ def live_and_replay(home, happenings, content):
     found = replace(found, export=found.export.model_copy(update={"jsonl": log}))
     for name, pipeline in found.pipelines.items():
         capture = pipeline.capture.model_copy(update={"probe_content": content})
-        found = replace(found, pipelines={**found.pipelines, name: replace(pipeline, capture=capture)})
+        found = replace(found, pipelines={**found.pipelines, name: pipeline.model_copy(update={"capture": capture})})
     monitor = Monitor(found)
     installed = Installation(found, monitor)
     installed.start()

@@ -161,9 +161,9 @@ def with_template():
     settings = defaults()
 
     def required(pipeline):
-        gates = (*pipeline.gates, Gate("compliance", "compliance", 0.98, "at_least"))
+        gates = (*pipeline.resolved_gates, Gate("compliance", "compliance", 0.98, "at_least"))
         metrics = pipeline.metrics.model_copy(update={"citations_required": True})
-        return replace(pipeline, metrics=metrics, gates=gates)
+        return pipeline.model_copy(update={"metrics": metrics, "resolved_gates": gates})
 
     pipelines = {name: required(pipeline) for name, pipeline in settings.pipelines.items()}
     return replace(settings, pipelines=pipelines, unconfigured=required(settings.unconfigured))

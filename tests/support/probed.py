@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ragmon.config.load import defaults
-from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.question import GoldQuestion
@@ -113,8 +112,7 @@ def web(answer, *, tls=None):
 
 def spec_of(target, **keys):
     """A probe."""
-    usual = {key: value for key, value in ProbeTable(target=target, **keys) if key != "gold"}
-    return ProbeSpec("support", "support", "gold", **usual)
+    return ProbeSpec(name="support", pipeline="support", gold="gold", target=target, **keys)
 
 
 @contextmanager

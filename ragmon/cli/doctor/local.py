@@ -154,7 +154,7 @@ def _answer(question: str) -> dict[str, object]:
 
 
 def _keep_all(pipeline: PipelineSettings) -> PipelineSettings:
-    return replace(pipeline, sampling=pipeline.sampling.model_copy(update={"rate": 1.0}))
+    return pipeline.model_copy(update={"sampling": pipeline.sampling.model_copy(update={"rate": 1.0})})
 
 
 def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
@@ -169,9 +169,9 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
         detectable
         for pipeline in map(settings.of, settings.expected_pipelines)
         for detectable in reach(
-            pipeline.gates,
+            pipeline.resolved_gates,
             metrics,
-            dict.fromkeys((gate.name for gate in pipeline.gates), per_minute),
+            dict.fromkeys((gate.name for gate in pipeline.resolved_gates), per_minute),
             false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
             looks_per_day=pipeline.alarms.looks_per_day,
             divisor=budget_divisor(len(settings.pipelines), int(not settings.pipelines)),

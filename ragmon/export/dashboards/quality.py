@@ -64,7 +64,7 @@ def gates(settings: Settings) -> dict[str, list[Gate]]:
     """The gates of all pipelines by name, in the order they are reported; those of the top level are the last."""
     by_name: dict[str, list[Gate]] = {}
     for pipeline in (*settings.pipelines.values(), settings.unconfigured):
-        for gate in pipeline.gates:
+        for gate in pipeline.resolved_gates:
             by_name.setdefault(gate.name, []).append(gate)
     return by_name
 

@@ -127,7 +127,7 @@ def _budget(spans: Sequence[AlarmSpan], settings: Settings, now: float) -> list[
     looks = sum(span.severity == constants.LOOK and span.begin > now - _DAY for span in spans)
     pages = sum(span.severity == constants.PAGE and span.begin > now - DAYS * _DAY for span in spans)
     tickets = sum(span.severity == constants.TICKET and span.begin > now - DAYS * _DAY for span in spans)
-    alarms = settings.alarms
+    alarms = settings.unconfigured.alarms
     return [
         {"severity": "page", "over": f"{DAYS} days", "fired": pages, "stated": f"{alarms.false_pages_per_30d:g}"},
         {"severity": "look", "over": "24 h", "fired": looks, "stated": f"{alarms.looks_per_day:g}"},

@@ -240,7 +240,7 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
     return {
         "judges": status["judges"],
         "configured_judges": sorted(
-            {name for judges in (settings.judges, *(scope.judges for scope in scopes)) for name in judges}
+            {name for judges in (settings.unconfigured.judges, *(scope.judges for scope in scopes)) for name in judges}
         ),
         "calls": [(judge, by_reason(results)) for judge, results in calls.items()],
         "worth": [_worth(prediction) for prediction in worth[:ROWS]],

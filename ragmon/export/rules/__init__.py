@@ -21,7 +21,7 @@ def rule_groups(settings: Settings, *, configured_only: bool = False, selector: 
         RagmonError: The selector is no list of matchers.
     """
     deployments, scopes = Deployments.of(settings.rules.by, selector), rule_scopes(settings, configured_only)
-    writer = Writer(settings.links, deployments)
+    writer = Writer(settings.unconfigured.links, deployments)
     return [
         RuleGroup("ragmon.recorded", recording.rules(scopes, deployments, settings.windows)),
         RuleGroup("ragmon.gates", gate_alerts.alerts(scopes, deployments, writer)),

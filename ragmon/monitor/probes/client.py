@@ -97,10 +97,11 @@ class ProbeCapture:
         self._installation = self._start_installation(settings)
 
     def _start_installation(self, settings: Settings) -> Installation:
-        pipelines = {name: replace(pipeline, export=ExportTable()) for name, pipeline in settings.pipelines.items()}
-        common = replace(settings.unconfigured, export=ExportTable())
+        alone = {"export": ExportTable()}
+        pipelines = {name: pipeline.model_copy(update=alone) for name, pipeline in settings.pipelines.items()}
+        common = settings.unconfigured.model_copy(update=alone)
         # A probe names its question, and the embedder may exist only in the application.
-        gold = tuple(replace(spec, embed=None) for spec in settings.gold)
+        gold = tuple(spec.model_copy(update={"embed": None}) for spec in settings.gold)
         probe_settings = replace(
             settings, export=ExportTable(), unconfigured=common, pipelines=pipelines, gold=gold, disabled=False
         )
@@ -174,8 +175,9 @@ def _calls(installation: Installation) -> dict[tuple[str, str], int]:
 
 
 def _unjudged(settings: Settings) -> Settings:
-    pipelines = {name: replace(pipeline, judges={}) for name, pipeline in settings.pipelines.items()}
-    return replace(settings, unconfigured=replace(settings.unconfigured, judges={}), pipelines=pipelines)
+    pipelines = {name: pipeline.model_copy(update={"judges": {}}) for name, pipeline in settings.pipelines.items()}
+    common = settings.unconfigured.model_copy(update={"judges": {}})
+    return replace(settings, unconfigured=common, pipelines=pipelines)
 
 
 @dataclass(frozen=True)

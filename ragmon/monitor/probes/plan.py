@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -136,8 +135,10 @@ def chosen_probes(
     if not specs:
         specs = [_command_line_probe(settings, sets, target)]
     if other_gold:
-        specs = [replace(spec, gold=_only_set(sets).name) for spec in specs]
-    return specs if target is None else [replace(spec, target=_checked_target(target)) for spec in specs]
+        specs = [spec.model_copy(update={"gold": _only_set(sets).name}) for spec in specs]
+    if target is None:
+        return specs
+    return [spec.model_copy(update={"target": _checked_target(target)}) for spec in specs]
 
 
 def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
@@ -145,8 +146,9 @@ def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str
     if target is None:
         raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
     gold = _only_set(sets)
-    defaults = {key: value for key, value in ProbeTable(target=_checked_target(target)) if key != "gold"}
-    return ProbeSpec(NAME, gold.pipeline or settings.pipeline, gold.name, **defaults)
+    return ProbeSpec(
+        name=NAME, pipeline=gold.pipeline or settings.pipeline, gold=gold.name, target=_checked_target(target)
+    )
 
 
 def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
