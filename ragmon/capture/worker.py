@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic, time
 from typing import Final, NamedTuple
@@ -101,7 +101,7 @@ class Worker:
         self._stopped = False
         self._drain_deadline = inf
         self._target = self._flushes = self._flushed = 0
-        self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any moment
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # a signal handler may put into it at any moment
         self._thread: Thread | None = None
 
     def start(self) -> None:
@@ -110,6 +110,8 @@ class Worker:
             return
         with self._condition:
             if self._thread is None:
+                # gevent may have replaced the class since the fork: its greenlets must not wait for the whole process.
+                self._wake = queue.SimpleQueue()
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
@@ -205,7 +207,7 @@ class Worker:
                 self._tick(flush_id + 1, process)
                 if not self._queue and (self._processor is None or not self._processor.holds):
                     return
-            with suppress(Empty):
+            with suppress(queue.Empty):
                 self._wake.get(timeout=_IDLE_SLEEP)
 
     def _tick(self, flush_id: int, process: int) -> None:

@@ -66,7 +66,6 @@ from ragmon.core.http_server import (
 )
 from ragmon.core.log import log_error
 from ragmon.core.net import HINT, is_known
-from ragmon.core.record import Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import logs
@@ -113,18 +112,6 @@ class Consumer(Protocol):
 
     def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
         """Silence an alarm; the result is whether it fired, or an `UnknownNameError` if there is no such alarm."""
-
-    def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
-        """Accept a probe reply, or announce a probe, so that its request is not counted as a user's.
-
-        Args:
-            record: The record of the probe, with a trace id.
-            wait: Seconds to wait for the application's own record of the request, which is completed with this one.
-            arrived: Whether there is a reply; otherwise the record holds the question only.
-
-        Returns:
-            Whether it was accepted.
-        """
 
     def refuse(self, reason: str) -> None:
         """Count a request that a receiver rejected."""

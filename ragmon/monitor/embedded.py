@@ -34,10 +34,10 @@ from ragmon.monitor.engine import Engine
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from starlette.types import ASGIApp
 
     from ragmon.core.http_server import HttpServer
     from ragmon.export.status_page import ServerFindings
-    from ragmon.monitor.http.inbox import Inbox
 
 
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
@@ -78,7 +78,7 @@ class Monitor:
     Attributes:
         settings: The configuration in force.
         captured: Reads the SDK statistics, where capture runs in this process and sends its records here.
-        inbox: Takes what other processes of the application capture; None where they do not send it here.
+        beside: Puts another application beside that of the admin port; None leaves it alone.
         trouble: Why the configuration is not in force as it was written; None where it is.
 
     Raises:
@@ -103,7 +103,7 @@ class Monitor:
     ) -> None:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], SdkStats] | None = None
-        self.inbox: Inbox | None = None
+        self.beside: Callable[[ASGIApp], ASGIApp] | None = None
         self.trouble: RagmonError | None = None
         self._clock = clock
         self._engine = Engine(self.settings, answers=ANSWERS, logs_capture=True)
@@ -257,7 +257,7 @@ class Monitor:
             settings=lambda: self.settings,
         )
         app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
-        app = app if self.inbox is None else self.inbox.beside(app)
+        app = app if self.beside is None else self.beside(app)
         connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
         return HttpServer(app, address, tls=None, name="admin", connections=connections)
 

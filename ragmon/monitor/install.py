@@ -278,7 +278,7 @@ class Installation:
         if self._worker.is_told:
             self._worker.counter_file.close()
         if self._shared is not None:
-            self._shared.close(with_stats=self._worker.is_told)
+            self._shared.close()
         if self.judges is not None:
             self.judges.close()
         for sink in self._owned:

@@ -1,36 +1,32 @@
 """One monitor for all processes of an application on a machine: one of them scores, the others send to it.
 
-The first process leads: it scores and serves the admin port. The others, be they workers of a web server, forked
-children or the next process of a reloading server, find it and send it what they capture. When it ends, one of the
-others leads with counts of its own, as after any restart.
+The first process leads: it scores and serves the admin port, on which it also receives OTLP from processes that can
+read its token. The others, be they workers of a web server, forked children or the next process of a reloading server,
+find it and export to it as to a server. When it ends, one of the others leads with counts of its own, as after any
+restart.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from http import HTTPStatus
-from http.client import HTTPException
 from pathlib import Path
-from threading import Event, Lock
-from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal
+from threading import Event
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
-
-import msgspec
 
 from ragmon.capture.exporters.base import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, UnavailableError
-from ragmon.core.forks import sleep_if_inherited
-from ragmon.core.http_connection import HttpClient
+from ragmon.core.forks import importing, sleep_if_inherited
 from ragmon.core.log import error_location, warn_once
-from ragmon.core.net import split_url
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.state import SdkStats
 from ragmon.monitor.build import without_broken_gold
@@ -38,23 +34,22 @@ from ragmon.monitor.election import SUFFIX, Election, LeaderAddress, sweep
 from ragmon.monitor.embedded import Monitor
 
 if TYPE_CHECKING:
-    from ragmon.monitor.http.inbox import Batch, Inbox
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from ragmon.capture.exporters.otlp import OtlpExporter
+    from ragmon.monitor.process_receiver import ProcessReceiver
 
 TIMEOUT: Final = 10.0
 """Seconds in which records must reach the process that scores; then they are lost, and counted."""
-_STATS_TIMEOUT: Final = 2.0
-"""The same for counts alone: the next counts replace them."""
+_ATTEMPT: Final = 2.0
+"""Seconds after which an attempt to send is over and the leader is looked for again."""
 _PAUSE: Final = 0.05
-"""Seconds between two attempts to reach a leader."""
+"""Seconds between two attempts to find a leader."""
 _EVERY: Final = 1.0
-"""Seconds between two reports of counts, and between two looks whether there is a leader."""
+"""Seconds between two looks whether there is a leader."""
 _PORT_EVERY: Final = 5.0
 """Seconds between two attempts to get a port that another program has."""
-_PART_BYTES: Final = 16 << 20
-"""Bytes above which records are sent in several batches."""
-_ANSWER_BYTES: Final = 4096
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to connect to, not to listen on
-TOO_LARGE: Final = constants.EXPORT_REFUSED
 NO_GOLD: Final = "gold metrics are off in this process"
 
 
@@ -107,13 +102,10 @@ class SharedMonitor:
         self.instance = uuid4().hex
         self.monitor: Monitor | None = None
         self._election = None if self._path is None else Election(self._path)
-        self._inbox: Inbox | None = None
+        self._receiver: ProcessReceiver | None = None
         self._closing = Event()
-        self._lock = Lock()
         self._leader: LeaderAddress | None = None
-        self._client: HttpClient | None = None
-        self._number = 0
-        self._counted = self._baseline = SdkStats()
+        self._exporter: OtlpExporter | None = None
         self._due = self._port_due = self._lead_due = 0.0
         self._is_ending = False
 
@@ -147,14 +139,12 @@ class SharedMonitor:
 
     def _lead(self, *, strict: bool) -> None:
         """Score for all processes; a process that ends scores what is left of its own, and is not served."""
-        from ragmon.monitor.http.inbox import Inbox  # noqa: PLC0415 - it loads starlette, as serving does
-
         monitor = None
         try:
             monitor, token = self._new_monitor(strict=strict), secrets.token_urlsafe(32)
-            self._baseline = self._counted
+            before = self.own_stats()
             if not self._is_ending:
-                self._inbox = monitor.inbox = Inbox(monitor, token, self._note_others)
+                monitor.beside = partial(self._receiving, monitor, token)
                 self._serve(monitor, strict=strict)
                 self._publish(monitor, token)
         except BaseException:
@@ -163,8 +153,32 @@ class SharedMonitor:
             if self._election is not None:
                 self._election.release()
             raise
-        monitor.captured = self._captured
+        monitor.captured = lambda: self._captured(before)
         self.monitor = monitor
+        self._disconnect()
+
+    def _captured(self, before: SdkStats) -> SdkStats:
+        """What all processes captured since this one leads."""
+        own = self.own_stats().minus(before)
+        return own if self._receiver is None else own.plus(self._receiver.stats())
+
+    def _receiving(self, monitor: Monitor, token: str, app: ASGIApp) -> ASGIApp:
+        """The application of the admin port, and beside it what receives requests with the token."""
+        authorization, began = f"Bearer {token}".encode(), time()
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, authorization):
+                await app(scope, receive, send)
+                return
+            if self._receiver is None:
+                with importing:  # protobuf, which an application of one process never needs
+                    from ragmon.monitor.process_receiver import ProcessReceiver  # noqa: PLC0415 - as said
+
+                self._receiver = ProcessReceiver(monitor, token, began)
+            await self._receiver.app(scope, receive, send)
+
+        return answer
 
     def _new_monitor(self, *, strict: bool) -> Monitor:
         try:
@@ -200,17 +214,6 @@ class SharedMonitor:
         self._leader = LeaderAddress(uuid4().hex, f"http://{Address(host, int(port))}", token)
         self._election.publish(self._leader)
 
-    def _note_others(self) -> None:
-        warn_once(
-            f"several processes share this monitor: process {os.getpid()} scores what all of them capture, and its "
-            "counts begin anew when it ends; for counts that stay use `ragmon serve` and [export] endpoint"
-        )
-
-    def _captured(self) -> SdkStats:
-        """What all processes captured since this one leads."""
-        own = self.own_stats().minus(self._baseline)
-        return own if self._inbox is None else own.plus(self._inbox.stats())
-
     def submit(self, record: Record) -> None:
         """Export a record.
 
@@ -224,29 +227,44 @@ class SharedMonitor:
         """Score records here, or send them to the leader; returns how many were lost, by reason."""
         if self._is_orphan:
             return DroppingExporter().deliver(records)
-        reason = self._send(records=list(records))
-        if not reason:
-            return {}
-        if reason == TOO_LARGE and len(records) > 1:
-            half = len(records) // 2
-            lost = [self.deliver(part) for part in (records[:half], records[half:])]
-            return {reason: sum(part.get(reason, 0) for part in lost) for part in lost for reason in part}
+        process, deadline = os.getpid(), monotonic() + TIMEOUT
+        lost: Mapping[str, int] = {constants.EXPORT_TIMEOUT: len(records)}
+        while True:
+            target = self._target()
+            if isinstance(target, Monitor):
+                for record in records:
+                    target.submit(record)
+                return {}
+            if target is not None:
+                leader = self._leader
+                lost = target.deliver(records)
+                sleep_if_inherited(process)
+                if not lost:
+                    return lost
+                self._disconnect()
+                # What a leader counted that has ended is gone, so the next one may count all of these.
+                if not self._take_over() and self._election is not None and self._election.leader() == leader:
+                    break
+            if monotonic() >= deadline or self._closing.wait(_PAUSE):
+                break
         warn_once(
-            f"records do not reach the process that scores ({reason}) and are counted as dropped; for several busy "
-            "processes use `ragmon serve` and [export] endpoint"
+            f"records do not reach the process that scores ({', '.join(lost)}) and are counted as dropped; for several "
+            "busy processes use `ragmon serve` and [export] endpoint"
         )
-        return {reason: len(records)}
+        return lost
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Export counts of all calls; returns whether they arrived."""
-        return self._is_orphan or not self._send(totals=list(totals), timeout=_STATS_TIMEOUT)
+        target = self._target()
+        return self._is_orphan or (target is not None and target.report(totals))
 
     def label(self, labels: Sequence[Label]) -> bool:
         """Export ratings of answers; returns whether they arrived."""
-        return self._is_orphan or not self._send(labels=list(labels), timeout=_STATS_TIMEOUT)
+        target = self._target()
+        return self._is_orphan or (target is not None and target.label(labels))
 
     def tick(self, asked: bool) -> None:
-        """Periodic work: report counts, take over from a leader that ended, take the admin port when it is free.
+        """Periodic work: take over from a leader that ended, take the admin port when it is free.
 
         Args:
             asked: Do it now.
@@ -255,18 +273,16 @@ class SharedMonitor:
         if self._is_orphan or not (asked or now >= self._due):
             return
         self._due = now + _EVERY
-        if self.monitor is None and not self._take_over():
-            stats = self.own_stats()
-            if stats != self._counted:
-                self._send(stats=stats, timeout=_STATS_TIMEOUT)
+        if self.monitor is None:
+            self._take_over()
         elif self._port_due and now >= self._port_due:
             self._port_due = now + _PORT_EVERY
             self._move()
 
     def end_of(self, instance: str) -> None:
         """Note that a process of the application died; its losses are in the statistics of this one."""
-        if self._inbox is not None:
-            self._inbox.end(instance)
+        if self._receiver is not None:
+            self._receiver.end_of(instance)
 
     def _move(self) -> None:
         """Serve the monitor at its admin port, if that is free now."""
@@ -297,118 +313,41 @@ class SharedMonitor:
             warn_once(f"this process cannot score for the others: {error_location(error)}")
         return self.monitor is not None
 
-    def _send(
-        self,
-        *,
-        records: Sequence[Record] = (),
-        totals: Sequence[Totals] = (),
-        labels: Sequence[Label] = (),
-        stats: SdkStats | None = None,
-        ends: bool = False,
-        timeout: float = TIMEOUT,
-    ) -> str:
-        """Score here, or send to the leader; returns why that failed."""
-        with self._lock:
-            process, deadline = os.getpid(), monotonic() + timeout
-            self._number += 1
-            while True:
-                sleep_if_inherited(process)
-                if self.monitor is not None:
-                    return _score(self.monitor, records, totals, labels)
-                if self._find():
-                    since = None if stats is None else stats.minus(self._baseline)
-                    batch = self._batch(list(records), list(totals), list(labels), since, ends=ends)
-                    reason = self._post(batch, deadline)
-                    if reason is not None:
-                        self._counted = self._counted if reason or stats is None else stats
-                        return reason
-                elif self._take_over():
-                    continue
-                if monotonic() >= deadline:
-                    return constants.EXPORT_TIMEOUT
-                if self._closing.wait(_PAUSE):
-                    return constants.EXPORT_FAILED
-
-    def _batch(
-        self, records: list[Record], totals: list[Totals], labels: list[Label], stats: SdkStats | None, *, ends: bool
-    ) -> Batch:
-        from ragmon.monitor.http.inbox import Batch  # noqa: PLC0415 - as above
-
-        return Batch(self.instance, self._number, records, totals, labels, stats, ends, self._is_child)
-
-    def _find(self) -> bool:
-        """Find the leader; returns whether it can be asked."""
-        if self._client is not None:
-            return True
+    def _target(self) -> Monitor | OtlpExporter | None:
+        """The monitor of this process, or the exporter to the leader's; None while nobody leads."""
+        if self._is_orphan or self.monitor is not None or self._take_over():
+            return self.monitor
         leader = None if self._election is None else self._election.leader()
         if leader is None:
-            return False
-        if self._leader is None or leader.leader != self._leader.leader:
-            self._baseline = self._counted  # what the last leader has counted is not counted again
-        self._leader = leader
-        self._client = HttpClient(split_url(leader.url), _ANSWER_BYTES)
-        return True
-
-    def _post(self, batch: Batch, deadline: float) -> str | None:
-        """Send a batch; returns "" if it was counted, why it never will be, or None if another attempt may succeed."""
-        from ragmon.monitor.http.inbox import TYPE  # noqa: PLC0415 - as above
-
-        assert self._client is not None  # noqa: S101 - for the type checker
-        assert self._leader is not None  # noqa: S101 - as above
-        try:
-            body = msgspec.msgpack.encode(batch)
-        except (UnicodeEncodeError, OverflowError, TypeError):
-            return TOO_LARGE
-        if len(body) > _PART_BYTES and len(batch.records) > 1:
-            return TOO_LARGE
-        headers = {"Content-Type": TYPE, "Authorization": f"Bearer {self._leader.token}"}
-        try:
-            status = self._exchange(self._client, body, deadline, headers)
-        except TimeoutError:
-            self._disconnect()
             return None
-        except (OSError, HTTPException):  # it has ended
+        if self._exporter is None or leader != self._leader:
+            with importing:
+                from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - protobuf takes long to load
+
             self._disconnect()
-            self._take_over()
-            return None
-        if status == HTTPStatus.NO_CONTENT:
-            return ""
-        if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
-            return TOO_LARGE
-        self._disconnect()  # another program has the leader's old port, or the leader is being stopped
-        return None
-
-    @staticmethod
-    def _exchange(client: HttpClient, body: bytes, deadline: float, headers: Mapping[str, str]) -> int:
-        """Send a batch; returns the status of the response. Raises as `HttpClient.exchange` does."""
-        from ragmon.monitor.http.inbox import PATH  # noqa: PLC0415 - as above
-
-        process = os.getpid()
-        try:
-            return client.exchange("POST", PATH, deadline, body=body, headers=headers).status
-        finally:
-            sleep_if_inherited(process)
+            resource = {"service.name": self._settings.pipeline, "service.instance.id": self.instance}
+            self._exporter = OtlpExporter(leader.url, token=leader.token, resource=resource, timeout=_ATTEMPT)
+            self._leader = leader
+            if not self._is_child:
+                warn_once(
+                    f"several processes share this monitor: another one scores the calls of process {os.getpid()}, and "
+                    "the counts begin anew when it ends; for counts that stay use `ragmon serve` and [export] endpoint"
+                )
+        return self._exporter
 
     def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
 
     def expect_end(self) -> None:
         """Note that this process ends: it does not begin to serve others."""
         self._is_ending = True
 
-    def close(self, *, with_stats: bool) -> None:
-        """Send the last counts, and stop serving; another process leads from now on.
-
-        Args:
-            with_stats: Nobody else will report the counts of this process.
-        """
-        if self.monitor is None and with_stats and not self._is_orphan and self._leader is not None:
-            self._send(stats=self.own_stats(), ends=True, timeout=_STATS_TIMEOUT)
+    def close(self) -> None:
+        """Send no more, and stop serving; another process leads from now on."""
         self._closing.set()
-        if self._client is not None:
-            self._client.abort()  # a thread may still wait for an answer
+        self._disconnect()
         if self.monitor is not None:
             self.monitor.stop()
         if self._election is not None:
@@ -420,19 +359,7 @@ class SharedMonitor:
         self._is_child = self._is_child or self.monitor is not None
         if self._election is not None:
             self._election.leave_to_parent()
-        if self._client is not None:
-            self._inherited = self._client  # never finalised: the parent's threads may have held its locks
-            with suppress(OSError):
-                self._client.detach_after_fork()
+        if self._exporter is not None:
+            self._exporter.reset_after_fork()
+        self._inherited = self._exporter  # never finalised: the parent's threads may have held its locks
         self._prepare()
-
-
-def _score(
-    monitor: Monitor, records: Sequence[Record], totals: Sequence[Totals], labels: Sequence[Label]
-) -> Literal[""]:
-    """Count everything in the monitor of this process; nothing is lost."""
-    for record in records:
-        monitor.submit(record)
-    monitor.report(totals)
-    monitor.label(labels)
-    return ""

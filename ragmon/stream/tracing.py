@@ -20,6 +20,7 @@ from ragmon.gold import GoldSet
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
+from ragmon.ingest.native import record_in
 from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.trace_buffer import DECORATED, LATE
@@ -36,7 +37,6 @@ from ragmon.stream.assembler import (
 )
 from ragmon.stream.chunk import TRACE_ID, Chunk
 from ragmon.stream.counting import CountingLimits, PartitionCounter, Place
-from ragmon.stream.native import record_in
 
 LONGEST_ASSEMBLY: Final = 60.0
 """Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""

@@ -164,7 +164,7 @@ class OtlpSession(requests.Session):
         self._opened = 0
         self._socket: socket.socket | None = None
 
-    def _reset_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset in a forked child, which cannot use the parent's connection and lock."""
         if self._process != os.getpid():
             self._inherited = self._adapter  # never finalised: the parent's threads may have held its locks
@@ -189,7 +189,7 @@ class OtlpSession(requests.Session):
             deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
             retry: Retry if that may succeed.
         """
-        self._reset_after_fork()
+        self.reset_after_fork()
         with self._lock, apart(self):
             self.deadline, self._retry = deadline, retry
             self._result = SendResult(constants.EXPORT_FAILED)
@@ -246,7 +246,7 @@ class OtlpSession(requests.Session):
 
     def close(self) -> None:
         """Abort the running request and send no more; may be called from any thread."""
-        self._reset_after_fork()
+        self.reset_after_fork()
         self._closing.set()
         running = self._socket  # the other thread may close it at any time
         if running is not None:

@@ -481,6 +481,10 @@ class OtlpExporter:
                 return False
         return True
 
+    def reset_after_fork(self) -> None:
+        """Leave the connection to the parent, in a forked child."""
+        self._session.reset_after_fork()
+
     def close(self) -> None:
         """Abort the running request and send no more; any thread may call it. Records delivered later are lost."""
         self._session.close()

@@ -17,6 +17,7 @@ from ragmon.core.log import log_error
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.fields import Rejected
+from ragmon.ingest.native import NativeRecord, native_record
 from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.protobuf import read
@@ -26,7 +27,6 @@ from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.stream.accounts import BatchCounts, count
-from ragmon.stream.native import NativeRecord, native_record
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413

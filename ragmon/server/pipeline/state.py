@@ -38,6 +38,7 @@ from ragmon.gates.failing import Failed, FailureDetector
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
+from ragmon.monitor.producers import ProducerTotals
 from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
@@ -46,7 +47,6 @@ from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE
-from ragmon.server.pipeline.producers import ProducerTotals
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.adding import AdderState, ChunkAdder
 from ragmon.stream.chunk import Chunk, ChunkError

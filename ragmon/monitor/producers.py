@@ -74,19 +74,20 @@ class ProducerTotals(msgspec.Struct, dict=True):
         for key, last in self.last.items():
             self._add_difference(key, NO_TOTALS, last)
 
-    def see(self, line: Totals, now: float) -> None:
+    def see(self, line: Totals, now: float, since: float = 0.0) -> None:
         """Add totals of a producer; counters only grow, so the larger totals are the later ones.
 
         Args:
             line: The totals; the producer's clock may be wrong.
             now: When they arrived, seconds since the epoch.
+            since: A producer that began to count before is counted from its first totals on.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        previous = self.last.get(key)
-        if previous is None or line.calls >= previous.calls:
-            last = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
+        last = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
+        previous = self.last.get(key, last if line.started < since else NO_TOTALS)
+        if key not in self.last or line.calls >= previous.calls:
             self.last[key] = last
-            self._add_difference(key, previous or NO_TOTALS, last)
+            self._add_difference(key, previous, last)
         if len(self.last) > MOST and now > self._due:
             self._sum_silent(now - SILENT)
             self._due = now + SILENT / 24
@@ -108,6 +109,13 @@ class ProducerTotals(msgspec.Struct, dict=True):
             totals.kept += last.kept
             add_counts(totals.dropped, last.dropped)
             add_counts(totals.latency, last.latency)
+
+    def forget_losses(self, instance: str) -> None:
+        """Leave out what a producer lost: another process counts that."""
+        for key, last in self.last.items():
+            if key.instance == instance:
+                _add_difference(self._dropped, last.dropped, {})
+                last.dropped = {}
 
     def calls(self) -> dict[tuple[str, str, str], int]:
         """All calls, by pipeline, source and stratum."""

@@ -12,7 +12,6 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import NativeSpan
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.stream.accounts import count
 
 STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time; keys of one step are looked up together."""
@@ -66,7 +65,7 @@ def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     if len(native.line) > SHORT or (latency is not None and not latencies_in_range(latency)):
         record, out_of_range = bounded(record)
         for field_name, reason in out_of_range.items():
-            count(unknown, f"{field_name}|{reason}")
+            unknown[f"{field_name}|{reason}"] = unknown.get(f"{field_name}|{reason}", 0) + 1
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:
