@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
-from threading import Event, Lock
+from threading import Event, Lock, Timer
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -118,8 +118,9 @@ class OtlpSession(requests.Session):
 
     Attributes:
         endpoint: The receiver's base address, without a path of signals.
-        deadline: Deadline of the running request on the monotonic clock.
         timeout: Seconds one call of an exporter may take.
+        opened: How many connections were tried.
+        connected: The socket of the latest connection.
 
     Raises:
         RagmonError: The address, the token or a certificate file is not valid.
@@ -140,7 +141,6 @@ class OtlpSession(requests.Session):
     ) -> None:
         super().__init__()
         self.trust_env = False
-        self.deadline = 0.0
         self.timeout = timeout
         self.endpoint = _parse_endpoint(endpoint)
         self._exact = endpoint if is_exact and not endpoint.endswith(("/v1/traces", "/v1/metrics")) else None
@@ -161,25 +161,50 @@ class OtlpSession(requests.Session):
         self._process = os.getpid()
         self._adapter = _Adapter(self._tls)
         self._lock = Lock()
-        self._opened = 0
+        self._deadline = 0.0
+        self._is_late = False
+        self.opened = 0
         self._socket: socket.socket | None = None
+        self.connected: socket.socket | None = None
 
     def reset_after_fork(self) -> None:
         """Reset in a forked child, which cannot use the parent's connection and lock."""
         if self._process != os.getpid():
             self._inherited = self._adapter  # never finalised: the parent's threads may have held its locks
-            with suppress(OSError):
-                os.close(-1 if self._socket is None else self._socket.detach())
+            for opened in (self._socket, self.connected):
+                with suppress(OSError):
+                    os.close(-1 if opened is None else opened.detach())
             self._init_process()
 
     def address(self, signal: str) -> str:
         """The address of a signal: `traces`, `metrics`, `logs`; a ragmon server also takes `labels`."""
         return self._exact if self._exact and signal in ("traces", "metrics") else f"{self.endpoint}/v1/{signal}"
 
-    def attach(self, opened: socket.socket | None, *, is_new: bool = False) -> None:
-        """Keep the connection of the running request, so that another thread can end it."""
-        self._socket = opened
-        self._opened += is_new
+    def attach(self, opened: socket.socket) -> None:
+        """Keep a second descriptor of the connection while a request runs, by which another thread ends the request.
+
+        TLS takes the first one over, and closes it when the connection fails.
+        """
+        self._release()
+        self._socket = socket.socket(fileno=os.dup(opened.fileno()))
+        if self._is_late or self._closing.is_set():
+            self._end()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _end(self) -> None:
+        """End the connection, so that the thread that uses it goes on with an error."""
+        running = self._socket  # the other thread may close it at any time
+        if running is not None:
+            with suppress(OSError):
+                running.shutdown(socket.SHUT_RDWR)
+
+    def _expire(self) -> None:
+        self._is_late = True
+        self._end()
 
     def run(self, send: Callable[[], object], deadline: float, *, retry: bool = True) -> SendResult:
         """Run a function that sends one request through this session; never raises for a receiver's error.
@@ -191,7 +216,7 @@ class OtlpSession(requests.Session):
         """
         self.reset_after_fork()
         with self._lock, apart(self):
-            self.deadline, self._retry = deadline, retry
+            self._deadline, self._retry = deadline, retry
             self._result = SendResult(constants.EXPORT_FAILED)
             try:
                 send()
@@ -239,7 +264,7 @@ class OtlpSession(requests.Session):
             if response is not None:
                 return response
             pause = back_off.pause(self._result.wait)
-            if not (self._retry and self._result.again) or pause >= self.deadline - monotonic():
+            if not (self._retry and self._result.again) or pause >= self._deadline - monotonic():
                 break
             self._closing.wait(pause)
         raise NotDeliveredError
@@ -248,10 +273,7 @@ class OtlpSession(requests.Session):
         """Abort the running request and send no more; may be called from any thread."""
         self.reset_after_fork()
         self._closing.set()
-        running = self._socket  # the other thread may close it at any time
-        if running is not None:
-            with suppress(OSError):
-                running.shutdown(socket.SHUT_RDWR)
+        self._end()
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -261,19 +283,31 @@ class OtlpSession(requests.Session):
             self._lock.release()
 
     def _attempt(self, message: requests.PreparedRequest) -> tuple[requests.Response | None, SendResult]:
-        opened = self._opened
+        opened, seconds = self.opened, max(self._deadline - monotonic(), 0.001)
+        # The timeouts of the libraries start anew with every byte.
+        self._is_late, timer = False, Timer(seconds, self._expire)
+        timer.daemon = True
+        timer.start()
+        if self.connected is not None and self.connected.fileno() != -1:
+            self.attach(self.connected)
         try:
-            response = self._adapter.send(message, stream=True)
+            response = self._adapter.send(message, stream=True, timeout=seconds)
             try:
                 body = response.raw.read(MAX_BODY, decode_content=False)
             finally:
                 response.close()
         except Exception as error:  # noqa: BLE001 - of three libraries
-            result = self._failure(error)
+            was_ended = self._is_late and self._socket is not None
+            result = self._timed_out() if was_ended else self._failure(error)
             # The server may have closed an idle connection, which shows only on the next request: retry once.
-            if result.again and opened == self._opened and not self._closing.is_set():
+            if result.again and opened == self.opened and not self._closing.is_set():
                 return self._attempt(message)
             return None, result
+        finally:
+            timer.cancel()
+            self._release()
+        if self._is_late:  # the end of the connection looks like that of a body without a length
+            return None, self._timed_out()
         result = self._result_of(response, body)
         return (response if result.reason is None else None), result
 
@@ -285,8 +319,7 @@ class OtlpSession(requests.Session):
             return next((cause for cause in causes if isinstance(cause, kind)), None)
 
         if first(TimeoutError):
-            self._warn("it does not answer in time")
-            return SendResult(constants.EXPORT_TIMEOUT)
+            return self._timed_out()
         if untrusted := first(ssl.SSLCertVerificationError):
             self._warn(f"its certificate is not trusted ({untrusted.verify_message})")
             return SendResult(constants.EXPORT_FAILED)
@@ -298,6 +331,10 @@ class OtlpSession(requests.Session):
             self._warn(error_location(error))
             return SendResult(constants.EXPORT_FAILED)
         return SendResult(constants.EXPORT_FAILED, again=True)
+
+    def _timed_out(self) -> SendResult:
+        self._warn("it does not answer in time")
+        return SendResult(constants.EXPORT_TIMEOUT)
 
     def _result_of(self, response: requests.Response, body: bytes) -> SendResult:
         status = response.status_code
@@ -346,83 +383,30 @@ for _name in _FOREIGN_LOGS:
     logging.getLogger(_name).addFilter(_Quiet())
 
 
-def _session() -> OtlpSession:
-    """The session whose request this thread sends."""
-    session = _running.get()
-    if session is None:
-        raise RuntimeError("a request of this session is sent inside its `run`")
-    return session
+class _Attached:
+    """A connection whose sockets its session keeps."""
 
-
-def _seconds_left() -> float:
-    """Seconds until the deadline of the request that this thread sends.
-
-    Raises:
-        TimeoutError: It has passed.
-    """
-    seconds = _session().deadline - monotonic()
-    if seconds <= 0:
-        raise TimeoutError("timed out")
-    return seconds
-
-
-# A socket's timeout starts anew with each byte: the sockets set it before every step to what is left of the deadline.
-class _Socket(socket.socket):
-    def connect(self, address: Any) -> None:
-        self.settimeout(_seconds_left())
-        super().connect(address)
-
-    def sendall(self, *arguments: Any) -> None:
-        self.settimeout(_seconds_left())
-        super().sendall(*arguments)
-
-    def recv_into(self, *arguments: Any) -> int:
-        self.settimeout(_seconds_left())
-        return super().recv_into(*arguments)
-
-
-class _TlsSocket(ssl.SSLSocket):
-    def do_handshake(self, *arguments: Any) -> None:
-        _session().attach(self)
-        self.settimeout(_seconds_left())
-        super().do_handshake(*arguments)
-
-    def send(self, *arguments: Any) -> int:
-        self.settimeout(_seconds_left())
-        return super().send(*arguments)
-
-    def recv_into(self, *arguments: Any) -> int:
-        self.settimeout(_seconds_left())
-        return super().recv_into(*arguments)
-
-
-def _connected(host: str, port: int) -> socket.socket:
-    """A connected socket; all addresses of the server share one deadline."""
-    session = _session()
-    session.attach(None, is_new=True)
-    failed: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        opened = _Socket(family, kind, protocol)
-        try:
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.connect(address)
-        except OSError as error:
-            opened.close()
-            failed = error
-        else:
-            session.attach(opened)
-            return opened
-    raise failed or OSError("the name has no address")
-
-
-class _Connection(HTTPConnection):
     def _new_conn(self) -> socket.socket:
-        return _connected(self._dns_host, self.port)
+        session = _running.get()
+        if session is None:
+            raise RuntimeError("a request of this session is sent inside its `run`")
+        session.opened += 1
+        opened: socket.socket = super()._new_conn()  # type: ignore[misc]
+        session.attach(opened)
+        return opened
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        if (session := _running.get()) is not None:
+            session.connected = self.sock  # type: ignore[attr-defined]
 
 
-class _TlsConnection(HTTPSConnection):
-    def _new_conn(self) -> socket.socket:
-        return _connected(self._dns_host, self.port)
+class _Connection(_Attached, HTTPConnection):
+    pass
+
+
+class _TlsConnection(_Attached, HTTPSConnection):
+    pass
 
 
 class _Pool(HTTPConnectionPool):
@@ -515,5 +499,4 @@ def _tls_context(certificate: str | None, client_certificate: tuple[str, str | N
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it holds no certificate"
         raise RagmonError(f"{name}: cannot be used as a certificate ({why})", hint=hint) from error
-    settings.sslsocket_class = _TlsSocket
     return settings
