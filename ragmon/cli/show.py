@@ -21,8 +21,8 @@ from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
-from ragmon.monitor.http.admin import TRACES_PATH
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
 from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal

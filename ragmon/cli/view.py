@@ -29,10 +29,9 @@ from ragmon.export.releases import Canary
 from ragmon.export.schema import load as load_report
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
+from ragmon.monitor.admin import admin_app, document_app
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
-from ragmon.monitor.http.admin import admin_app
-from ragmon.monitor.http.document import document_app
 from ragmon.monitor.offline import read_report
 from ragmon.server.api import journal_queries
 from ragmon.server.viewing import JournalView

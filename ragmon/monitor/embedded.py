@@ -245,9 +245,8 @@ class Monitor:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
         from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
         from ragmon.export.status_page import status  # noqa: PLC0415 - as above
+        from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.history import MonitorHistory  # noqa: PLC0415 - as above
-        from ragmon.monitor.http.admin import admin_app  # noqa: PLC0415 - as above
-        from ragmon.monitor.http.pages import AdminView  # noqa: PLC0415 - as above
 
         view = AdminView(
             self.snapshot,

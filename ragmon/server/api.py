@@ -25,10 +25,9 @@ from ragmon.export.pages import trace as trace_of
 from ragmon.gates.releases import By
 from ragmon.gates.request_report import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
+from ragmon.monitor.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app, html, is_local
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
-from ragmon.monitor.http.admin import Answer, JournalQueries, JsonResponse, admin_app, is_local
-from ragmon.monitor.http.pages import AdminView, html
 from ragmon.server.journal import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.traces import UnknownTraceError

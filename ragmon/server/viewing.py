@@ -12,9 +12,9 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.export.state import MonitorSnapshot
 from ragmon.export.status_page import ServerFindings, status
+from ragmon.monitor.admin import AdminView
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.history import MonitorHistory
-from ragmon.monitor.http.pages import AdminView
 from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
 from ragmon.server.pipeline.clock import Clock

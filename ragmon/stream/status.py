@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ragmon.core.net import current_version, own_names
-from ragmon.monitor.http.admin import HEADERS, check_origin
+from ragmon.monitor.admin import HEADERS, check_origin
 from ragmon.stream.worker import StreamWorker
 
 _COUNTERS: Final = {

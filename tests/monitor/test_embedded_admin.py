@@ -27,9 +27,8 @@ from ragmon.core.errors import UnknownNameError
 from ragmon.core.http_server import LONGEST_ACK
 from ragmon.core.record import Answer, Label, Record
 from ragmon.export.state import MonitorSnapshot
+from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.http.admin import admin_app
-from ragmon.monitor.http.pages import AdminView
 from ragmon.server.pipeline.clock import Clock
 from ragmon.testing import FakeClock
 from tests.support.command_line import ragmon

@@ -24,8 +24,7 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.receiver import receiver_app
 from ragmon.ingest.trace_schema import trace_schema
 from ragmon.metrics import families
-from ragmon.monitor.http.admin import admin_app
-from ragmon.monitor.http.pages import AdminView
+from ragmon.monitor.admin import AdminView, admin_app
 from tests.support.dashboard_world import Replica, configuration
 from tests.support.typed_pages import blocks, typed
 
