@@ -145,6 +145,8 @@ def request(
 
 def _reason(error: Exception) -> str:
     """What the system says of an error; httpx and anyio say so in the causes of theirs."""
+    if isinstance(error, httpx.RemoteProtocolError) and str(error).startswith("illegal"):  # the words of h11
+        return "it speaks no HTTP"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ExceptionGroup):  # every address of the name failed

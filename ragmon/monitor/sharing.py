@@ -322,11 +322,14 @@ class SharedMonitor:
             return None
         if self._exporter is None or leader != self._leader:
             with importing:
-                from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - protobuf takes long to load
+                from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - protobuf takes long to load
+                from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - as above
 
             self._disconnect()
             resource = {"service.name": self._settings.pipeline, "service.instance.id": self.instance}
-            self._exporter = OtlpExporter(leader.url, token=leader.token, resource=resource, timeout=_ATTEMPT)
+            # A leader that has ended is nothing to warn of: another one takes what it did not.
+            session = OtlpSession(leader.url, token=leader.token, timeout=_ATTEMPT, warns=False)
+            self._exporter = OtlpExporter(session, resource=resource)
             self._leader = leader
             if not self._is_child:
                 warn_once(

@@ -42,6 +42,7 @@ SECONDS = 2
 MADE_WHERE_NEEDED = {
     "capture.exporters.http",  # one class of characters, of a token in the configuration
     "capture.pii",  # what a pattern of bounded length found
+    "config.otel",  # a time in a variable
     "config.problems",  # the configuration
     "config.services",
     "config.tables",

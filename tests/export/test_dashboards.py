@@ -92,7 +92,7 @@ def test_without_the_sdk_the_error_names_the_extra(tmp_path):
     blocked.write_text("raise ModuleNotFoundError(\"No module named 'grafana_foundation_sdk'\", name=__name__)\n")
     done = generate("--config", DEPLOYED, env={"PYTHONPATH": str(tmp_path)})
     assert done.error[1] == "pip install 'ragmon[dashboard]'"
-    assert ragmon("config", "check", "--config", DEPLOYED, env={"PYTHONPATH": str(tmp_path)}).code == 0
+    assert ragmon("config", "show", "--config", DEPLOYED, env={"PYTHONPATH": str(tmp_path)}).code == 0
 
 
 @pytest.mark.slow

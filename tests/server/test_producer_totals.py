@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
+from ragmon.monitor import producers
 from ragmon.monitor.producers import ProducerTotals
-from ragmon.server.pipeline import producers
 from tests.support.examples import cases
 from tests.support.saved import saved
 

@@ -115,6 +115,7 @@ class OtlpSession(requests.Session):
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
         timeout: Seconds one call of an exporter may take, retries included.
+        warns: Log what fails; its owner does so otherwise.
 
     Attributes:
         endpoint: The receiver's base address, without a path of signals.
@@ -138,8 +139,10 @@ class OtlpSession(requests.Session):
         client_certificate: tuple[str, str | None] | None = None,
         compression: str | None = None,
         timeout: float = TIMEOUT,
+        warns: bool = True,
     ) -> None:
         super().__init__()
+        self._warns = warns
         self.trust_env = False
         self.timeout = timeout
         self.endpoint = _parse_endpoint(endpoint)
@@ -351,7 +354,8 @@ class OtlpSession(requests.Session):
         return SendResult(constants.EXPORT_FAILED if is_failure else constants.EXPORT_REFUSED)
 
     def _warn(self, why: str) -> None:
-        warn_once(f"exporting to {self.endpoint} fails: {why}")
+        if self._warns:
+            warn_once(f"exporting to {self.endpoint} fails: {why}")
 
 
 _running: ContextVar[OtlpSession | None] = ContextVar("ragmon_export", default=None)
