@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH
 from ragmon.core.policy import Gate, Outcome
-from ragmon.gates import needs as fields
+from ragmon.gates.needs import ANSWER, BUILD, CITATIONS, CONTEXTS, FIELDS, GOLD, GOLD_IDS, IDS, LATENCY, QUESTION, SESSION, needs
 from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric
@@ -155,9 +155,9 @@ Needed = tuple[Gate, Outcome | None, frozenset[str]]
 
 def _needs(gate: Gate, metrics: Mapping[str, Metric]) -> frozenset[str]:
     if gate.kind == "quantile_ratio":
-        return frozenset({fields.LATENCY})
+        return frozenset({LATENCY})
     metric = metrics.get(gate.metric)
-    return frozenset() if metric is None else fields.needs(metric)
+    return frozenset() if metric is None else needs(metric)
 
 
 class _Reader:
@@ -182,7 +182,7 @@ class _Reader:
 
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
         """The report, given the gates of the pipeline."""
-        shares = {name: share for name in fields.FIELDS if (share := self._share(name)).of or share.withheld}
+        shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
         gaps = tuple(self._gaps(shares, gates)) if self._counts.records >= FIRST else ()
         # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
         gaps = tuple(sorted(gaps, key=lambda gap: (-len(gap.blocked), not gap.gates)))
@@ -190,11 +190,11 @@ class _Reader:
 
     def _share(self, name: str) -> FieldShare:
         """How many records have a field."""
-        counts = self._compared if name == fields.GOLD_IDS else self._counts
-        if name == fields.GOLD_IDS:
+        counts = self._compared if name == GOLD_IDS else self._counts
+        if name == GOLD_IDS:
             present = counts.count(lambda mask: bool(mask & bits.IN_GOLD))
             return FieldShare(present, counts.compared)
-        if name == fields.GOLD and not self._items.by_qid:
+        if name == GOLD and not self._items.by_qid:
             return FieldShare(0, 0)
         lacking, withheld, beside = _BITS[name]
         could = [(mask, n) for mask, n in counts.masks.items() if not mask & beside]
@@ -219,7 +219,7 @@ class _Reader:
         answers = self._counts.count(lambda mask: not mask & bits.NO_ANSWER)
         if refusals > FEW * answers:
             gap = self._gap(REFUSALS, FieldShare(answers - refusals, answers))
-            needing_refusals = tuple(gate.name for gate, _, needed in gates if fields.ANSWER in needed)
+            needing_refusals = tuple(gate.name for gate, _, needed in gates if ANSWER in needed)
             yield CaptureGap(REFUSALS, refusals, answers, sentence(gap), remedy(gap), needing_refusals)
 
     def _is_judged_here(self, gate: Gate, outcome: Outcome | None) -> bool:
@@ -229,7 +229,7 @@ class _Reader:
 
     def _gap(self, name: str, share: FieldShare) -> Gap:
         """A gap as its texts need it."""
-        compared = name == fields.GOLD_IDS
+        compared = name == GOLD_IDS
         bucket = self._compared if compared else self._counts
         return Gap(
             field=name,
@@ -256,29 +256,29 @@ REFUSALS: Final = "refusal"
 """The gap of answers that sound like refusals and count as answers."""
 _UNFINISHED: Final = bits.UNFINISHED
 _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
-    fields.QUESTION: (bits.NO_QUESTION, bits.WITHHELD_QUESTION, 0),
-    fields.ANSWER: (bits.NO_ANSWER, bits.WITHHELD_ANSWER, _UNFINISHED),
-    fields.IDS: (bits.NO_IDS, 0, _UNFINISHED),
-    fields.CONTEXTS: (bits.NO_CONTEXTS, bits.WITHHELD_CONTEXTS, _UNFINISHED),
-    fields.CITATIONS: (bits.NO_CITATIONS, 0, _UNFINISHED | bits.NOT_SHIPPED),
-    fields.GOLD: (bits.NO_GOLD, 0, bits.NO_QUESTION),
-    fields.SESSION: (bits.NO_SESSION, 0, _UNFINISHED),
-    fields.BUILD: (bits.NO_BUILD, 0, 0),
-    fields.LATENCY: (bits.NO_LATENCY, 0, 0),
+    QUESTION: (bits.NO_QUESTION, bits.WITHHELD_QUESTION, 0),
+    ANSWER: (bits.NO_ANSWER, bits.WITHHELD_ANSWER, _UNFINISHED),
+    IDS: (bits.NO_IDS, 0, _UNFINISHED),
+    CONTEXTS: (bits.NO_CONTEXTS, bits.WITHHELD_CONTEXTS, _UNFINISHED),
+    CITATIONS: (bits.NO_CITATIONS, 0, _UNFINISHED | bits.NOT_SHIPPED),
+    GOLD: (bits.NO_GOLD, 0, bits.NO_QUESTION),
+    SESSION: (bits.NO_SESSION, 0, _UNFINISHED),
+    BUILD: (bits.NO_BUILD, 0, 0),
+    LATENCY: (bits.NO_LATENCY, 0, 0),
 }
 """The bits of records that lack a field, where it was withheld, and where there can be none."""
 
 
 def _is_gap(name: str, share: FieldShare) -> bool:
     """Whether so many records lack a field that it is worth a word."""
-    if name in (fields.GOLD, fields.GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+    if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
         return share.present == 0 and share.of >= FIRST
     return share.of - share.present > FEW * share.of
 
 
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
     """Whether a gate that needs a field cannot be judged for want of it."""
-    if name == fields.CITATIONS and not share.present:
+    if name == CITATIONS and not share.present:
         return False  # this pipeline never cites: the gate does not apply to it
     is_most = share.of - share.present > HALF * share.of
     undecided = outcome is not None and outcome.verdict == "insufficient" and outcome.n >= outcome.gate.min_samples

@@ -44,11 +44,11 @@ def pairs_at_most(pairs: Pairs, alone: Unpaired, alpha: float) -> float:
     >>> round(pairs_at_most({(1.0, 0.0): 5, (1.0, 1.0): 495}, Unpaired({}, {}), 0.025), 2)
     0.03
     """
-    backwards = paired.backwards(pairs), Unpaired(alone.now, alone.then)
+    reverse = paired.backwards(pairs), Unpaired(alone.now, alone.then)
 
     def proven(margin: float) -> bool:
         if margin <= 0:
-            return worse(*backwards, alpha, by=-margin)
+            return worse(*reverse, alpha, by=-margin)
         return not_worse(pairs, margin, alone, alpha)
 
     return _least(proven)

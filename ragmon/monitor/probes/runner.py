@@ -215,6 +215,7 @@ class TraceFile:
 _PAUSE: Final = 1.0
 """Seconds without questions where an application has too much to do and names no time; a question has few tries."""
 _MAX_PAUSE: Final = 60.0
+"""Maximum seconds before the prober checks again what is due."""
 
 
 def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
