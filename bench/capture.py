@@ -20,7 +20,7 @@ from ragmon.capture import runtime
 from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import CaptureSettings
 from ragmon.capture.worker import Worker
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.testing import Collected
 
 CALLS = 40_000

@@ -13,10 +13,9 @@ from time import process_time
 
 from bench.data import gold_set
 from bench.groundedness import texts
-from ragmon.alarms import AlarmEngine
 from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.pipelines import PipelineAlarms
+from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem

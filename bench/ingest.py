@@ -18,7 +18,8 @@ from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans import Span, to_record
+from ragmon.ingest.spans.model import Span
+from ragmon.ingest.spans.record import to_record
 
 ROUNDS = 31
 DOCUMENTS = 10

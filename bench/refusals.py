@@ -15,7 +15,7 @@ from time import process_time
 from typing import Any
 
 import ragmon.demo
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 
 ROUNDS, ANSWERS = 9, 500
 LENGTHS = (20, 130)

@@ -6,7 +6,7 @@ from typing import cast
 
 from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import defaults
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay

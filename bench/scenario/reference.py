@@ -20,7 +20,7 @@ from bench.scenario.verdicts import Edge
 from ragmon.config.gates import PRESETS
 from ragmon.core.constants import PROBE
 from ragmon.core.policy import Gate
-from ragmon.stats import wilson
+from ragmon.stats.intervals import wilson
 
 STEP: Final = 60.0
 """Seconds between two looks."""

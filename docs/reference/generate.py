@@ -32,7 +32,7 @@ from ragmon.cli.schema import SCHEMAS, schema_text
 from ragmon.config import types
 from ragmon.config.tables import ConfigDocument, GatesTable, GateTable
 from ragmon.config.types import Table
-from ragmon.core.docstrings import summary
+from ragmon.core.json_schema import summary
 
 DOCS: Final = Path(__file__).parents[1]
 TYPES: Final[Mapping[Any, str]] = {

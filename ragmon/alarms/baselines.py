@@ -21,7 +21,8 @@ from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.counts import add_counts
-from ragmon.stats import MICRO, bucket, bucket_edge, buckets, quantile, wilson
+from ragmon.stats.histograms import MICRO, bucket, bucket_edge, buckets, quantile
+from ragmon.stats.intervals import wilson
 
 DELAY: Final = 15
 """Minutes before an observation is learned: a fault that an alarm is about to detect must not enter the baseline."""

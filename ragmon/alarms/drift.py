@@ -19,8 +19,7 @@ from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
-from ragmon.stats import MICRO
-from ragmon.stats.histograms import bucket_edge, decile_edges
+from ragmon.stats.histograms import MICRO, bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60
 """Minutes within which several indexes under one build are counted together."""

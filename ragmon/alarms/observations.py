@@ -33,7 +33,7 @@ from ragmon.scoring.clusters import Membership
 from ragmon.scoring.minutes import CountedRecord, Step, rank
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.windows import ItemSums, item_sums
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 
 IDLE: Final = 30
 """Minutes of silence after which a session is over."""

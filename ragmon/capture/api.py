@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 from ragmon.capture import runtime
 from ragmon.capture.call import Call, Running, active, end_mark, running_call
 from ragmon.capture.outcomes import shallow_copy
-from ragmon.core.log import warn_once
+from ragmon.core.errors import warn_once
 
 MOST: Final = 10_000
 """Labels that wait to be exported; above this, new ones are dropped and counted."""

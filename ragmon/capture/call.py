@@ -20,7 +20,7 @@ from ragmon.core import constants
 if TYPE_CHECKING:
     from ragmon.capture.parent import Parent
     from ragmon.capture.runtime import Plan
-    from ragmon.core.paths import Path
+    from ragmon.core.text import Path
 
 RANDOM_BITS: Final = 56
 """Low bits of a trace id that the audit draw is read from, so all services and replicas decide alike (OTEP 235)."""

@@ -23,14 +23,12 @@ from ragmon.capture.question import question
 from ragmon.capture.result import CONTEXT, LABEL_FIELDS, SOURCES, are_ids, as_id, extract, stream_fields, text_of
 from ragmon.capture.stored import attempt, entries, first, held, held_at, number, plain_text, storage, stored
 from ragmon.core import capture_hints, constants
-from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
 from ragmon.core.citations import alike, split_citations, with_marks
-from ragmon.core.log import warn_once
-from ragmon.core.paths import Path
-from ragmon.core.record import Answer, Latency, Record, Sampling
-from ragmon.core.text import clean
-from ragmon.ingest.spans import fill
+from ragmon.core.errors import warn_once
+from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
+from ragmon.core.text import Path, clean
 from ragmon.ingest.spans.model import from_sdk_span
+from ragmon.ingest.spans.record import fill
 
 _ID_FIELDS: Final = ("id", "node_id")
 _METADATA_FIELDS: Final = ("metadata", "meta", "payload", "_source")

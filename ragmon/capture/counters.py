@@ -28,9 +28,9 @@ from uuid import uuid4
 from ragmon.capture.call import count_value
 from ragmon.capture.runtime import Runtime
 from ragmon.core import constants
-from ragmon.core.private_files import allocate, is_private, make_private
+from ragmon.core.process import allocate, is_private, make_private
 from ragmon.core.record import Totals
-from ragmon.stats import buckets
+from ragmon.stats.histograms import buckets
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
 THREADS: Final = 1000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon.core.paths import Path
+from ragmon.core.text import Path
 
 _GEMINI: Final[Path] = ("candidates", 0, "content", "parts")
 PROPERTIES: Final[dict[str, dict[str, Path]]] = {

@@ -10,7 +10,7 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Simp
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar
 
 from ragmon.capture import known_types
-from ragmon.core.paths import Path
+from ragmon.core.text import Path
 
 BREADTH: Final = 64
 """The fields of one object that are looked at."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ragmon.capture.call import Call, random
 from ragmon.core import constants
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import error_location, warn_once
 
 CANCELLED: Final = "cancelled"
 ABANDONED: Final = "abandoned"

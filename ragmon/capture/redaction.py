@@ -30,10 +30,9 @@ import msgspec
 from ragmon.capture.call import count_value
 from ragmon.capture.pii import redact
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.private_files import KEY_BYTES, keyed_hash
+from ragmon.core.process import KEY_BYTES, keyed_hash
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex

@@ -19,7 +19,7 @@ from ragmon.capture.layouts import class_name, is_a, is_list, is_str
 from ragmon.capture.messages import ASSISTANT, is_text, last_text, message_text, part_text
 from ragmon.capture.stored import STEPS, attempt, entries, first, held, held_at, number, stored
 from ragmon.capture.web import is_response, response_value
-from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
+from ragmon.core.record import MAX_DOCUMENTS_KEPT
 
 _CLAIM_FIELDS: Final = (
     *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "generation", "text"),

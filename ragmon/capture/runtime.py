@@ -25,10 +25,10 @@ from ragmon.capture.call import (
 from ragmon.capture.parent import Parent, active_span, probe_question, watcher
 from ragmon.core import constants
 from ragmon.core.constants import REST
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import error_location, warn_once
 
 if TYPE_CHECKING:
-    from ragmon.core.paths import Path
+    from ragmon.core.text import Path
 
 WAITING: Final = 65_536
 """Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""

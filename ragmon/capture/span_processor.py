@@ -21,9 +21,9 @@ from ragmon.capture.exporters.base import BatchExporter, Exporter, Tee
 from ragmon.capture.parent import trace_randomness
 from ragmon.capture.trace_buffer import ORPHAN, BufferLimits, RequestAssembler, SpanSettings
 from ragmon.capture.worker import Worker
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.paths import parse
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.semconv import RAGMON_INTERNAL
+from ragmon.core.text import parse
 
 OPEN: Final = 10_000
 """Largest number of open spans inside decorated calls."""

@@ -20,9 +20,8 @@ from typing import Any, Final, TypeVar
 
 from ragmon.capture import known_types
 from ragmon.capture.layouts import BREADTH, EXTRA, ClassLayout, layout_of
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.paths import Path
-from ragmon.core.text import clean
+from ragmon.core.errors import error_location, warn_once
+from ragmon.core.text import Path, clean
 
 STEPS: Final = 2_000
 """The objects and lists that are looked at for one field of a call."""

@@ -20,7 +20,7 @@ from ragmon.capture.runtime import Plan, prepare, start_call
 from ragmon.capture.streams import StreamTracker, finish, trace_async_generator, trace_generator
 from ragmon.core.constants import DISABLED, ON, REST
 from ragmon.core.errors import RagmonError, nearest, shorten
-from ragmon.core.paths import Path, parse
+from ragmon.core.text import Path, parse
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,12 +20,12 @@ from ragmon.capture.call import SPAN, SamplingDecision, random, threshold
 from ragmon.capture.parent import read_span_context
 from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.paths import Path
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
-from ragmon.ingest.spans import Merge, per_request, to_record
-from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Trace, from_sdk_span, resource
+from ragmon.core.text import Path
+from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Merge, Trace, from_sdk_span, resource
 from ragmon.ingest.spans.reasons import count_scope, count_tools
+from ragmon.ingest.spans.record import per_request, to_record
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
 ORPHAN: Final = "orphan"

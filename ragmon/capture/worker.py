@@ -17,8 +17,8 @@ from ragmon.capture.call import Call
 from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
 from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
-from ragmon.core.forks import sleep_if_inherited
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import error_location, warn_once
+from ragmon.core.process import sleep_if_inherited
 from ragmon.core.record import Record
 
 QUEUE: Final = 4096

@@ -16,8 +16,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
@@ -169,7 +168,7 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """Print the version of ragmon."""
     if asked:
-        from ragmon.core.net import current_version  # noqa: PLC0415 - no command needs it at once
+        from ragmon.core.http_client import current_version  # noqa: PLC0415 - no command needs it at once
 
         click.echo(f"ragmon, version {current_version()}")
         context.exit()

@@ -10,7 +10,7 @@ from ragmon.cli.common import (
     settings_and_gold,
     write,
 )
-from ragmon.core.escaping import printable, printable_json
+from ragmon.core.errors import printable, printable_json
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRecorder
 

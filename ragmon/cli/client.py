@@ -16,12 +16,18 @@ import msgspec
 
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable_line
-from ragmon.core.http_client import HttpResponse, request
-from ragmon.core.net import Url, parse_url
-from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, OVERLOADED, BackOff, retry_after
-from ragmon.core.private_files import read_token
+from ragmon.core.errors import RagmonError, printable_line
+from ragmon.core.http_client import (
+    MAX_RETRY_AFTER_FOR_USER,
+    OVERLOADED,
+    BackOff,
+    HttpResponse,
+    Url,
+    parse_url,
+    request,
+    retry_after,
+)
+from ragmon.core.process import read_token
 from ragmon.export.state import StageCounters
 from ragmon.gates.captured import CaptureReport
 

@@ -18,8 +18,7 @@ from ragmon.cli.commands import STDIN
 from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Label
 from ragmon.export.markdown import terminal_text, text
 from ragmon.export.report import Report

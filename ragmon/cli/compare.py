@@ -17,12 +17,12 @@ from ragmon.cli.common import (
 )
 from ragmon.cli.gate import EXIT, check_gold, policy_of, warn_missing_gold
 from ragmon.config.load import load
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import printable_line
 from ragmon.export import releases as compared
 from ragmon.export.pages.comparison import comparison_page
 from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
-from ragmon.gates.releases import By
+from ragmon.gates.releases.release import By
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 

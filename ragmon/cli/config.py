@@ -16,8 +16,7 @@ from ragmon.config.problems import KeyPath, Problem, Problems
 from ragmon.config.references import scope_of
 from ragmon.config.settings import PipelineSettings, Settings, default_source
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable, printable_json, printable_line
+from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.export.tables import text_table

@@ -9,10 +9,9 @@ from typing import Final
 import click
 
 from ragmon.config.load import load
-from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.escaping import printable_line
-from ragmon.server.journal import Erasure
-from ragmon.server.journal import erase as take_out
+from ragmon.core.errors import RagmonError, printable_line, shorten
+from ragmon.server.journal.erasure import Erasure
+from ragmon.server.journal.erasure import erase as take_out
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 

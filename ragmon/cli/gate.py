@@ -19,12 +19,11 @@ from ragmon.cli.common import (
     write,
 )
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.markdown import render_gates
 from ragmon.export.report import Report
-from ragmon.gates.releases import judge
+from ragmon.gates.releases.verdicts import judge
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, report_of

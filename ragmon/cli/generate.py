@@ -14,8 +14,7 @@ import click
 
 from ragmon.cli.common import write
 from ragmon.config.load import load
-from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 from ragmon.export.rules import render, rule_groups
 from ragmon.export.rules.file import Form
 

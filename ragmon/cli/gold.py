@@ -13,9 +13,9 @@ import click
 
 from ragmon.cli.common import write
 from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
-from ragmon.core.escaping import printable_json, printable_line
+from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.private_files import read_key
+from ragmon.core.process import read_key
 from ragmon.core.record import Answer, Record
 from ragmon.export.tables import text_table
 from ragmon.gold.diff import MUTATED, Diff, diff

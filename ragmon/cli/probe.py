@@ -16,8 +16,7 @@ from ragmon.cli.commands import STDIN
 from ragmon.cli.common import settings_and_gold, write
 from ragmon.cli.gate import EXIT, check_gold, policy_of
 from ragmon.config.settings import ProbeSpec, Settings
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Record
 from ragmon.export.markdown import render_gates, text
 from ragmon.gold import GoldSet

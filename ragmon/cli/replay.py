@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.capture.judges.endpoint import ModelEndpoint, read_key
 from ragmon.capture.judges.prompts import RequestTexts, contextual_precision
 from ragmon.capture.judges.results import JudgeError, Opinion
@@ -33,9 +33,8 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import url as parse_url
 from ragmon.core.constants import TIMEOUT
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable_json, printable_line
-from ragmon.core.net import shown_url
+from ragmon.core.errors import RagmonError, printable_json, printable_line
+from ragmon.core.http_client import shown_url
 from ragmon.export.markdown import render
 from ragmon.export.pages.report import report_page
 from ragmon.export.report import Report
@@ -45,7 +44,7 @@ from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay, BaselineRun, report_of
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
-from ragmon.server.journal import open_readonly
+from ragmon.server.journal.reader import open_readonly
 from ragmon.tabular.columns import TableOptions
 
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")

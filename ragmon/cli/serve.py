@@ -14,8 +14,7 @@ import click
 
 from ragmon.cli import fail
 from ragmon.config.load import load
-from ragmon.core.errors import UnavailableError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import UnavailableError, printable_line
 
 if TYPE_CHECKING:
     from ragmon.server.process import Watchdog

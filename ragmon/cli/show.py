@@ -15,16 +15,16 @@ from ragmon.cli.common import settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.net import Url
-from ragmon.core.private_files import read_token
+from ragmon.core.http_client import Url
+from ragmon.core.process import read_token
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
 from ragmon.ingest.files import read_files, unreadable
 from ragmon.ingest.summary import ReadSummary
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
-from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal
 
 _TIMEOUT: Final = 60.0

@@ -18,13 +18,13 @@ import msgspec
 from ragmon.cli.client import NoResponseError, parse_server_url, status
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Tombstone
 from ragmon.export.state import StageCounters
 from ragmon.export.tables import text_table
-from ragmon.server.journal import Journal, JournalError, JournalReader
-from ragmon.server.journal.reader import JournalReaderBase, JournalRow
+from ragmon.server.journal.journal import Journal
+from ragmon.server.journal.reader import JournalReader, JournalReaderBase, JournalRow
+from ragmon.server.journal.store import JournalError
 from ragmon.server.pipeline.recovery import entries, recover, replay
 from ragmon.server.pipeline.state import STAGE, ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker

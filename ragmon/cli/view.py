@@ -19,8 +19,8 @@ from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import InputError, RagmonError
+from ragmon.core.http_client import own_names
 from ragmon.core.http_server import HttpServer
-from ragmon.core.net import own_names
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.pages.comparison import comparison_page
 from ragmon.export.pages.document import GENERATOR

@@ -18,9 +18,9 @@ from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import duration
 from ragmon.core.constants import ACKS_PATH
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import printable_line
 from ragmon.export.diagnosis import as_json, render
-from ragmon.gates.diagnosis import Why
+from ragmon.gates.diagnosis.model import Why
 from ragmon.monitor.embedded import split
 
 

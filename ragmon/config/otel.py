@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
-from ragmon.core.net import shown_url, split_url
+from ragmon.core.http_client import shown_url, split_url
 
 OTEL: Final = "otel"
 """The endpoint that stands for these variables."""

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from ragmon.config.tables import RESERVED, ConfigDocument, table_at
 from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
-from ragmon.core.net import may_hold_password
+from ragmon.core.http_client import may_hold_password
 
 KeyPath = tuple[str | int, ...]
 """The path of a value: table names, keys, and array indexes from 0."""

@@ -13,8 +13,7 @@ from pydantic_core.core_schema import ModelSchema, NullableSchema, WithDefaultSc
 
 from ragmon.config.masking import plain
 from ragmon.config.tables import ConfigDocument
-from ragmon.core.docstrings import summary
-from ragmon.core.json_schema import Schema, identifier
+from ragmon.core.json_schema import Schema, identifier, summary
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 

@@ -43,7 +43,7 @@ from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
 from ragmon.core.gold_item import Match
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
-from ragmon.core.refusal import RefusalRule, explodes
+from ragmon.core.refusals import RefusalRule, explodes
 from ragmon.core.text import fold
 from ragmon.metrics.base import DEPTH_HINT
 from ragmon.metrics.facts import DEPTH

@@ -13,8 +13,8 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ragmon.core.docstrings import attribute_notes
-from ragmon.core.net import split_url
+from ragmon.core.http_client import split_url
+from ragmon.core.json_schema import attribute_notes
 
 T = TypeVar("T")
 TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -1,4 +1,10 @@
-"""Every error ragmon raises on purpose.
+"""Safe display of untrusted text: in a log, on a terminal, as a label, on a page.
+
+Such a text must not control the display: no colours or cursor moves (C0 and C1 controls), no extra lines, no change of
+direction, which makes a text look like a different one (Unicode Technical Report 36, 2.8). Removed characters are
+written as escapes, so that two different texts stay different; a line break becomes a space.
+
+Every error ragmon raises on purpose.
 
     RagmonError
     ├── InputError        a file or a value given to ragmon is wrong
@@ -8,14 +14,106 @@
     └── UnknownNameError  a metric, gate or preset that does not exist
 
 `Unassessed` is not an error: a metric raises it when one of the facts it needs is unknown.
+
+Log lines without any text of a request, and few of them: warnings once, the same error once a minute.
+
+A pipeline that answers 1,000 questions a second must not log 1,000 lines a second.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import Any, Final
 
-from ragmon.core.escaping import printable
+LONGEST: Final = 200
+"""Characters shown of a name or a short text."""
+_LONGEST_LINE: Final = 4000
+"""Characters shown of a whole line."""
+_NAME: Final = re.compile(r"@?[\w.:/#*$-]{1,100}", re.ASCII)
+"""Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, most ids of documents."""
+
+_BREAKS: Final = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_CONTROLS: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # direction marks, embeddings, overrides, isolates
+    "\u2028\u2029\ufeff\ufff9-\ufffb\ufffe\uffff"  # separators, byte order mark, annotations, noncharacters
+    "\ud800-\udfff]"  # unpaired surrogates, which have no UTF-8 form
+)
+
+
+def printable(text: str, limit: int = LONGEST) -> str:
+    r"""Text on one line without control characters, cut where it is long.
+
+    Args:
+        text: The untrusted text.
+        limit: The most characters that are shown.
+
+    >>> print(printable("two\nlines, \x1b[31mred"))
+    two lines, \x1b[31mred
+    """
+    if not text.isprintable():
+        text = _CONTROLS.sub(_escaped, _BREAKS.sub(" ", text[: limit + 1]))
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def shown_name(name: str, otherwise: str) -> str:
+    """A name that traffic brings, if it looks like one in a program; a user's question or answer does not.
+
+    Some instrumentations name a span after the question, some applications put a message in place of an error's type.
+    Pages, metrics and logs are open to whoever reaches them: they show such a name only through this function.
+
+    Args:
+        name: The name.
+        otherwise: What is shown in its place.
+
+    >>> shown_name("search_docs", "__other__"), shown_name("What is a day ticket?", "__other__")
+    ('search_docs', '__other__')
+    """
+    return name if _NAME.fullmatch(name) else otherwise
+
+
+def printable_line(text: str) -> str:
+    r"""A whole line that contains untrusted text, without control characters; the limit is that of a line.
+
+    >>> print(printable_line("support/answer_precision:\n" + 30 * "ab"))
+    support/answer_precision: abababababababababababababababababababababababababababababab
+    """
+    return printable(text, _LONGEST_LINE)
+
+
+def printable_json(data: object, **layout: Any) -> str:
+    r"""Data as strict JSON in which control characters are escaped.
+
+    Args:
+        data: Plain data.
+        layout: `indent` and `separators` of `json.dumps`.
+
+    Raises:
+        ValueError: A number is not finite.
+
+    >>> printable_json({"build": "\u202egnp"})
+    '{"build": "\\u202egnp"}'
+    """
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, **layout)
+    return text if text.isprintable() else _CONTROLS.sub(_json_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
+
+
+def _json_escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    return char if char in "\n\r\t" else f"\\u{ord(char):04x}"  # in JSON these occur only between values
 
 
 class RagmonError(Exception):
@@ -94,3 +192,73 @@ def shorten(value: object, limit: int = 80) -> str:
 
 class UnreachableError(ConnectionError):
     """There is no connection to a server: nobody listens, its name has no address, or TLS fails."""
+
+
+_said: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Log a warning if the same message was not logged before."""
+    if message not in _said:
+        import logging  # noqa: PLC0415 - most processes never warn, and all of them import this
+
+        _said.add(message)
+        logging.getLogger("ragmon").warning("%s", printable_line(message))
+
+
+def error_location(error: BaseException) -> str:
+    """The type of an error and the line that raised it; its message may quote a user, so it is left out.
+
+    >>> try:
+    ...     int("a secret")
+    ... except ValueError as error:
+    ...     "secret" in error_location(error), error_location(error).startswith("ValueError at ")
+    (False, True)
+    """
+    trace = error.__traceback__  # follow it to the innermost frame
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} at {trace.tb_frame.f_code.co_filename.rpartition(os.sep)[2]}:{trace.tb_lineno}"
+
+
+PAUSE: Final = 60.0
+"""Seconds in which the same error is logged once."""
+
+
+class RateLimitedLog:
+    """Logs errors with their location in the code; messages are not logged because they may quote a user.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._last: dict[str, float] = {}
+        self._suppressed: Counter[str] = Counter()
+
+    def __call__(self, what: str, error: BaseException) -> None:
+        """Log an error, unless the same line was logged within `PAUSE` seconds.
+
+        Args:
+            what: The operation that failed.
+            error: The exception.
+        """
+        line = printable_line(f"{what}: {error_location(error)}")
+        with self._lock:
+            now = self._clock()
+            if now - self._last.get(line, -inf) < PAUSE:
+                self._suppressed[line] += 1
+                return
+            self._last[line] = now
+            suppressed = self._suppressed.pop(line, 0)
+        import logging  # noqa: PLC0415 - most processes never log an error, and all of them import this
+
+        note = f" (and {suppressed} times before)" if suppressed else ""
+        logging.getLogger("ragmon.server").error("%s%s", line, note)
+
+
+log_error: Final = RateLimitedLog()

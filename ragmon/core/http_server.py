@@ -30,9 +30,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError, UnavailableError, shorten
-from ragmon.core.forks import sleep_if_inherited
-from ragmon.core.log import log_error
+from ragmon.core.errors import RagmonError, UnavailableError, log_error, shorten
+from ragmon.core.process import sleep_if_inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

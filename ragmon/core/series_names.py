@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Self
 
 from ragmon.core import constants
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.core.policy import ORDER
 
 LONGEST: Final = 128

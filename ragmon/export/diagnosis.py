@@ -13,10 +13,10 @@ from urllib.parse import quote
 import msgspec
 
 from ragmon.core.constants import STEP
-from ragmon.core.escaping import printable, printable_json
+from ragmon.core.errors import printable, printable_json
 from ragmon.export.markdown import percent
 from ragmon.export.tables import text_table
-from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why
+from ragmon.gates.diagnosis.model import Level, Moved, Side, Stage, Suspect, Times, Why
 from ragmon.gates.diagnosis.reads import REQUESTS
 
 SUSPECTS: Final = 4

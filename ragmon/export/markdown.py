@@ -12,7 +12,7 @@ from typing import Final
 
 from ragmon.alarms.plan import describe
 from ragmon.core import constants
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.errors import printable, printable_line
 from ragmon.export.report import QuestionReport, Report
 from ragmon.export.schema import BaselineDrop, GateSummary, ReportData, SeriesSummary, gate_summary
 from ragmon.export.tables import GAP, escape, markdown_table, text_table

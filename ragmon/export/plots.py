@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.escaping import printable
+from ragmon.core.errors import RagmonError, UnknownNameError, printable
 from ragmon.export.report import Report
 from ragmon.export.schema import GateSummary
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
-from ragmon.alarms import AlarmState
+from ragmon.alarms.pipelines import AlarmState
 from ragmon.core import constants, series_names
-from ragmon.core.net import current_version
+from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import Family, label
 from ragmon.export import prometheus_quality

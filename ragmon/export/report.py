@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from ragmon import stats
-from ragmon.alarms import Detectability
+from ragmon.alarms.plan import Detectability
 from ragmon.core import constants
 from ragmon.core.constants import LABEL
-from ragmon.core.errors import UnknownNameError
-from ragmon.core.escaping import printable_json
+from ragmon.core.errors import UnknownNameError, printable_json
 from ragmon.core.policy import Outcome, Verdict
 from ragmon.export.schema import (
     BaselineDrop,
@@ -37,7 +36,7 @@ from ragmon.gates.captured import CaptureReport
 from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
-from ragmon.gates.releases import Comparison
+from ragmon.gates.releases.comparison import Comparison
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics import build, facts
 from ragmon.metrics.facts import Facts

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.escaping import printable, printable_json
+from ragmon.core.errors import printable, printable_json
 from ragmon.export.tables import text_table
 from ragmon.gates.request_report import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText
 

@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.alarms import AlarmState
+from ragmon.alarms.pipelines import AlarmState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.errors import shorten
-from ragmon.core.escaping import printable, printable_line, shown_name
-from ragmon.core.net import current_version
+from ragmon.core.errors import printable, printable_line, shorten, shown_name
+from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.export.markdown import bounds_text, percent, value
 from ragmon.export.schema import gate_summary

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.errors import printable, printable_line
 
 GAP: Final = 2
 """Spaces between two columns on a terminal."""

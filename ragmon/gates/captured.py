@@ -12,7 +12,20 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH
 from ragmon.core.policy import Gate, Outcome
-from ragmon.gates.needs import ANSWER, BUILD, CITATIONS, CONTEXTS, FIELDS, GOLD, GOLD_IDS, IDS, LATENCY, QUESTION, SESSION, needs
+from ragmon.gates.needs import (
+    ANSWER,
+    BUILD,
+    CITATIONS,
+    CONTEXTS,
+    FIELDS,
+    GOLD,
+    GOLD_IDS,
+    IDS,
+    LATENCY,
+    QUESTION,
+    SESSION,
+    needs,
+)
 from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
 from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric

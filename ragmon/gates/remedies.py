@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 
 NOT_DECORATED: Final = "spans"
 """The origin of records that come from spans of an instrumentation that is not known."""

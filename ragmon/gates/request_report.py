@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from ragmon import stats
 from ragmon.core import constants
-from ragmon.core.escaping import shown_name
+from ragmon.core.errors import shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Latency, Record, TextFacts, is_redacted

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ragmon.core import constants
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem, Match
-from ragmon.core.private_files import keyed_hash
+from ragmon.core.process import keyed_hash
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
 from ragmon.tabular.columns import USUAL, TableOptions

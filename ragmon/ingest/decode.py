@@ -12,11 +12,23 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core import capture_hints, constants
-from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
 from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.errors import InputError, shorten
-from ragmon.core.paths import Path, look_up
-from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
+from ragmon.core.record import (
+    LARGEST,
+    SHORT,
+    Answer,
+    Latency,
+    Line,
+    Record,
+    Sampling,
+    TextFacts,
+    Totals,
+    bounded,
+    latencies_in_range,
+    parse_label,
+)
+from ragmon.core.text import Path, look_up
 from ragmon.ingest.fields import (
     OUT_OF_RANGE,
     Rejected,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.bounds import SHORT, bounded, latencies_in_range
-from ragmon.core.record import Record, encode_entry
+from ragmon.core.record import SHORT, Record, bounded, encode_entry, latencies_in_range
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import NativeSpan
-from ragmon.ingest.spans import own_record
+from ragmon.ingest.spans.record import own_record
 from ragmon.metrics.answers import AnswerCorrect
 
 STEP_NS: Final = 10_000_000_000

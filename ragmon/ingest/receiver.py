@@ -41,7 +41,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core import constants
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
-from ragmon.core.errors import UnknownNameError, nearest, shorten
+from ragmon.core.errors import UnknownNameError, log_error, nearest, shorten
+from ragmon.core.http_client import HINT, is_known
 from ragmon.core.http_server import (
     BAD_CONTENT_ENCODING,
     BAD_METHOD,
@@ -64,8 +65,6 @@ from ragmon.core.http_server import (
     read_body,
     read_json,
 )
-from ragmon.core.log import log_error
-from ragmon.core.net import HINT, is_known
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import logs

@@ -28,9 +28,9 @@ from math import inf
 from typing import Final, Generic, TypeVar
 
 from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
-from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
-from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS
+from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Mapped, Span
+from ragmon.ingest.spans.record import incomplete, per_request, to_record
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"

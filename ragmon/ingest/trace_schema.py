@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ragmon.core import constants
-from ragmon.core.bounds import LARGEST
 from ragmon.core.constants import CONTRACT_VERSION
-from ragmon.core.docstrings import attribute_notes
-from ragmon.core.json_schema import DRAFT, Schema, definitions, described, identifier
+from ragmon.core.json_schema import DRAFT, Schema, attribute_notes, definitions, described, identifier
 from ragmon.core.record import (
     FIELDS,
+    LARGEST,
     LATEST,
     LONGEST_COMMENT,
     MAX_ID_CHARS,

@@ -26,7 +26,7 @@ from ragmon.core.gold_item import (
     GoldItem,
 )
 from ragmon.core.record import Record, TextFacts, is_redacted
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 
 DEPTH: Final = 1000

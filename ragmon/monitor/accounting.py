@@ -15,7 +15,7 @@ from ragmon.capture.exporters import base
 from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
 from ragmon.core import constants
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import MAX_IDS, Label, parse_label
 from ragmon.export.state import SdkStats, StageCounters
 from ragmon.gold.labels.ratings import REJECTED

@@ -32,8 +32,16 @@ from ragmon.alarms.plan import describe
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.core.constants import ACKS_PATH
-from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
-from ragmon.core.escaping import printable_json
+from ragmon.core.errors import (
+    RagmonError,
+    UnavailableError,
+    UnknownNameError,
+    log_error,
+    nearest,
+    printable_json,
+    shorten,
+)
+from ragmon.core.http_client import HINT, is_ip_or_localhost, is_known
 from ragmon.core.http_server import (
     FORBIDDEN,
     JSON,
@@ -47,8 +55,6 @@ from ragmon.core.http_server import (
     media_type,
     read_body,
 )
-from ragmon.core.log import log_error
-from ragmon.core.net import HINT, is_ip_or_localhost, is_known
 from ragmon.core.series_names import label
 from ragmon.export import runbook, status_page
 from ragmon.export.pages import alarms as alarms_page

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from ragmon.alarms import AlarmEngine, AlarmTerms, budget_divisor, index_terms, plan
-from ragmon.alarms.baselines import LEARN, VERSION, FrozenPipeline, version
+from ragmon.alarms.baselines import LEARN, VERSION, AlarmTerms, FrozenPipeline, index_terms, version
+from ragmon.alarms.pipelines import AlarmEngine
+from ragmon.alarms.plan import budget_divisor, plan
 from ragmon.capture.runtime import CaptureSettings
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.config.tables import CaptureTable
-from ragmon.core.collector import without_collector
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.core.paths import parse
-from ragmon.core.private_files import read_key
+from ragmon.core.process import read_key, without_collector
 from ragmon.core.record import Record
-from ragmon.core.text import fold
+from ragmon.core.text import fold, parse
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
 from ragmon.ingest.otlp import SpanOptions

@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from typing import Final
 
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import printable_line
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.captured import FIRST
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
-from ragmon.alarms import Detectability, budget_divisor
-from ragmon.alarms.plan import detectability
+from ragmon.alarms.plan import Detectability, budget_divisor, detectability
 from ragmon.config.settings import Settings
 from ragmon.core.constants import STEP
 from ragmon.core.policy import Outcome, Policy

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.core.private_files import is_private, make_private
+from ragmon.core.process import is_private, make_private
 
 SUFFIX: Final = ".leader"
 _ATTEMPTS: Final = 20

@@ -14,15 +14,12 @@ from typing import Final
 
 import msgspec
 
-from ragmon.alarms import AcknowledgedAlarm, AlarmTransition
-from ragmon.alarms.acknowledged import Acknowledgements
-from ragmon.alarms.pipelines import AlarmsState
+from ragmon.alarms.acknowledged import AcknowledgedAlarm, Acknowledgements
+from ragmon.alarms.pipelines import AlarmsState, AlarmTransition
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
-from ragmon.core.errors import UnknownNameError, shorten
-from ragmon.core.escaping import printable, shown_name
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import UnknownNameError, error_location, printable, shorten, shown_name, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters

@@ -21,9 +21,8 @@ from ragmon.config.references import DEFAULT
 from ragmon.config.settings import Settings
 from ragmon.config.sources import RESOURCE, resource_attributes
 from ragmon.core import constants
-from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.private_files import read_token
+from ragmon.core.errors import ConfigError, RagmonError, error_location, warn_once
+from ragmon.core.process import read_token
 from ragmon.core.record import Line, Record, is_redacted
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from time import thread_time
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError
 from ragmon.gates.diagnosis.reads import first_seen

@@ -28,9 +28,8 @@ from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import ON, STRICT
-from ragmon.core.errors import GoldError, RagmonError, shorten
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.private_files import default_folder
+from ragmon.core.errors import GoldError, RagmonError, error_location, shorten, warn_once
+from ragmon.core.process import default_folder
 from ragmon.export.state import StageCounters
 from ragmon.monitor.accounting import SelfMetrics
 from ragmon.monitor.build import Redactions, capture_settings, span_settings, without_broken_gold

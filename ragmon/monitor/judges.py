@@ -19,10 +19,9 @@ from ragmon.capture.judges.worker import JudgeTask, JudgeWorkers
 from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.http_client import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader

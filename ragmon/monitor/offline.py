@@ -14,25 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.baselines import GOLD, LIVE
-from ragmon.core.errors import InputError, RagmonError
-from ragmon.core.escaping import printable_json
+from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line
+from ragmon.core.errors import InputError, RagmonError, printable_json
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
 from ragmon.export.schema import ReportData, load
-from ragmon.gates.releases import (
-    By,
-    Clusters,
-    Comparison,
-    EvaluatedRun,
-    Release,
-    compare_runs,
-    items_of,
-    of_release,
-)
+from ragmon.gates.releases.comparison import Comparison
+from ragmon.gates.releases.release import By, Clusters, Release, items_of, of_release
+from ragmon.gates.releases.verdicts import EvaluatedRun, compare_runs
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import MakeScorer, Run

@@ -10,7 +10,7 @@ from time import time
 from typing import Any, Final, TypeVar
 
 from ragmon.core import constants
-from ragmon.core.log import warn_once
+from ragmon.core.errors import warn_once
 from ragmon.core.record import check_trace_id, parse_label
 from ragmon.export.state import SdkStats, StageCounters
 from ragmon.ingest.native import NativeRecord, native_record

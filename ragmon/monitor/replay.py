@@ -17,13 +17,12 @@ import msgspec
 
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.core.bounds import bounded
-from ragmon.core.collector import without_collector
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
 from ragmon.core.errors import InputError
-from ragmon.core.net import current_version
+from ragmon.core.http_client import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
-from ragmon.core.record import Label, Line, Record, Totals
+from ragmon.core.process import without_collector
+from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate

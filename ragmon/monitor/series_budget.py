@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon.alarms import AlarmTerms, index_terms, plan
+from ragmon.alarms.baselines import AlarmTerms, index_terms
 from ragmon.alarms.drift import Drift
+from ragmon.alarms.plan import plan
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.series_names import SeriesScope, series_of

@@ -24,9 +24,8 @@ from ragmon.capture.exporters.base import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core import constants
-from ragmon.core.errors import GoldError, RagmonError, UnavailableError
-from ragmon.core.forks import importing, sleep_if_inherited
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import GoldError, RagmonError, UnavailableError, error_location, warn_once
+from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.state import SdkStats
 from ragmon.monitor.build import without_broken_gold

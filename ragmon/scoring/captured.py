@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.core import capture_hints
-from ragmon.core.escaping import printable, shown_name
+from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.gold.sets import Items

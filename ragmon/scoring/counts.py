@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 
 T = TypeVar("T")
 Sums = list[int]

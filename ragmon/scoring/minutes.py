@@ -27,7 +27,7 @@ from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import Key
 from ragmon.scoring.clusters import CLUSTER, HASH_DIGITS, Membership, membership, names_of
 from ragmon.scoring.counts import add_counts, add_sums
-from ragmon.stats import bucket
+from ragmon.stats.histograms import bucket
 
 CLUSTERS: Final = 4096
 """Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""

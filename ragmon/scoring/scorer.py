@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol
 
 from ragmon import stats
 from ragmon.core import constants
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.sets import Items

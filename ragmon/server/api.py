@@ -19,16 +19,16 @@ from starlette.types import ASGIApp
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core.http_client import current_version
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
-from ragmon.core.net import current_version
 from ragmon.export.pages import trace as trace_of
-from ragmon.gates.releases import By
+from ragmon.gates.releases.release import By
 from ragmon.gates.request_report import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app, html, is_local
 from ragmon.monitor.embedded import split
 from ragmon.monitor.history import MonitorHistory
-from ragmon.server.journal import FailureQuery
+from ragmon.server.journal.failures import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.traces import UnknownTraceError
 

@@ -13,6 +13,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.config.types import Address
+from ragmon.core.errors import log_error
 from ragmon.core.http_server import (
     CONNECTIONS,
     LIMITS,
@@ -24,7 +25,6 @@ from ragmon.core.http_server import (
     RequestLimits,
     oversize,
 )
-from ragmon.core.log import log_error
 from ragmon.ingest.compression import GZIP
 from ragmon.ingest.receiver import (
     LOGS,

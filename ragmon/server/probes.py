@@ -11,12 +11,11 @@ from threading import Thread
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
-from ragmon.core.log import log_error
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.errors import RagmonError, log_error
+from ragmon.core.http_client import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions

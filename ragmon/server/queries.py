@@ -29,14 +29,17 @@ from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
 from ragmon.gates import releases as canary
-from ragmon.gates.diagnosis import Why, explain, explain_drift, traits_of
-from ragmon.gates.releases import By
+from ragmon.gates.diagnosis.explain import explain, explain_drift
+from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.diagnosis.suspects import traits_of
+from ragmon.gates.releases.release import By
 from ragmon.gates.request_report import RequestReport
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
-from ragmon.server.journal import Failure, FailureQuery, open_readonly
+from ragmon.server.journal.failures import Failure, FailureQuery
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
@@ -44,7 +47,7 @@ from ragmon.server.pipeline.writer import UNCOUNTED, JournalWriter
 from ragmon.server.reload import ConfigReloader
 from ragmon.server.stream_reader import StreamReader
 from ragmon.server.traces import ID_DIGITS, described, in_journal
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 
 
 class StatusService:

@@ -10,15 +10,14 @@ from os import stat_result
 from pathlib import Path
 from typing import Final
 
-from ragmon.alarms import AlarmRule
+from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import load
 from ragmon.config.services import ServeTable
 from ragmon.config.settings import Settings
 from ragmon.config.sources import chain
-from ragmon.core.errors import GoldError, RagmonError
-from ragmon.core.log import log_error
+from ragmon.core.errors import GoldError, RagmonError, log_error
 from ragmon.monitor.engine import Engine
-from ragmon.server.journal import RetentionLimits
+from ragmon.server.journal.retention import RetentionLimits
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.probes import ProbeSupervisor

@@ -14,15 +14,16 @@ from ragmon.config.services import ServeTable, TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.errors import ConfigError
+from ragmon.core.http_client import own_names
 from ragmon.core.http_server import HttpServer, shares
-from ragmon.core.net import own_names
-from ragmon.core.private_files import read_token
+from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api import server_admin
 from ragmon.server.grpc import GrpcServer
-from ragmon.server.journal import Journal, JournalError
+from ragmon.server.journal.journal import Journal
 from ragmon.server.journal.quarantine import Attempts, row_of
+from ragmon.server.journal.store import JournalError
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.probe_replies import WAIT
 from ragmon.server.pipeline.recovery import recover

@@ -10,8 +10,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.core.escaping import printable
-from ragmon.core.log import error_location
+from ragmon.core.errors import error_location, printable
 from ragmon.core.record import ChunkEntry
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.stream import kafka

@@ -18,7 +18,7 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import Line, Record
 from ragmon.gates.request_report import RequestReport, report
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal import JournalReader
+from ragmon.server.journal.reader import JournalReader
 
 SHORTEST: Final = 8
 """The fewest hex digits by which a trace is searched."""

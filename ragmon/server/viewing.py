@@ -15,8 +15,8 @@ from ragmon.export.status_page import ServerFindings, status
 from ragmon.monitor.admin import AdminView
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.history import MonitorHistory
-from ragmon.server.journal import open_readonly
 from ragmon.server.journal.files import journal_file
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import recover
 from ragmon.server.pipeline.state import ServerState

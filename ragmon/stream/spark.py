@@ -12,7 +12,7 @@ from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Line, Record

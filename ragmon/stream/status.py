@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ragmon.core.net import current_version, own_names
+from ragmon.core.http_client import current_version, own_names
 from ragmon.monitor.admin import HEADERS, check_origin
 from ragmon.stream.worker import StreamWorker
 

@@ -17,8 +17,7 @@ from time import monotonic, time
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
-from ragmon.core.errors import UnavailableError, UnknownNameError
-from ragmon.core.escaping import printable
+from ragmon.core.errors import UnavailableError, UnknownNameError, printable
 from ragmon.core.record import Line
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode

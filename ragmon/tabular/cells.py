@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ragmon.core import capture_hints
 from ragmon.core.errors import shorten
-from ragmon.core.paths import Path, look_up
+from ragmon.core.text import Path, look_up
 
 _SEPARATORS: Final = ("|", "\n", ";")
 _COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")

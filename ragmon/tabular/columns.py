@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from ragmon.core.errors import InputError, UnknownNameError, shorten
-from ragmon.core.escaping import printable
-from ragmon.core.paths import Path
+from ragmon.core.errors import InputError, UnknownNameError, printable, shorten
+from ragmon.core.text import Path
 
 TAG: Final = "tags."
 """The prefix of a field that is a tag: `tags.lang`."""

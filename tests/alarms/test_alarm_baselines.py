@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ragmon.alarms.baselines import DELAY, GOLD, LIVE, Baseline, LatencyBaseline
 from ragmon.alarms.observations import Observations
 from ragmon.core.record import Record
-from ragmon.stats import wilson
+from ragmon.stats.intervals import wilson
 from tests.support.alarming import GOOD, Traffic, World, said
 from tests.support.saved import saved
 

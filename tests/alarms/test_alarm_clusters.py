@@ -24,7 +24,7 @@ from ragmon.core.record import Record
 from ragmon.scoring.clusters import Membership
 from ragmon.scoring.minutes import CountedRecord, Step
 from ragmon.scoring.windows import ItemSums
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 from tests.support.alarming import GOOD, World
 from tests.support.examples import cases
 from tests.support.saved import saved

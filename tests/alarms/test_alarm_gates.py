@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms import plan
+from ragmon.alarms.plan import plan
 from ragmon.config.gates import PRESETS
 from ragmon.core import constants
 from ragmon.core.policy import Gate

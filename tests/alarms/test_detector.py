@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ragmon.alarms import AlarmRule
 from ragmon.alarms.detector import HIGHEST, Alarm, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
-from ragmon.stats import MICRO, micro
+from ragmon.alarms.plan import AlarmRule
+from ragmon.stats.histograms import MICRO, micro
 from tests.support.examples import cases
 from tests.support.saved import saved
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from ragmon.alarms import plan
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
+from ragmon.alarms.plan import plan
 from ragmon.config.gates import PRESETS
 from ragmon.metrics import build
 

@@ -24,8 +24,7 @@ from ragmon.alarms.drift import (
     has_drifted,
     psi,
 )
-from ragmon.stats import bucket, buckets
-from ragmon.stats.histograms import decile_edges
+from ragmon.stats.histograms import bucket, buckets, decile_edges
 from tests.support.examples import cases
 from tests.support.saved import saved
 

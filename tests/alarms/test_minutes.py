@@ -15,7 +15,7 @@ from ragmon.gold import GoldSet
 from ragmon.scoring.clusters import cluster_of
 from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.stats import buckets
+from ragmon.stats.histograms import buckets
 from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
 from tests.support.saved import saved

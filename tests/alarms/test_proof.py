@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms import AlarmRule, AlarmState
 from ragmon.alarms.detector import Alarm, shown
 from ragmon.alarms.observations import observe
+from ragmon.alarms.pipelines import AlarmState
+from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.policy import Gate, Outcome
 from ragmon.export.pages.overview import page
@@ -19,7 +20,7 @@ from ragmon.export.state import MonitorSnapshot
 from ragmon.export.status_page import gate as shown_gate
 from ragmon.export.status_page import problems, status
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.stats import micro
+from ragmon.stats.histograms import micro
 from tests.support.saved import saved
 
 SCORES = st.one_of(st.sampled_from([0.0, 1.0]), st.integers(1, 99).map(lambda n: n / 100))

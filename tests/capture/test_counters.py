@@ -10,8 +10,8 @@ import pytest
 
 from ragmon.capture import counters
 from ragmon.capture.counters import KEPT, CounterFile, read, reap
-from ragmon.core import private_files
-from ragmon.core.private_files import default_folder
+from ragmon.core import process as private_files
+from ragmon.core.process import default_folder
 from tests.support.waiting import TIMEOUT
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import ragmon
-from ragmon.core import log
+from ragmon.core import errors
 from ragmon.testing import capture_traces
 from tests.support.capturing import found, record_of
 
@@ -84,7 +84,7 @@ def test_id_from_may_stand_in_the_configuration(configured):
 
 
 def test_one_document_without_an_id_leaves_ids_unknown_and_is_said_once(caplog, monkeypatch):
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
     with caplog.at_level(logging.WARNING, logger="ragmon"):
         for _ in range(3):
             assert found({"documents": [{"id": "d1", "text": "one"}, {"text": "two"}]})[2:] == (None, ["one", "two"])

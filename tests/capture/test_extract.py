@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import ragmon
 from ragmon.capture import stored
-from ragmon.core import log
+from ragmon.core import errors
 from tests.support.capturing import found, record_of
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_unknown_and_counted_and_never_reaches_the_applic
     told, result, unread, caplog, monkeypatch
 ):
     """All other fields of the record are known; the log says where reading failed, not what was asked."""
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
     stored.unread.clear()
     sink = ragmon.testing.Collected()
     installation = ragmon.install(ragmon.testing.defaults(), sink=sink)

@@ -10,7 +10,7 @@ import pytest
 from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
 from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.core import constants
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.http_client import DailyQuota
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 from tests.support.chat_model import serving, status

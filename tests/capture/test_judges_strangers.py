@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core import constants, log
+from ragmon.core import constants, errors
 from tests.support.chat_model import serving, status
 from tests.support.fake_consumer import certificate
 from tests.support.model_judges import judged, precision, short_pauses  # noqa: F401 - a fixture
@@ -19,7 +19,7 @@ def model():
 @pytest.fixture
 def fresh_notices(monkeypatch):
     """Whatever was said before is said again."""
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
 
 
 class TestRedirects:

@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from ragmon.capture.exporters.otlp import SCALE, OtlpExporter, _index
 from ragmon.core.record import Totals
-from ragmon.stats import NOT_POSITIVE, bucket, bucket_value, buckets
+from ragmon.stats.histograms import NOT_POSITIVE, bucket, bucket_value, buckets
 from tests.support.otlp_receiver import attributes, receiving
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE

@@ -12,9 +12,9 @@ import pytest
 import ragmon
 from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.capture.exporters.scores import Scored, ScoreExporter
-from ragmon.core.net import split_url
+from ragmon.core.http_client import split_url
 from ragmon.core.record import Totals
-from ragmon.stats import bucket
+from ragmon.stats.histograms import bucket
 from ragmon.testing import make_record
 from tests.support.bad_servers import certificate
 from tests.support.collectors import collector

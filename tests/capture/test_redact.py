@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture.api import probe
 from ragmon.capture.redaction import Redaction
-from ragmon.core import log
+from ragmon.core import errors
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.private_files import keyed_hash
+from ragmon.core.process import keyed_hash
 from ragmon.core.record import Answer, encode
 from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex, GoldSet
@@ -334,7 +334,7 @@ BROKEN = [failing(KeyError), failing(Panic), failing(SystemExit), returning(None
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
     """Every test hears its own warnings."""
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
 
 
 @pytest.mark.parametrize("redactor", BROKEN)

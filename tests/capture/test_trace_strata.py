@@ -12,7 +12,7 @@ import ragmon
 from ragmon.capture import call as draws
 from ragmon.capture.call import SamplingDecision
 from ragmon.capture.convert import to_record
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.testing import capture_traces
 from tests.support.capturing import BrokenError, capturing, seed_draws
 

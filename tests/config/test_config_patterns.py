@@ -12,8 +12,8 @@ from time import process_time
 import pytest
 
 from ragmon.config.load import check
-from ragmon.core import log
-from ragmon.core.refusal import LANGUAGES, MATCH_SECONDS, RefusalRule, user_pattern
+from ragmon.core import errors
+from ragmon.core.refusals import LANGUAGES, MATCH_SECONDS, RefusalRule, user_pattern
 from ragmon.core.text import fold
 from tests.support.refusal_report import expressions, read_list
 
@@ -73,7 +73,7 @@ def test_a_pattern_that_is_merely_general_is_none(tmp_path, pattern):
 def said(monkeypatch):
     """What was warned of, in a process that has warned of nothing before."""
     messages: set[str] = set()
-    monkeypatch.setattr(log, "_said", messages)
+    monkeypatch.setattr(errors, "_said", messages)
     return messages
 
 

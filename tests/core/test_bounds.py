@@ -14,23 +14,33 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 import ragmon
 from ragmon.capture.convert import read_documents
-from ragmon.core import constants, log, semconv
-from ragmon.core.bounds import DOCUMENTS, LARGEST, LONGEST_MS, MAX_DOCUMENTS_KEPT, bounded
-from ragmon.core.record import Answer, Latency, Record, Totals, encode
+from ragmon.core import constants, errors, semconv
+from ragmon.core.record import (
+    DOCUMENTS,
+    LARGEST,
+    LONGEST_MS,
+    MAX_DOCUMENTS_KEPT,
+    Answer,
+    Latency,
+    Record,
+    Totals,
+    bounded,
+    encode,
+)
 from ragmon.ingest import trace_buffer
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import read_files
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.receiver import Encoding
-from ragmon.ingest.spans import per_request, to_record
 from ragmon.ingest.spans.model import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
+from ragmon.ingest.spans.record import per_request, to_record
 from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.ingest.summary import ReadSummary
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.decode import decode_traces
-from ragmon.stats import bucket
+from ragmon.stats.histograms import bucket
 from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.testing import make_gold, make_record
 from tests.support.effort import effort, least_ratio
@@ -337,7 +347,7 @@ def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():
 
 def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeypatch, caplog):
     """In the time that those take, however many there are."""
-    monkeypatch.setattr(log, "_said", set(), raising=False)
+    monkeypatch.setattr(errors, "_said", set(), raising=False)
     found = [{"id": name, "text": "one", "score": 0.5} for name in IDS] * 300
     read_documents(found[:DOCUMENTS], None)
     ratio = least_ratio(

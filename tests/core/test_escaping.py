@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from ragmon.config.load import defaults
 from ragmon.core import constants
-from ragmon.core.errors import InputError, UnknownNameError, shorten
-from ragmon.core.escaping import LONGEST, printable, printable_json
+from ragmon.core.errors import LONGEST, InputError, UnknownNameError, printable, printable_json, shorten
 from ragmon.core.record import Ack, encode
 from ragmon.core.series_names import LONGEST as LABEL
 from ragmon.core.series_names import label

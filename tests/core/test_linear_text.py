@@ -21,11 +21,11 @@ import ragmon
 from ragmon.capture import convert, pii, result
 from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
-from ragmon.core import citations, escaping, refusal
+from ragmon.core import citations, errors
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.core.refusal import LANGUAGES, RefusalRule, matchers
+from ragmon.core.refusals import LANGUAGES, RefusalRule, _heads, _pattern, _unspaced, matchers
 from ragmon.export import tables
 from ragmon.gold.labels import files
 from ragmon.ingest import decode, otlp
@@ -92,10 +92,10 @@ def found_patterns():
     for place, source in enumerate(opening for language in LANGUAGES for opening in expressions(language)):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
     for language in LANGUAGES:
-        for head in sorted(refusal._heads(language.code)):
-            found[refusal._pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
+        for head in sorted(_heads(language.code)):
+            found[_pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
         if not language.is_spaced:
-            found[refusal._unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
+            found[_unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
         wordings = matchers(language.code)
         for name, way in (("turns", "search"), ("preambles", "match"), ("unless", "match")):
             found[getattr(wordings, name), frozenset({way})] = f"refusal.{language.code}.{name}"
@@ -214,10 +214,10 @@ FUNCTIONS = {
     values.is_json: values.is_json,
     values.too_long: values.too_long,
     values.cut_off: values.cut_off,
-    escaping.printable: escaping.printable,
-    escaping.printable_line: escaping.printable_line,
-    escaping.printable_json: escaping.printable_json,
-    escaping.shown_name: lambda text: escaping.shown_name(text, ""),
+    errors.printable: errors.printable,
+    errors.printable_line: errors.printable_line,
+    errors.printable_json: errors.printable_json,
+    errors.shown_name: lambda text: errors.shown_name(text, ""),
     values.mapping: values.mapping,
     values.as_text: values.as_text,
     values.number: values.number,
@@ -291,7 +291,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, pii, messages, entries, values, prompts, tables, escaping)
+READERS = (texts, citations, grounding, pii, messages, entries, values, prompts, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 
 

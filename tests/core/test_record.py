@@ -14,7 +14,7 @@ import ragmon
 from ragmon.capture import runtime
 from ragmon.capture.call import Call, SamplingDecision, TracedFunction
 from ragmon.capture.convert import to_record
-from ragmon.core import log
+from ragmon.core import errors
 from ragmon.testing import capture_traces
 from tests.support.capturing import capturing
 
@@ -113,7 +113,7 @@ def test_an_iterator_that_is_handed_over_is_not_used_up():
 
 
 def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monkeypatch):
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
     before = runtime.outside_calls()
     with capturing(), caplog.at_level(logging.WARNING, logger="ragmon"):
         for _ in range(3):

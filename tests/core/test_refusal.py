@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.core import refusal
-from ragmon.core.refusal import LANGUAGES, RefusalRule
+from ragmon.core import refusals
+from ragmon.core.refusals import LANGUAGES, RefusalRule
 from ragmon.core.text import fold
 from tests.support.examples import cases
 from tests.support.refusal_report import expressions, read_list
@@ -250,8 +250,8 @@ ALL_LANGUAGES = st.sampled_from(
 def plain(language):
     """All openings of a language in one expression, to be searched everywhere."""
     if not language.is_spaced:
-        return refusal._unspaced(language.code)
-    found = refusal.openings(language.code)
+        return refusals._unspaced(language.code)
+    found = refusals.openings(language.code)
     at_start, anywhere = (
         "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
     )
@@ -268,9 +268,9 @@ def plain(language):
 def test_looking_only_where_a_trigger_word_stands_never_changes_the_verdict(claim, before, change, window):
     """The matcher says what a search for all openings of all languages says, whatever the case and the window."""
     folded = fold(change(before + claim).strip())
-    start = folded[: window + refusal.REACH].replace("\u2019", "'")
+    start = folded[: window + refusals.REACH].replace("\u2019", "'")
     every = any(
-        refusal._opens(language.code, plain(language).finditer(start, 0, window), start) for language in LANGUAGES
+        refusals._opens(language.code, plain(language).finditer(start, 0, window), start) for language in LANGUAGES
     )
     assert RefusalRule(window=window).is_like(folded) == every
 
@@ -290,10 +290,10 @@ def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
     if not language.is_spaced:
         assert not expected or any(trigger in start for trigger in language.triggers.split())
         return
-    spaced = refusal._spaced(start)
+    spaced = refusals._spaced(start)
     words = spaced.split()
     last = max((place for place, word in enumerate(words) if word in language.triggers.split()), default=-1)
-    found = refusal._openings(language.code, start, RULE.window, f" {spaced} ", words[: last + 1])
+    found = refusals._openings(language.code, start, RULE.window, f" {spaced} ", words[: last + 1])
     assert [match.span() for match in found] == expected
 
 

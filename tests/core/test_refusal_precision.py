@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from tests.support.refusal_report import SYSTEMS, is_refusal, measure, read_list, read_system, report
 
 HANDMADE, LATER, HEDGED = read_list("handmade.jsonl"), read_list("later.jsonl"), read_list("hedged.jsonl")

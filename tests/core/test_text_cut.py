@@ -23,7 +23,7 @@ from ragmon.core.text import READ, fold, head, is_cut, normalise_question, strea
 from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import protobuf
-from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans.record import to_record
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
 from ragmon.monitor.install import Installation

@@ -23,17 +23,18 @@ import pytest
 import yaml
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from ragmon.alarms import plan
+from ragmon.alarms.plan import plan
 from ragmon.cli import BAD_INPUT
 from ragmon.config import sources
 from ragmon.config.load import check, load
 from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError
+from ragmon.core.http_client import is_known
 from ragmon.core.http_server import CONNECTIONS, shares
-from ragmon.core.net import is_known
 from ragmon.core.record import Totals
-from ragmon.ingest.spans import model, to_record
+from ragmon.ingest.spans import model
 from ragmon.ingest.spans.model import OWN_SCOPE
+from ragmon.ingest.spans.record import to_record
 from ragmon.monitor.build import load_gold
 from ragmon.server import server as security
 from tests.support.deployed import (

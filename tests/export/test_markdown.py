@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from ragmon.config.gates import PRESETS
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency

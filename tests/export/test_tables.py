@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.escaping import printable_line
+from ragmon.core.errors import printable_line
 from ragmon.export.tables import escape, markdown_table, text_table
 
 CELLS = st.text(st.characters(), max_size=12)

@@ -15,7 +15,7 @@ from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import read_files
-from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans.record import to_record
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import FILE_LIMITS, FileTraceBuffer
 from ragmon.testing import make_record

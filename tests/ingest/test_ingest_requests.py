@@ -19,7 +19,8 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.batch import IS_READ, SpanBatch
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
-from ragmon.ingest.spans import Event, Span, to_record
+from ragmon.ingest.spans.model import Event, Span
+from ragmon.ingest.spans.record import to_record
 from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
 from tests.ingest.test_spans_fuzz import OPTIONS, SPANS

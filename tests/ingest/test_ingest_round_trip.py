@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core import constants
-from ragmon.core.bounds import LARGEST, LONGEST_MS
-from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
+from ragmon.core.record import LARGEST, LATEST, LONGEST_MS, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
 from ragmon.ingest.decode import AnyShape, adapt, decode
 from tests.support.examples import cases
 

@@ -18,7 +18,8 @@ from ragmon.ingest.otlp import protobuf, repair
 from ragmon.ingest.otlp.protobuf import read
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
 from ragmon.ingest.receiver import Encoding
-from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.spans.model import Event
+from ragmon.ingest.spans.record import to_record
 from ragmon.ingest.summary import ReadSummary
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, decode_traces

@@ -17,7 +17,7 @@ from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
-from ragmon.stats import bucket, buckets
+from ragmon.stats.histograms import bucket, buckets
 from tests.support.examples import cases
 from tests.support.otlp_requests import of_totals
 

@@ -11,8 +11,9 @@ from ragmon.core import semconv
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import logs
 from ragmon.ingest.otlp.protobuf import read as read_traces
-from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.log_events import with_log_events
+from ragmon.ingest.spans.model import Event, Span
+from ragmon.ingest.spans.record import to_record
 
 TRACE, SPAN, SERVICE = "a1" * 16, "b2" * 8, [{"key": "service.name", "value": {"stringValue": "helpdesk"}}]
 CALL = Span(TRACE, SPAN, None, "chat m", 1, 9, {semconv.OPERATION: "chat"}, scope="openai_v2")

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
-from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
-from ragmon.ingest.spans import Event, to_record
-from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
+from ragmon.core.record import MAX_DOCUMENTS_KEPT
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Event
+from ragmon.ingest.spans.record import to_record
 from ragmon.ingest.spans.values import REDACTED
 from tests.support.recorded_spans import made
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from ragmon.ingest.spans import Span, to_record
+from ragmon.ingest.spans.model import Span
+from ragmon.ingest.spans.record import to_record
 
 IDS = ["d1", "d2", "d3"]
 

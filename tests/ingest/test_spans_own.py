@@ -10,8 +10,8 @@ import pytest
 from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
 from ragmon.ingest.decode import decode
-from ragmon.ingest.spans import Mapped, fill, per_request, to_record
-from ragmon.ingest.spans.model import OWN_SCOPE
+from ragmon.ingest.spans.model import OWN_SCOPE, Mapped
+from ragmon.ingest.spans.record import fill, per_request, to_record
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
 

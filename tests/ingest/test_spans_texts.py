@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
-from ragmon.ingest.spans import to_record
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD
+from ragmon.ingest.spans.record import to_record
 from ragmon.ingest.spans.values import REDACTED, decode
 from tests.support.recorded_spans import made
 

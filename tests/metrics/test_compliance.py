@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.capture.redaction import Redaction
 from ragmon.core.record import Answer, Record, encode
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.ingest.decode import decode
 from ragmon.metrics.facts import FactReader, Facts
 

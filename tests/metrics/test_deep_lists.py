@@ -9,10 +9,9 @@ import pytest
 import ragmon
 from ragmon.config.load import load
 from ragmon.core import constants
-from ragmon.core.bounds import bounded
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Answer, Record
+from ragmon.core.record import Answer, Record, bounded
 from ragmon.gold import GoldSet
 from ragmon.metrics import build
 from ragmon.metrics.base import parse

@@ -13,7 +13,7 @@ from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.metrics import build, families
 from ragmon.metrics.facts import DEPTH, FactReader, Facts
 from tests.support.examples import cases

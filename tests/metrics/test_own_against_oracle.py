@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.metrics import build

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
 from ragmon.config.load import defaults
-from ragmon.core import log
+from ragmon.core import errors
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Sampling
 from ragmon.export.prometheus import Collector
@@ -101,7 +101,7 @@ def failing():
 
 @pytest.mark.usefixtures("failing")
 def test_a_metric_that_fails_costs_the_record_is_counted_and_does_not_raise(clock, caplog, monkeypatch):
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(errors, "_said", set())
     monitor = Monitor(defaults(), clock=clock)
     with caplog.at_level(logging.WARNING, logger="ragmon"):
         for question in ("fine", "poison", "poison", "fine"):

@@ -10,8 +10,8 @@ from time import monotonic
 
 import pytest
 
-from ragmon.alarms import AlarmTransition
-from ragmon.core.pacing import DailyQuota
+from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.core.http_client import DailyQuota
 from ragmon.monitor.probes.prober import Prober, SweepTrigger
 from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
 from tests.support.probed import asking, web

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.text import normalise_question
-from ragmon.gates.releases import Clusters, judge
+from ragmon.gates.releases.release import Clusters
+from ragmon.gates.releases.verdicts import judge
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.scoring.clusters import CLUSTER

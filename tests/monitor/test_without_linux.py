@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from ragmon.core.private_files import allocate
+from ragmon.core.process import allocate
 from tests.support.collectors import free_port
 from tests.support.command_line import environment
 from tests.support.waiting import TIMEOUT, wait_for

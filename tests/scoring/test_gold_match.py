@@ -11,7 +11,7 @@ from ragmon.capture.redaction import Redaction
 from ragmon.config.load import load
 from ragmon.core.constants import HEAD_NOTE
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.private_files import keyed_hash
+from ragmon.core.process import keyed_hash
 from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
 from ragmon.gates import coverage

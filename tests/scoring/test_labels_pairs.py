@@ -14,7 +14,7 @@ from ragmon.export.prometheus import families
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.cohorts import METRIC, Cohorts
 from ragmon.scoring.labels import predictions, samples
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, predicted
 from ragmon.testing import make_record
 

@@ -10,7 +10,7 @@ import pytest
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.gates.evaluate import MIN_MATURITY
 from ragmon.ingest.decode import decode
 from ragmon.ingest.receiver import Encoding
@@ -19,7 +19,7 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.server.journal import open_readonly
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.pipeline.recovery import replay
 from ragmon.testing import make_record

@@ -14,7 +14,7 @@ from ragmon.core import constants
 from ragmon.core.gold_item import GOLD as GOLD_FLAG
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling
-from ragmon.core.refusal import RefusalRule
+from ragmon.core.refusals import RefusalRule
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragmon.alarms.baselines import Baseline
 from ragmon.alarms.detector import Detector
 from ragmon.config.load import load
-from ragmon.core.log import RateLimitedLog
+from ragmon.core.errors import RateLimitedLog
 from ragmon.server.pipeline import recovery
 from ragmon.server.pipeline.state import ServerState
 from tests.cli.test_verify import database

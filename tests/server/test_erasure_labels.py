@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal import erase
+from ragmon.server.journal.erasure import erase
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from tests.cli.test_verify import database
 from tests.server.test_serve_labels import label, trace

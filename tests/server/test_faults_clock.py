@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import Totals
-from ragmon.server.journal import open_readonly
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import BELIEVED
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.alarming import Traffic

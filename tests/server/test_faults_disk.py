@@ -11,7 +11,9 @@ from contextlib import suppress
 import pytest
 
 from ragmon.config.load import load
-from ragmon.server.journal import JournalError, files, open_readonly
+from ragmon.server.journal import files
+from ragmon.server.journal.reader import open_readonly
+from ragmon.server.journal.store import JournalError
 from ragmon.server.pipeline.recovery import replay
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export

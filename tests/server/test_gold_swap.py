@@ -21,7 +21,7 @@ from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal import open_readonly
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.recovery import entries, recover
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts

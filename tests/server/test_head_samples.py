@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ragmon.config.load import load
 from ragmon.core.record import SAMPLES, ChunkEntry, Label, Tombstone, encode
-from ragmon.server.journal import erase
+from ragmon.server.journal.erasure import erase
 from ragmon.server.server import Server
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import CountingLimits

@@ -14,16 +14,11 @@ from functools import partial
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import (
-    Checkpoint,
-    Journal,
-    JournalError,
-    JournalRow,
-    PendingRequest,
-    erase,
-    open_readonly,
-    schema,
-)
+from ragmon.server.journal import schema
+from ragmon.server.journal.erasure import erase
+from ragmon.server.journal.journal import Journal
+from ragmon.server.journal.reader import Checkpoint, JournalRow, PendingRequest, open_readonly
+from ragmon.server.journal.store import JournalError
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'

@@ -9,7 +9,12 @@ import shutil
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Failure, FailureQuery, Journal, JournalError, RetentionLimits, files, open_readonly
+from ragmon.server.journal import files
+from ragmon.server.journal.failures import Failure, FailureQuery
+from ragmon.server.journal.journal import Journal
+from ragmon.server.journal.reader import open_readonly
+from ragmon.server.journal.retention import RetentionLimits
+from ragmon.server.journal.store import JournalError
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0

@@ -9,7 +9,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.server.journal import Failure, FailureQuery, Journal, JournalRow, RetentionLimits, retention
+from ragmon.server.journal import retention
+from ragmon.server.journal.failures import Failure, FailureQuery
+from ragmon.server.journal.journal import Journal
+from ragmon.server.journal.reader import JournalRow
+from ragmon.server.journal.retention import RetentionLimits
 from ragmon.testing import FakeClock
 
 DAY = 86_400.0

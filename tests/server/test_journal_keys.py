@@ -9,7 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from ragmon.server.journal import Journal, keys, schema
+from ragmon.server.journal import keys, schema
+from ragmon.server.journal.journal import Journal
 from ragmon.server.journal.keys import Keys
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entry
-from ragmon.server.journal import Journal, RetentionLimits, erase, open_readonly, quarantine
+from ragmon.server.journal import quarantine
+from ragmon.server.journal.erasure import erase
+from ragmon.server.journal.journal import Journal
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key
+from ragmon.server.journal.reader import open_readonly
+from ragmon.server.journal.retention import RetentionLimits
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import as_json, export

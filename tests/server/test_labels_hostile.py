@@ -19,7 +19,8 @@ from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal import erase, open_readonly
+from ragmon.server.journal.erasure import erase
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter

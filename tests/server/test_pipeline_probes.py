@@ -7,7 +7,7 @@ import pytest
 
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
-from ragmon.server.journal import erase
+from ragmon.server.journal.erasure import erase
 from ragmon.server.pipeline.probe_replies import is_from_prober, join_reply
 from ragmon.server.pipeline.recovery import replay
 from tests.support.command_line import gold, lines

@@ -13,7 +13,8 @@ from time import monotonic
 
 import pytest
 
-from ragmon.server.journal import erase, open_readonly
+from ragmon.server.journal.erasure import erase
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.process import FROZEN, LEAVE
 from tests.support.otlp_requests import export
 from tests.support.serving import (

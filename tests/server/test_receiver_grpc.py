@@ -34,8 +34,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from ragmon.config.types import Address
-from ragmon.core import log
-from ragmon.core.errors import RagmonError
+from ragmon.core.errors import RagmonError, RateLimitedLog
 from ragmon.core.http_server import RejectedError, RequestLimits
 from ragmon.ingest import receiver as messages
 from ragmon.ingest.receiver import Encoding, ExportResult
@@ -352,7 +351,7 @@ def test_what_is_no_grpc_harms_nobody(consumer, port):
 
 
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer, port, channel, caplog, monkeypatch):
-    monkeypatch.setattr(grpc_service, "log_error", log.RateLimitedLog())
+    monkeypatch.setattr(grpc_service, "log_error", RateLimitedLog())
     caplog.set_level(logging.DEBUG)
     consumer.raises = ValueError("a secret question")
     line = channel(port)

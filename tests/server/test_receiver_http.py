@@ -34,8 +34,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.config.types import Address
-from ragmon.core import log
-from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.errors import PAUSE, RagmonError, RateLimitedLog, UnknownNameError
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
 from ragmon.core.record import Record
 from ragmon.ingest import receiver as door
@@ -753,12 +752,12 @@ def test_all_bodies_together_are_held_to_a_size(consumer, opened):
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer, port, caplog, monkeypatch):
     """Once a minute for each place, not once a request."""
     now = [0.0]
-    monkeypatch.setattr(door, "log_error", log.RateLimitedLog(lambda: now[0]))
+    monkeypatch.setattr(door, "log_error", RateLimitedLog(lambda: now[0]))
     consumer.raises = ValueError("a secret question")
     for _ in range(3):
         found, _, body = post(port, "/v1/traces", b"a secret question")
         assert (found, Status.FromString(body).code) == (500, 13)
-    now[0] = log.PAUSE
+    now[0] = PAUSE
     assert status(port, "/v1/traces") == 500
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(r"a request could not be taken: ValueError at fake_consumer.py:\d+", lines[0])

@@ -6,7 +6,8 @@ import pytest
 
 from ragmon.core.record import Label, decode_entry
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal import erase, open_readonly
+from ragmon.server.journal.erasure import erase
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import export

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from tests.server.test_serve_reload import logged, put, reloaded, shown
 from tests.support import probed_functions
 from tests.support.chat_model import TABLE

@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.config.services import ServeTable
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.core.private_files import read_token
+from ragmon.core.process import read_token
 from ragmon.server.server import check_listen_addresses
 from tests.support.command_line import ragmon
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.core import log
+from ragmon.core import errors
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Journal
+from ragmon.server.journal.journal import Journal
 from tests.support.command_line import ragmon
 
 
@@ -23,7 +23,7 @@ def mode(path):
 def said(monkeypatch):
     """What was warned of, in a process that has warned of nothing before."""
     messages: set[str] = set()
-    monkeypatch.setattr(log, "_said", messages)
+    monkeypatch.setattr(errors, "_said", messages)
     return messages
 
 

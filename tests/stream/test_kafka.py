@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import load
 from ragmon.core.record import Totals
 from tests.support.brokers import broker

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import load
 from ragmon.core.record import Label, encode
 from tests.support.alarming import mixed, write_config

@@ -9,7 +9,7 @@ from itertools import chain, count
 
 import msgspec
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate

@@ -9,7 +9,7 @@ import msgspec
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.gates.diagnosis import explain
+from ragmon.gates.diagnosis.explain import explain
 from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ReductionRules, Scorer

@@ -7,8 +7,9 @@ from copy import deepcopy
 from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal import erase, open_readonly
+from ragmon.server.journal.erasure import erase
 from ragmon.server.journal.failures import FailureQuery
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.pipeline.recovery import replay
 from ragmon.server.pipeline.state import ServerState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.core.record import Label, encode
 from ragmon.ingest.decode import decode
 from ragmon.monitor.build import load_gold

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans import Span
+from ragmon.ingest.spans.model import Span
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
 NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))

@@ -38,10 +38,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ragmon.core import refusal
+from ragmon.core import refusals as refusal
 from ragmon.core.constants import REFUSAL_TOKEN
-from ragmon.core.refusal import RefusalRule
 from ragmon.core.refusal_patterns import Language
+from ragmon.core.refusals import RefusalRule
 from ragmon.core.text import fold
 
 LISTS = Path(__file__).parents[1] / "data" / "refusals"

@@ -17,8 +17,8 @@ from time import time, time_ns
 
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
-from ragmon.ingest.spans import Span
-from ragmon.server.journal import open_readonly
+from ragmon.ingest.spans.model import Span
+from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server

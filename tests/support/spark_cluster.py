@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ragmon.alarms import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.stream.spark import replay
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"

@@ -25,8 +25,8 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader, Facts
-from ragmon.stats import needed_to_decide, wilson
 from ragmon.stats.detection import labels_to_detect
+from ragmon.stats.intervals import needed_to_decide, wilson
 
 HERE: Final = Path(__file__).parent
 WIDTH: Final = 720

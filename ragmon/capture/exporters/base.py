@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ragmon.core import constants
-from ragmon.core.errors import UnavailableError
-from ragmon.core.log import error_location, warn_once
+from ragmon.core.errors import UnavailableError, error_location, warn_once
 from ragmon.core.record import Label, Record, Totals
 
 

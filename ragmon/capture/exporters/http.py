@@ -32,10 +32,8 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.net import Url, current_version, parse_url
-from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
+from ragmon.core.errors import RagmonError, error_location, warn_once
+from ragmon.core.http_client import OVERLOADED, BackOff, Url, current_version, parse_url, retry_after
 
 PROTOBUF: Final = "application/x-protobuf"
 TIMEOUT: Final = 10.0

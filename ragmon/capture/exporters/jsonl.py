@@ -13,9 +13,8 @@ from pathlib import Path
 from time import monotonic, time
 from typing import BinaryIO, Final, Literal
 
-from ragmon.core.errors import RagmonError, UnavailableError
-from ragmon.core.log import warn_once
-from ragmon.core.private_files import make_folder
+from ragmon.core.errors import RagmonError, UnavailableError, warn_once
+from ragmon.core.process import make_folder
 from ragmon.core.record import Label, Record, Totals, encode
 
 TAIL: Final = 4 * 1024 * 1024

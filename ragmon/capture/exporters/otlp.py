@@ -43,13 +43,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
 from ragmon.capture.exporters.http import TIMEOUT, OtlpSession, apart
-from ragmon.core import constants, net, semconv
-from ragmon.core.errors import RagmonError
-from ragmon.core.log import error_location, warn_once
+from ragmon.core import constants, semconv
+from ragmon.core.errors import RagmonError, error_location, warn_once
+from ragmon.core.http_client import current_version
 from ragmon.core.record import Label, Latency, Record, Totals, encode
-from ragmon.stats import NOT_POSITIVE, bucket_value
+from ragmon.stats.histograms import NOT_POSITIVE, bucket_value
 
-SCOPE: Final = InstrumentationScope("ragmon", net.current_version())
+SCOPE: Final = InstrumentationScope("ragmon", current_version())
 _UNSET: Final = Status(StatusCode.UNSET)
 _FAILED: Final = Status(StatusCode.ERROR)
 _LATEST: Final = 2**64 - 1

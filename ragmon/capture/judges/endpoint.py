@@ -24,8 +24,7 @@ from ragmon.capture.judges.prompts import Prompt, completion
 from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError, UnreachableError
-from ragmon.core.net import current_version, parse_url, split_url
-from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.http_client import BackOff, current_version, parse_url, retry_after, split_url
 
 if TYPE_CHECKING:
     import httpx

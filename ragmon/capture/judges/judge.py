@@ -21,8 +21,8 @@ from ragmon.capture.judges.endpoint import ModelEndpoint
 from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION, KINDS, RequestTexts
 from ragmon.capture.judges.results import Function, JudgeError, Judgement, Opinion, Verdict
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record, encode
 from ragmon.metrics.facts import FactReader, Facts
 

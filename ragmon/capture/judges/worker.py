@@ -17,8 +17,8 @@ from ragmon.capture.call import UNSAMPLED, active
 from ragmon.capture.judges.judge import Judge
 from ragmon.capture.judges.results import Judgement
 from ragmon.core.constants import JUDGE_ERROR
+from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.metrics.facts import FactReader

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ragmon.cli.top.bars import STYLES, Axis, interval_text, sparkline_text
 from ragmon.cli.top.polling import OverviewStatus, Poll, ShownGate
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.errors import printable, printable_line
 from ragmon.export.pages.overview import title
 from ragmon.export.pages.rendering import ago
 from ragmon.export.status_page import StatusFinding

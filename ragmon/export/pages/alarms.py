@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ragmon.alarms import AcknowledgedAlarm, AlarmState, AlarmTransition
+from ragmon.alarms.acknowledged import AcknowledgedAlarm
+from ragmon.alarms.pipelines import AlarmState, AlarmTransition
 from ragmon.alarms.plan import duration
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.export.pages.overview import REFRESH, pipeline_path
 from ragmon.export.pages.rendering import render
 from ragmon.export.state import MonitorSnapshot

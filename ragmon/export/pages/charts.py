@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 
 INTERVAL_WIDTH: Final = 160
 """Width of an interval bar, CSS pixels."""

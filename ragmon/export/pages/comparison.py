@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from ragmon.core.net import current_version
+from ragmon.core.http_client import current_version
 from ragmon.export.markdown import better_by, bounds_text, percent, signed
 from ragmon.export.pages.charts import interval_bar
 from ragmon.export.pages.document import document, flips_of

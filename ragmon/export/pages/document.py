@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from ragmon.core.net import current_version
+from ragmon.core.http_client import current_version
 from ragmon.export.markdown import percent
 from ragmon.export.pages.assets import asset
 from ragmon.export.pages.rendering import render

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.export.state import StageCounters
 
 WIDTH: Final = 640

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragmon.core.escaping import printable, printable_line
+from ragmon.core.errors import printable, printable_line
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0

@@ -14,7 +14,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ragmon.core.constants import HOUR
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.export.pages.charts import MARGIN, SMALLEST
 from ragmon.gates.history import GateHistory, GatePoint
 

@@ -39,7 +39,7 @@ from ragmon.gates.diagnosis.suspects import (
 )
 from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable, Stat
-from ragmon.stats import MICRO
+from ragmon.stats.histograms import MICRO
 
 
 @dataclass(frozen=True)

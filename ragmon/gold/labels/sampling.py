@@ -8,7 +8,7 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import JUDGE_PREFIX
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.core.record import FAILING_ENTRY, Label, Line, Record, accepts_labels
 
 CELL: Final = 32_000

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ragmon.core.paths import Path
+from ragmon.core.text import Path
 
 if TYPE_CHECKING:
-    from ragmon.ingest.spans import Merge
+    from ragmon.ingest.spans.model import Merge
 
 _EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
 

@@ -17,10 +17,9 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp.wire import MAX_ITEMS, too_many
-from ragmon.ingest.spans import Event, Span
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.fields import MEMBERS
-from ragmon.ingest.spans.model import HIT_EVENTS, OWN_SCOPE
+from ragmon.ingest.spans.model import HIT_EVENTS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.reasons import PLACES
 from ragmon.ingest.spans.values import LISTS, Memo
 

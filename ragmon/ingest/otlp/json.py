@@ -19,7 +19,7 @@ from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.batch import SpanBatch, SpanOrigin, check_ids, sorted_spans, spans_of, to_span
 from ragmon.ingest.otlp.wire import MAX_ITEMS, TOO_MANY, check_size, too_many
-from ragmon.ingest.spans import Span
+from ragmon.ingest.spans.model import Span
 
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1

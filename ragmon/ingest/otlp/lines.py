@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 
-from ragmon.core.escaping import printable
+from ragmon.core.errors import printable
 from ragmon.core.record import Record
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import SpanOptions, json, logs
-from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.log_events import NO_SPAN
-from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION
+from ragmon.ingest.spans.model import NOT_RAG, UNKNOWN_CONVENTION, Mapped
 from ragmon.ingest.summary import ReadSummary
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
 from ragmon.ingest.trec import Reject

@@ -27,9 +27,9 @@ from ragmon.ingest.otlp import is_export
 from ragmon.ingest.otlp.batch import SpanOrigin, on_event, spans_of, to_span
 from ragmon.ingest.otlp.protobuf import parse_message
 from ragmon.ingest.otlp.wire import check_size
-from ragmon.ingest.spans import Span
 from ragmon.ingest.spans.conventions import MESSAGE_EVENTS
 from ragmon.ingest.spans.log_events import LOG_SCOPE
+from ragmon.ingest.spans.model import Span
 
 _EVENT_NAME: Final = "event.name"
 """The attribute with the name of an event, where the log record has no field for it."""

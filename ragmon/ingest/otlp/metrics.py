@@ -14,13 +14,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
 from ragmon.core import constants, semconv
-from ragmon.core.bounds import LARGEST, LONGEST_MS
-from ragmon.core.record import Totals
+from ragmon.core.record import LARGEST, LONGEST_MS, Totals
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp.protobuf import parse_message
 from ragmon.ingest.otlp.wire import MAX_ITEMS, check_size, too_many
 from ragmon.ingest.spans.model import OWN_SCOPE
-from ragmon.stats import NOT_POSITIVE, bucket
+from ragmon.stats.histograms import NOT_POSITIVE, bucket
 
 _SECOND: Final = 1e9
 _MILLISECONDS: Final = 1000

@@ -3,7 +3,7 @@
 Pure functions on plain values: the span processor and the OTLP receiver convert their spans to `Span`.
 """
 
-from ragmon.core.paths import Path
+from ragmon.core.text import Path
 from ragmon.ingest.spans.model import Event, Mapped, Merge, Span
 from ragmon.ingest.spans.record import fill, incomplete, own_record, per_request, to_record
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from ragmon.core import capture_hints, constants, semconv
-from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
-from ragmon.core.paths import Path
+from ragmon.core.record import MAX_DOCUMENTS_KEPT
+from ragmon.core.text import Path
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD, Span, Trace
 from ragmon.ingest.spans.tools import LiteralBudget, documents_in, returned_list, tool_output
 from ragmon.ingest.spans.values import (

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
 from ragmon.core.constants import JUDGE_PREFIX
-from ragmon.core.escaping import shown_name
+from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Latency
 from ragmon.ingest.spans.model import Span, Trace
 from ragmon.ingest.spans.values import as_id, as_text, flattened, number

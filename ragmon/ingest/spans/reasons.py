@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ragmon.core import constants, semconv
-from ragmon.core.escaping import shown_name
+from ragmon.core.errors import shown_name
 from ragmon.ingest.spans.model import (
     ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,

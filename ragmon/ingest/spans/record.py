@@ -13,10 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core import capture_hints, constants, semconv
-from ragmon.core.bounds import bounded
 from ragmon.core.citations import with_marks
-from ragmon.core.paths import Path
-from ragmon.core.record import Answer, Latency, Record
+from ragmon.core.record import Answer, Latency, Record, bounded
+from ragmon.core.text import Path
 from ragmon.ingest.spans import fields
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import DocumentReader, SpanDocuments

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core import semconv
-from ragmon.core.paths import Path
+from ragmon.core.text import Path
 from ragmon.ingest.spans.values import REDACTED, as_id, decode, decode_container, mapping, number, value_at
 
 ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")

@@ -15,8 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import semconv
-from ragmon.core.paths import Path
-from ragmon.core.text import clean
+from ragmon.core.text import Path, clean
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""

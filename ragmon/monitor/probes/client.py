@@ -24,11 +24,10 @@ from ragmon.capture.trace import wrap
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError, UnreachableError
-from ragmon.core.log import warn_once
-from ragmon.core.paths import parse
-from ragmon.core.private_files import default_folder
+from ragmon.core.errors import RagmonError, UnreachableError, warn_once
+from ragmon.core.process import default_folder
 from ragmon.core.record import Latency, Record, Sampling
+from ragmon.core.text import parse
 from ragmon.monitor.exporting import application_identity
 from ragmon.monitor.install import Installation
 from ragmon.monitor.probes.question import (

@@ -16,9 +16,8 @@ from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
-from ragmon.core.net import shown_url
-from ragmon.core.pacing import DailyQuota
-from ragmon.core.private_files import default_folder
+from ragmon.core.http_client import DailyQuota, shown_url
+from ragmon.core.process import default_folder
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, probe_key

@@ -14,11 +14,11 @@ from threading import Thread
 from time import monotonic
 from typing import Final
 
-from ragmon.alarms import AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.config.settings import ProbeSpec
 from ragmon.core import constants
-from ragmon.core.log import log_error, warn_once
-from ragmon.core.pacing import DAY, BackOff, DailyQuota
+from ragmon.core.errors import log_error, warn_once
+from ragmon.core.http_client import DAY, BackOff, DailyQuota
 from ragmon.core.record import Record
 from ragmon.monitor.probes.client import CacheHitDetector, ProbeClient
 from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, GoldQuestion, ProbeCounts, ProbeResult

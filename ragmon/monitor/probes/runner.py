@@ -16,9 +16,8 @@ from time import monotonic
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from ragmon.core.errors import RagmonError
-from ragmon.core.log import error_location, warn_once
-from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER
+from ragmon.core.errors import RagmonError, error_location, warn_once
+from ragmon.core.http_client import MAX_RETRY_AFTER_FOR_USER
 from ragmon.core.record import Record, encode
 from ragmon.monitor.probes.client import ProbeClient
 from ragmon.monitor.probes.question import LOST, THROTTLED, GoldQuestion, InFlight, ProbeResult

@@ -21,9 +21,7 @@ import httpx
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.trace import traced_as
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.http_client import HttpResponse, request
-from ragmon.core.net import current_version, parse_url
-from ragmon.core.pacing import OVERLOADED, retry_after
+from ragmon.core.http_client import OVERLOADED, HttpResponse, current_version, parse_url, request, retry_after
 from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 

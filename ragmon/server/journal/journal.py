@@ -13,7 +13,7 @@ from pathlib import Path
 from time import time
 
 from ragmon.core import record
-from ragmon.core.private_files import make_state_folder
+from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
 from ragmon.server.journal.failures import Failure, FailureIndex

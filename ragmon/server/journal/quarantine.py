@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Final, NamedTuple
 
-from ragmon.core.private_files import allocate
+from ragmon.core.process import allocate
 
 FILE: Final = "journal.attempts"
 SIZE: Final = 4096

@@ -14,8 +14,9 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.record import Entry, ErasedTraces, Label, Record, encode_entry
 from ragmon.ingest.trace_buffer import LATE
-from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
+from ragmon.server.journal.failures import Failure
+from ragmon.server.journal.journal import Journal, JournalBatch
 from ragmon.server.journal.reader import trace_id_ends
 from ragmon.server.pipeline.decode import QueuedRequest, WriteBatch
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_from_prober, join_reply

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ragmon.core.errors import log_error
 from ragmon.core.http_server import RejectedError
-from ragmon.core.log import log_error
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.fields import Rejected

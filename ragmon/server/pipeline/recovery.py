@@ -8,12 +8,11 @@ from functools import partial
 import msgspec
 
 from ragmon.config.settings import Settings
-from ragmon.core.log import log_error
+from ragmon.core.errors import log_error
 from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.scoring.labels import FinalLabels
-from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.quarantine import Attempts
-from ragmon.server.journal.reader import JournalReaderBase
+from ragmon.server.journal.reader import Checkpoint, JournalReaderBase, JournalRow
 from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts

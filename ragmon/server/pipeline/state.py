@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
-from ragmon.core.log import log_error
-from ragmon.core.pacing import Deadline
+from ragmon.core.errors import log_error
+from ragmon.core.http_client import Deadline
 from ragmon.core.record import (
     LABEL_ENTRY,
     RECORD_ENTRY,
@@ -33,7 +33,7 @@ from ragmon.core.record import (
     Totals,
 )
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.gates.diagnosis import traits_of
+from ragmon.gates.diagnosis.suspects import traits_of
 from ragmon.gates.failing import Failed, FailureDetector
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
@@ -43,8 +43,7 @@ from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal import Failure
-from ragmon.server.journal.failures import SLICES
+from ragmon.server.journal.failures import SLICES, Failure
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE
 from ragmon.stream.accounts import ERASED, BatchCounts, count

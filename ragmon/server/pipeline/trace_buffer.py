@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
-from ragmon.core.pacing import Deadline
+from ragmon.core.http_client import Deadline
 from ragmon.core.record import Record, decode_entry
 from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
-from ragmon.server.journal import Journal
 from ragmon.server.journal.erasure import RECORD
+from ragmon.server.journal.journal import Journal
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.journal.reader import JournalReaderBase, PendingRequest
 from ragmon.server.journal.schema import TRACE_ID

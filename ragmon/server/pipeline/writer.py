@@ -17,13 +17,13 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, log_error
 from ragmon.core.http_server import RejectedError
-from ragmon.core.log import log_error
 from ragmon.core.record import Ack, ChunkEntry, Label, Record
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.monitor.engine import Engine, log_acknowledged
-from ragmon.server.journal import Journal, JournalError
+from ragmon.server.journal.journal import Journal
+from ragmon.server.journal.store import JournalError
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.chunk_lines import drop_repeated
 from ragmon.server.pipeline.clock import Clock

@@ -1,22 +1,76 @@
-"""Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
+"""Python's garbage collector, switched off where very many objects are made at once and none of them forms a cycle.
+
+While their number grows, it looks at all of them again and again: a third of the time that a large gold set takes.
+
+What a forked child does with a greenlet of its parent, and how it is spared an import of another thread.
+
+A fork copies no threads, but gevent makes greenlets of threads, and these go on in the child. There the greenlet would
+finish what the parent finishes as well: deliver a record again, or answer a request that came to the parent. Python has
+forgotten it as a thread, so its end would be an error too. It therefore sleeps for as long as the child lives.
+
+Source: gevent's documentation of `gevent.os.fork`.
+
+Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
 
 Processes of one application share their counters through the folder.
 """
 
 from __future__ import annotations
 
+import gc
 import hmac
 import os
 import re
 import stat
 import tempfile
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from ragmon.core.errors import RagmonError
-from ragmon.core.log import warn_once
+from ragmon.core.errors import RagmonError, warn_once
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Switch garbage collection off for a while, in the whole process.
+
+    >>> with without_collector():
+    ...     gc.isenabled()
+    False
+    """
+    gc_was_enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if gc_was_enabled:
+            gc.enable()
+
+
+importing: Final = threading.RLock()
+"""Held while a thread imports modules: a child forked meanwhile would wait for ever for the end of that import."""
+os.register_at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release)
+
+_sleeping: Final[list[threading.Event]] = []
+"""Keeps the events, and so the greenlets that wait for them: one that is collected would run its `finally` clauses."""
+
+
+def sleep_if_inherited(process: int) -> None:
+    """Let the current thread sleep for ever if it runs in another process than the one that started it.
+
+    Args:
+        process: The id of the process that started the thread.
+    """
+    if os.getpid() != process:
+        never = threading.Event()  # made here: the module may be imported before gevent replaces the class
+        _sleeping.append(never)
+        while True:
+            never.wait()
 
 
 def default_folder(identity: str) -> Path | None:

@@ -14,9 +14,19 @@ from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import REFUSAL_TOKEN
-from ragmon.core.log import warn_once
-from ragmon.core.refusal_patterns import CHINESE, DUTCH, ENGLISH, GERMAN, JAPANESE, KOREAN
-from ragmon.core.refusal_patterns_romance import FRENCH, ITALIAN, PORTUGUESE, SPANISH
+from ragmon.core.errors import warn_once
+from ragmon.core.refusal_patterns import (
+    CHINESE,
+    DUTCH,
+    ENGLISH,
+    FRENCH,
+    GERMAN,
+    ITALIAN,
+    JAPANESE,
+    KOREAN,
+    PORTUGUESE,
+    SPANISH,
+)
 from ragmon.core.text import fold
 
 LANGUAGES: Final = (
