@@ -29,26 +29,40 @@ from ragmon.cli import main
 from ragmon.cli.commands import replay
 from ragmon.cli.replay import compat_help
 from ragmon.cli.schema import SCHEMAS, schema_text
-from ragmon.config import types
-from ragmon.config.tables import ConfigDocument, GatesTable, GateTable
-from ragmon.config.types import Table
+from ragmon.config.settings import ConfigDocument, GatesTable, GateTable
+from ragmon.config.units import (
+    Count,
+    Duration,
+    Few,
+    File,
+    Files,
+    Listen,
+    Name,
+    Number,
+    Positive,
+    Share,
+    Size,
+    Table,
+    Text,
+    Url,
+)
 from ragmon.core.json_schema import summary
 
 DOCS: Final = Path(__file__).parents[1]
 TYPES: Final[Mapping[Any, str]] = {
-    types.Share: "number from 0 to 1",
-    types.Number: "number",
-    types.Positive: "number above 0",
-    types.Duration: "duration, `30s`, `2h`",
-    types.Size: "size, `5GiB`",
-    types.Count: "whole number from 1",
-    types.Few: "whole number from 0 to 1000",
-    types.Text: "text",
-    types.Name: "name",
-    types.File: "path of a file",
-    types.Files: "path, or list of paths",
-    types.Url: "http(s) address",
-    types.Listen: "host and port, or port",
+    Share: "number from 0 to 1",
+    Number: "number",
+    Positive: "number above 0",
+    Duration: "duration, `30s`, `2h`",
+    Size: "size, `5GiB`",
+    Count: "whole number from 1",
+    Few: "whole number from 0 to 1000",
+    Text: "text",
+    Name: "name",
+    File: "path of a file",
+    Files: "path, or list of paths",
+    Url: "http(s) address",
+    Listen: "host and port, or port",
     bool: "true or false",
     str: "text",
 }

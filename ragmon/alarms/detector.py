@@ -30,7 +30,7 @@ import msgspec
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.plan import AlarmRule, duration
 from ragmon.core import constants
-from ragmon.stats.detection import DROPS
+from ragmon.stats.prediction import DROPS
 
 HIGHEST: Final = 0.9999
 """Maximum level: against a mean of exactly 1 a single failure would be proof, and a label may be wrong."""

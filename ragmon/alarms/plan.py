@@ -13,7 +13,7 @@ from typing import Final, Literal
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.metrics.base import Metric
-from ragmon.stats.detection import labels_to_detect, minutes_to_detect
+from ragmon.stats.prediction import labels_to_detect, minutes_to_detect
 
 Kind = Literal["gate", "baseline", "paired"]
 
@@ -224,7 +224,7 @@ def detectability(
         looks_per_day: The budget of all lower severities, over all pipelines.
         divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
 
-    Source: `ragmon.stats.detection.labels_to_detect`.
+    Source: `ragmon.stats.prediction.labels_to_detect`.
     """
     rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
     thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}

@@ -9,11 +9,8 @@ from typing import Any, Final
 
 import click
 
-from ragmon import stats
-from ragmon.config.load import examine
-from ragmon.config.masking import masked_values, toml_text
+from ragmon.config.load import examine, masked_values, scope_of, toml_text
 from ragmon.config.problems import KeyPath, Problem, Problems
-from ragmon.config.references import scope_of
 from ragmon.config.settings import PipelineSettings, Settings, default_source
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
@@ -25,6 +22,7 @@ from ragmon.gold import GoldSet
 from ragmon.metrics import base
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.series_budget import expected_series
+from ragmon.stats.intervals import needed_to_decide
 
 SERIES: Final = "prometheus.series"
 """The row with the expected number of series."""
@@ -128,7 +126,7 @@ def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: 
             return ""
         most *= sum(math.ceil(settings.windows[gate.window] / probe.every) + probe.on_look for probe in probes)
         told += f", at most {most} probes in {gate.window}"
-    needed = max(gate.min_samples, stats.needed_to_decide(0.0 if gate.at_least else 1.0, gate.threshold) or 0)
+    needed = max(gate.min_samples, needed_to_decide(0.0 if gate.at_least else 1.0, gate.threshold) or 0)
     return f"{told}, {needed} are needed" if own and most < needed else ""
 
 

@@ -14,8 +14,7 @@ import click
 from ragmon.cli.client import post_json
 from ragmon.cli.common import label_spelling, on_terminal, write
 from ragmon.config.load import load
-from ragmon.config.otel import address_of
-from ragmon.config.services import TlsTable
+from ragmon.config.services import TlsTable, address_of
 from ragmon.config.settings import Settings
 from ragmon.core import record
 from ragmon.core.constants import LABELS_PATH

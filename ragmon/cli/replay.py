@@ -31,7 +31,7 @@ from ragmon.cli.common import (
 )
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.config.types import url as parse_url
+from ragmon.config.units import url as parse_url
 from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, printable_json, printable_line
 from ragmon.core.http_client import shown_url

@@ -15,11 +15,10 @@ from starlette.types import ASGIApp
 from ragmon.cli.client import read_back
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.core.http_client import own_names
+from ragmon.core.http_client import Address, own_names
 from ragmon.core.http_server import HttpServer
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.pages.comparison import comparison_page

@@ -13,10 +13,9 @@ from pydantic_core import PydanticCustomError
 from ragmon.cli.client import ErrorResponseError, get_json, post_json, read_back
 from ragmon.cli.common import write
 from ragmon.config.load import load
-from ragmon.config.otel import address_of
-from ragmon.config.services import TlsTable
+from ragmon.config.services import TlsTable, address_of
 from ragmon.config.settings import Settings
-from ragmon.config.types import duration
+from ragmon.config.units import duration
 from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import printable_line
 from ragmon.export.diagnosis import as_json, render

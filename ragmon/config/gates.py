@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple
 
 from ragmon.config.problems import KeyPath, Problems
-from ragmon.config.settings import GoldSpec
-from ragmon.config.tables import GatesTable, GateTable
-from ragmon.config.types import NAME_HINT, is_name
+from ragmon.config.settings import GatesTable, GateTable, GoldSpec
+from ragmon.config.units import NAME_HINT, is_name
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest
 from ragmon.core.policy import Gate

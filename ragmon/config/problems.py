@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from ragmon.config.tables import RESERVED, ConfigDocument, table_at
-from ragmon.config.types import Table, is_secret
+from ragmon.config.settings import RESERVED, ConfigDocument, table_at
+from ragmon.config.units import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
 from ragmon.core.http_client import may_hold_password
 

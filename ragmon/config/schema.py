@@ -11,8 +11,8 @@ from typing import Final
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema, NullableSchema, WithDefaultSchema
 
-from ragmon.config.masking import plain
-from ragmon.config.tables import ConfigDocument
+from ragmon.config.load import plain
+from ragmon.config.settings import ConfigDocument
 from ragmon.core.json_schema import Schema, identifier, summary
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"

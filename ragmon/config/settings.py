@@ -1,20 +1,478 @@
-"""The resolved configuration, read by all other packages."""
+"""ragmon.toml as one pydantic model: the tables of gold sets, gates, metrics, alarms and capture, and key lookup.
+
+The resolved configuration, read by all other packages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from ragmon.config.services import ExportTable, ProbeTable, RulesTable, ServeTable, StreamTable
-from ragmon.config.tables import GoldTable, ScopedTable
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from ragmon.config.services import (
+    ExportTable,
+    JudgeTable,
+    LabelsTable,
+    LinksTable,
+    ProbeTable,
+    RulesTable,
+    ServeTable,
+    StreamTable,
+)
+from ragmon.config.units import (
+    Count,
+    Duration,
+    File,
+    Files,
+    JudgeName,
+    Many,
+    Name,
+    Number,
+    Positive,
+    Seconds,
+    Share,
+    Table,
+    Text,
+    duration,
+    function,
+    non_empty,
+    unique,
+    value_error,
+)
 from ragmon.core import constants
-from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.constants import FOLDED, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN, STEP
 from ragmon.core.errors import ConfigError
-from ragmon.core.policy import Gate, Policy
+from ragmon.core.gold_item import Match
+from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
+from ragmon.core.refusals import RefusalRule, explodes
+from ragmon.core.text import fold
 from ragmon.metrics import Metric, base, build
-from ragmon.metrics.base import judged
-from ragmon.metrics.grounding import Groundedness
+from ragmon.metrics.base import DEPTH_HINT, judged
+from ragmon.metrics.facts import DEPTH
+from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
+
+Source = Literal["probe", "match", "label", "live", "replay"]
+OnInsufficient = Literal["hold", "pass", "fail"]
+RESERVED: Final = ("preset", "verdict", "on_insufficient")
+"""The keys of [gates] that are no gates."""
+
+
+class GoldTable(Table):
+    """A gold set.
+
+    Attributes:
+        path: Its files.
+        pipeline: The pipeline it belongs to; None for all.
+        use: The sources of records that may match it.
+        tags: Tags that every item has.
+        match: How gold texts are compared with contexts.
+        embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
+        frozen: The file written by `ragmon gold freeze`; gold files that differ from it are rejected.
+        key_file: The key of its signature.
+    """
+
+    path: Files = Field(examples=["gold.jsonl"])
+    pipeline: Name | None = None
+    use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
+    tags: dict[str, str] = Field(default_factory=dict)
+    match: Match = "exact"
+    embed: Annotated[str, AfterValidator(function)] | None = None
+    frozen: File | None = None
+    key_file: File | None = None
+
+    @model_validator(mode="after")
+    def _key_file_needs_frozen(self) -> GoldTable:
+        if self.key_file is not None and self.frozen is None:
+            raise value_error("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
+        return self
+
+
+class GateTable(Table):
+    """A gate as written in the file; it is resolved into a `ragmon.core.policy.Gate`.
+
+    Attributes:
+        metric: The metric; none takes the gate's name. `latency` and `index_hash` belong to the other kinds.
+        at_least: The floor.
+        at_most: The ceiling; a gate has one of the two.
+        source: The records it judges: users' (`live`), probes, user questions found in gold (`match`),
+            people's labels, or a replay.
+        gold: The gold set, where there are several.
+        slice: One tag and its value, `{ lang = "de" }`: the gate judges these records alone.
+        window: A name of `windows`; none takes `1h`.
+        estimand: What a number over gold stands for: this gold set, or questions like these.
+        min_samples: Requests below which the verdict is insufficient.
+        page_below: The level worth a page of a floor; none takes 0.10 beyond the threshold.
+        page_above: The level worth a page of a ceiling.
+        severity: What its alarm is.
+        kind: A threshold on a share, a quantile against its baseline, or the number of distinct values.
+    """
+
+    metric: Text | None = None
+    at_least: Number | None = None
+    at_most: Number | None = None
+    source: Source | None = None
+    gold: Text | None = None
+    slice: dict[str, str] = Field(default_factory=dict)
+    window: Text | None = None
+    estimand: Estimand | None = None
+    min_samples: Count = MIN_SAMPLES
+    page_below: Number | None = None
+    page_above: Number | None = None
+    severity: Literal["page", "ticket"] = "page"
+    kind: Kind = "threshold"
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> GateTable:
+        if self.at_least is not None and self.at_most is not None:
+            raise value_error("has both at_least and at_most", "keep one: a gate is a floor or a ceiling")
+        if self.at_least is None and self.at_most is None:
+            raise value_error("has no threshold", "at_least = 0.80 for a floor, at_most = 0.05 for a ceiling")
+        return self
+
+    @property
+    def direction(self) -> Literal["at_least", "at_most"]:
+        """Which of the two bounds is set."""
+        return "at_most" if self.at_least is None else "at_least"
+
+    @property
+    def threshold(self) -> float:
+        """The bound that is set."""
+        bounds = (self.at_least, self.at_most)
+        return next(bound for bound in bounds if bound is not None)
+
+
+class GatesTable(Table):
+    """How verdicts are computed, and the gates: every other key is one.
+
+    Attributes:
+        preset: A named set of gates to start from.
+        verdict: `interval` compares the confidence interval with the threshold, `point` the value alone.
+        on_insufficient: The effect of insufficient gates on the overall verdict.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, GateTable] = Field(init=False)
+
+    preset: str | None = None
+    verdict: Mode = "interval"
+    on_insufficient: OnInsufficient = "hold"
+
+    @property
+    def own(self) -> dict[str, GateTable]:
+        """The gates written in this table, by name."""
+        return dict(self.__pydantic_extra__)
+
+
+def ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
+    """Check that ranks are kept to every k."""
+    if max(ks, default=0) > DEPTH:
+        raise value_error(f"has k = {max(ks)}, beyond the ranks that are kept", DEPTH_HINT)
+    return ks
+
+
+class MetricsTable(Table):
+    """Parameters of the metrics.
+
+    Attributes:
+        k: The values of k of ranked metrics such as recall@k, at most 1,000.
+        answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
+        grounded_threshold: The least groundedness of an answer that counts as grounded.
+        cluster: The fields by which requests are clustered, for intervals and for alarms, which count a session once.
+        citations_required: Whether an answer without a list of citations cites nothing; otherwise its citations count
+            as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
+    """
+
+    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(ranks_kept)] = (1, 3, 5, 10)
+    answered_within: Duration | None = None
+    grounded_threshold: Share = DEFAULT_THRESHOLD
+    cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")
+    citations_required: bool | None = None
+
+    @property
+    def answered_within_ms(self) -> float | None:
+        """The bound in milliseconds, the unit of recorded latencies."""
+        return None if self.answered_within is None else float(self.answered_within) * 1000
+
+
+class BaselineTable(Table):
+    """The source of the alarms' baseline: learned for some time, or read from a frozen file.
+
+    Attributes:
+        learn: How long the alarms learn what is normal before they judge against it.
+        file: What `ragmon baseline freeze` wrote.
+    """
+
+    learn: Duration | None = None
+    file: File | None = None
+
+    @model_validator(mode="after")
+    def _learn_or_file(self) -> BaselineTable:
+        if (self.learn is None) == (self.file is None):
+            raise value_error("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
+        return self
+
+
+class AlarmsTable(Table):
+    """The baseline, and the false-alarm budgets over all detectors of a tier.
+
+    Attributes:
+        false_pages_per_30d: False pages in 30 days, over all page alarms of all configured pipelines.
+        looks_per_day: False tickets and looks a day, over all other alarms.
+        baseline: Where the baseline comes from.
+    """
+
+    false_pages_per_30d: Positive = 1.0
+    looks_per_day: Positive = 4.0
+    baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
+
+
+Content = Literal["none", "hash", "redacted", "full"]
+
+
+class KeepTable(Table):
+    """Sampling rates of the outcome strata, in addition to the audit sample.
+
+    Without this table 1 for errors, 0.2 for refusals and 1 for slow calls; a stratum that the table leaves out is 0.
+
+    Attributes:
+        error: Of calls that raise.
+        refusal: Of calls that refuse.
+        slow: Of calls slower than `slow_above`.
+    """
+
+    error: Share = 0.0
+    refusal: Share = 0.0
+    slow: Share = 0.0
+
+
+class SamplingTable(Table):
+    """Which calls become records.
+
+    Attributes:
+        rate: The rate of the audit sample, uniform over all calls.
+        keep: The rates of the outcome strata.
+        slow_above: The total latency above which a call is slow.
+        detail: Whether calls kept for their outcome retain what was recorded inside the call.
+        latency: Whether `all` calls are timed, or only the `kept` ones; keeping refusals or slow calls times all.
+        parent: `respect` samples only calls whose parent span the application's tracer sampled.
+    """
+
+    rate: Share = 0.05
+    keep: KeepTable = KeepTable(error=1.0, refusal=0.2, slow=1.0)
+    slow_above: Duration = Seconds(8)
+    detail: bool = False
+    latency: Literal["all", "kept"] = "all"
+    parent: Literal["ignore", "respect"] = "ignore"
+
+
+class CaptureTable(Table):
+    """Which parts of a sampled call leave the application.
+
+    Attributes:
+        content: How the text of user traffic is treated.
+        probe_content: The same for gold questions, which are not user data.
+        id_from: The field that holds a document's id; None tries the usual fields.
+        retrievers: Tools, tasks, functions and spans of other instrumentations that retrieve, by their names, whatever
+            they return; `*` stands for any characters. A tool that returns a list of documents with ids is known by it.
+        merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
+            list, all lists concatenated, or their reciprocal rank fusion.
+        gold: A gold file with which claim metrics are computed in the application if no text leaves it.
+        redactors: Additional redaction functions of the application, `module:function`.
+        hash_key_file: The HMAC key of question hashes.
+    """
+
+    content: Content = "none"
+    probe_content: Content = "full"
+    id_from: Text | None = None
+    retrievers: Many[Text] = ()
+    merge: Literal["concat", "last", "rrf"] = "concat"
+    gold: File | None = None
+    redactors: Many[Annotated[str, AfterValidator(function)]] = ()
+    hash_key_file: File | None = None
+
+
+_SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w*|[aiLmsux-]*))", re.DOTALL)
+"""What is no text to find in a regular expression: escapes, names of groups, comments, flags."""
+
+
+def _pattern(value: str) -> str:
+    if value == "default":
+        raise value_error("is no pattern", "leave it out: the shipped wordings count beside the list")
+    try:
+        re.compile(value)
+    except re.error as error:
+        message = f"is not a usable regular expression ({error})"
+        raise value_error(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
+    folded = "".join(part if _SYNTAX.fullmatch(part) else fold(part) for part in _SYNTAX.split(value))
+    if folded != value and not re.search(r"\(\?[aLmsux]*i", value):
+        raise value_error("has capital letters or other characters that no folded answer has", f"write {folded!r}")
+    if explodes(value):
+        raise value_error("takes too long on some texts", "one way to match a text: no (a+)+, (a|aa)* or (.*a){20}")
+    return value
+
+
+def _patterns(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str):
+        return value
+    if value != "default":
+        raise value_error('must be "default" or a list', "a list of regular expressions that count, too")
+    if info.data.get("replace"):
+        raise value_error('is "default" beside replace = true', "a list that replaces the shipped wordings")
+    return ()
+
+
+class RefusalTable(Table):
+    """What counts as a refusal: the tokens, the wordings in ten languages that ship with ragmon, and own patterns.
+
+    Attributes:
+        tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.
+        replace: Whether `patterns` stand in place of the shipped wordings; `[]` then switches the matcher off.
+        patterns: Regular expressions of wordings that look like a refusal, beside the shipped ones. Answers are folded
+            first (NFKC, casefold), so patterns are in small letters. `"default"` is the same as `[]`.
+        window: Characters from the start of an answer in which the patterns are searched.
+        matcher_counts: Whether an answer that matches a pattern counts as refused; else it counts for
+            `refusal_like_rate` alone. False where `[gates] preset` is one of `wfgy-*` and this key is not written.
+    """
+
+    tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
+    replace: bool = False
+    patterns: Annotated[
+        Many[Annotated[str, AfterValidator(_pattern)]],
+        BeforeValidator(_patterns, json_schema_input_type=Many[str] | Literal["default"]),
+    ] = ()
+    window: Count = 120
+    matcher_counts: bool = True
+
+    def rule(self) -> RefusalRule:
+        """The rule that the facts are computed with."""
+        return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts, self.replace)
+
+
+KEYED: Final = ("gold", "gates", "probe", "judges")
+"""Tables whose keys are names and whose values are tables."""
+
+
+class PipelineTable(Table):
+    """The short form for a single pipeline.
+
+    Attributes:
+        name: The pipeline of calls that name none.
+    """
+
+    name: Name = constants.DEFAULT_PIPELINE
+
+
+class ScopedTable(Table):
+    """The tables that may appear at the top level, or inside a pipeline and apply to it only.
+
+    Attributes:
+        slices: Tags and those of their values that are counted apart, `lang = ["de", "en"]`.
+    """
+
+    sampling: SamplingTable = SamplingTable()
+    capture: CaptureTable = CaptureTable()
+    refusal: RefusalTable = RefusalTable()
+    slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)
+    gold: dict[Name, GoldTable] = Field(default_factory=dict)
+    gates: GatesTable = GatesTable()
+    metrics: MetricsTable = MetricsTable()
+    alarms: AlarmsTable = AlarmsTable()
+    probe: dict[Name, ProbeTable] = Field(default_factory=dict)
+    judges: dict[JudgeName, JudgeTable] = Field(default_factory=dict)
+    labels: LabelsTable = LabelsTable()
+    links: LinksTable = LinksTable()
+    export: ExportTable = ExportTable()
+
+
+def _window(value: str) -> str:
+    seconds = duration(value)
+    step = STEP if seconds <= HOUR else FOLDED
+    if seconds % step:
+        message = f"must be a multiple of {step} seconds"
+        raise value_error(message, f"rows are {STEP} seconds long for an hour, then {FOLDED} seconds")
+    return value
+
+
+def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
+    unique(tuple(str(duration(value)) for value in values))
+    return values
+
+
+class ConfigDocument(ScopedTable):
+    """All tables and keys of ragmon.toml.
+
+    Attributes:
+        extend: Another ragmon.toml, relative to this one; keys here win over keys there.
+        windows: The spans of the windows, also their names; up to an hour a multiple of 10 seconds,
+            beyond of 5 minutes.
+        plugins: Modules that are imported first; they register metrics and judges.
+    """
+
+    extend: Text | None = None
+    windows: Annotated[
+        tuple[Annotated[str, AfterValidator(_window)], ...],
+        Field(strict=False),
+        AfterValidator(non_empty),
+        AfterValidator(_distinct_windows),
+    ] = ("5m", "1h", "24h")
+    plugins: Many[Text] = ()
+    pipeline: PipelineTable = PipelineTable()
+    pipelines: dict[Name, ScopedTable] = Field(default_factory=dict)
+    serve: ServeTable = ServeTable()
+    stream: StreamTable = StreamTable()
+    rules: RulesTable = RulesTable()
+
+
+def is_merged(path: Sequence[str | int]) -> bool:
+    """Whether a table at this key is merged key by key if two files (or a pipeline and the top level) both have it.
+
+    Deeper tables (`keep`, `headers`, `tags` ...) are values: the later one replaces the earlier, so that
+    `keep = {}` can switch off what an extended file keeps.
+    """
+    if path[0] == "pipelines":
+        path = path[2:]
+    return len(path) <= 1 or (len(path) == 2 and path[0] in KEYED)
+
+
+def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> type[Table] | None:
+    """The model of the table at a key; None if there is no such table."""
+    if not path:
+        return model
+    if issubclass(model, GatesTable) and path[0] not in model.model_fields:
+        return table_at(path[1:], GateTable)
+    field = model.model_fields.get(str(path[0]))
+    entry_model = next(_tables(field.annotation), None) if field is not None else None
+    is_keyed = field is not None and get_origin(field.annotation) is dict
+    if entry_model is None or (is_keyed and len(path) == 1):
+        return None
+    return table_at(path[2 if is_keyed else 1 :], entry_model)
+
+
+def _tables(annotation: Any) -> Iterator[type[Table]]:
+    """The table models that occur in an annotation."""
+    if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, Table):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _tables(part)
+
+
+def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every value with its key: `("sampling", "rate"), 0.05`; without gates, which depend on presets and metrics."""
+    for key, value in tables:
+        path = (*prefix, key)
+        if isinstance(value, Mapping) and (is_merged((*path, "")) or key == "slices"):
+            for name, entry in value.items():
+                yield from flatten(entry, (*path, name)) if isinstance(entry, Table) else [((*path, name), entry)]
+        elif isinstance(value, Table) and len(path) == 1:
+            gate_names = set(value.own) if isinstance(value, GatesTable) else set()
+            yield from (((*path, name), entry) for name, entry in value if name not in gate_names)
+        else:
+            yield path, value
 
 
 class GoldSpec(GoldTable):

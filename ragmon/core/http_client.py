@@ -5,18 +5,22 @@ Pauses between attempts, `Retry-After` of a server, quotas per day, and deadline
 The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
 
 `request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open.
+
+The types of values in ragmon.toml: shares, durations, sizes, addresses, files. Errors tell what would be right.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import re
 import socket
 import ssl
 import stat
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC
 from functools import cache
 from http import HTTPStatus
@@ -576,3 +580,22 @@ def _reason(error: Exception) -> str:
             return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__
     return str(error).rstrip(".") or type(error).__name__
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address a server listens on; port 0 means any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only clients on this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"

@@ -25,9 +25,9 @@ from rich.text import Text
 
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
+from ragmon.core.http_client import Address
 from ragmon.core.policy import Outcome
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, Load

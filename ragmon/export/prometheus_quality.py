@@ -16,7 +16,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
 
-from ragmon import metrics, stats
+from ragmon import metrics
 from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import Outcome
@@ -28,6 +28,7 @@ from ragmon.scoring.cohorts import METRIC, JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
+from ragmon.stats.histograms import MICRO, bucket_value
 
 
 def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
@@ -76,7 +77,7 @@ class _Family:
         labels = (*labels, k) if self._at_k else labels
         if series.window == ALL:
             if stat.n:
-                sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
+                sums = (stat.sum / MICRO, stat.n, stat.squares / MICRO**2)
                 for counter_family, number in zip(self._counters, sums, strict=False):
                     counter_family.add_metric(labels, number)
             return
@@ -212,10 +213,10 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     names = (series_names.SLICE_SCORE, series_names.SLICE_SCORED, series_names.SLICE_SQUARES)
     score, scored, squared = (counter(name) for name in names)
     for labels, (total, n, squares) in sums.items():
-        score.add_metric(labels, total / stats.MICRO)
+        score.add_metric(labels, total / MICRO)
         scored.add_metric(labels, n)
         if not parse(labels[1]).binary:
-            squared.add_metric(labels, squares / stats.MICRO**2)
+            squared.add_metric(labels, squares / MICRO**2)
     yield from (score, scored, squared)
 
 
@@ -288,7 +289,7 @@ def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list
 
 
 def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
-    return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in counts.items()}
+    return {bucket_value(index) / _MILLISECONDS: n for index, n in counts.items()}
 
 
 @cache

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon import stats
 from ragmon.alarms.plan import Detectability
 from ragmon.core import constants
 from ragmon.core.constants import LABEL
@@ -46,6 +45,7 @@ from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.scoring.windows import item_outcome
+from ragmon.stats.histograms import MICRO, quantile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -301,7 +301,7 @@ def _metric(series: SeriesStats, name: str) -> MetricSummary:
         lower=rounded(estimate.lower) if has_value else None,
         upper=rounded(estimate.upper) if has_value else None,
         n=stat.n,
-        sum=round(stat.sum / stats.MICRO, 6),
+        sum=round(stat.sum / MICRO, 6),
         unassessed=dict(sorted(stat.unassessed.items())),
         estimands=_estimands(series, name) if name in series.clusters else None,
         weighted=Weighted(n=estimate.n, n_eff=round(estimate.n_eff, 1)) if is_weighted else None,
@@ -354,7 +354,7 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {
-        stage: {name: rounded(stats.quantile(histogram, q), 1) for name, q in QUANTILES.items()}
+        stage: {name: rounded(quantile(histogram, q), 1) for name, q in QUANTILES.items()}
         for stage, histogram in sorted(merged.items())
     }
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outcome, Policy, Verdict
 from ragmon.gates.remedies import remedy_of_reason
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.stats.histograms import MICRO, quantile
+from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
 
 
@@ -48,7 +49,7 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     plain = stat.estimate
     intervals = {GOLD_SET: Bounds(plain.lower, plain.upper, plain.n_eff)}
     if clusters := series.clusters.get(metric):
-        intervals[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered_or_missing(clusters))
+        intervals[QUESTIONS_LIKE_THESE] = Bounds(*clustered_or_missing(clusters))
     return intervals
 
 
@@ -289,7 +290,7 @@ def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
 
 def _needed_to_pass(gate: Gate) -> int:
     """The smallest number of observations that can pass the gate."""
-    return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
+    return max(gate.min_samples, needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
 def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) -> Outcome:
@@ -299,7 +300,7 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric)
-    interval = stats.clustered_or_missing(clusters)[:2] if clusters else None
+    interval = clustered_or_missing(clusters)[:2] if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
     # The number of items in a slice is not known here, so the check is that the run covers the set.
     all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
@@ -345,13 +346,13 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     if metric not in series.clusters:
         return evidence.outcome("insufficient", "its scores are not kept item by item")
     clusters = series.clusters[metric]
-    total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * stats.MICRO)
+    total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * MICRO)
     item_stat = Stat(sum(n * times for (n, _, _), times in clusters.items()), total, 0, stat.unassessed)
     by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
     value = item_stat.value
     if value is None:
         return without_data(by_item)
-    lower, upper, n_eff = stats.clustered_or_missing(clusters)
+    lower, upper, n_eff = clustered_or_missing(clusters)
     return _judge_interval(by_item, value, (lower, upper), n_eff)
 
 
@@ -381,14 +382,14 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         reason += f"; {not_assessable(evidence)}"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
-    needed = stats.needed_to_decide(value, gate.threshold)
+    needed = needed_to_decide(value, gate.threshold)
     return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
 
 
 def _decides(gate: Gate, evidence: Evidence, n_eff: float) -> bool:
     """Whether the assessed requests alone would decide the gate."""
     value = evidence.value or 0.0
-    lower, upper = stats.wilson(value * n_eff, n_eff)
+    lower, upper = wilson(value * n_eff, n_eff)
     return gate.holds(lower) == gate.holds(upper)
 
 
@@ -416,7 +417,7 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
         if series is not None and series.latency.get("total"):
             histogram, source = dict(series.latency["total"]), name
             break
-    n, p95 = sum(histogram.values()), stats.quantile(histogram, 0.95)
+    n, p95 = sum(histogram.values()), quantile(histogram, 0.95)
     if p95 is None or not baseline or n < gate.min_samples:
         reason = f"{n} of at least {gate.min_samples} samples" if baseline else "no latency baseline"
         needed = gate.min_samples if baseline else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ragmon import stats
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Policy
 from ragmon.core.record import Record
 from ragmon.metrics.facts import Key
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.stats.histograms import MICRO
 
 MEMORY: Final = 16_384
 """Facts whose results are cached."""
@@ -94,7 +94,7 @@ class FailureDetector:
             if isinstance(score, int) and self._table.metrics[metric].measured:
                 score = measured.get(metric)
             if isinstance(score, int) and (score < threshold if at_least else score > threshold):
-                failing_scores[metric] = score / stats.MICRO
+                failing_scores[metric] = score / MICRO
         if not measured:
             if len(self._cache) >= MEMORY:
                 self._cache.clear()
@@ -104,7 +104,7 @@ class FailureDetector:
     def _thresholds(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
         """The thresholds that apply to a request, once per metric and direction, in micro-units."""
         thresholds = [
-            (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * stats.MICRO)
+            (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * MICRO)
             for gate in self._policy(pipeline).gates
             if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
         ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import Raters
 from ragmon.scoring.windows import ItemPoint, SetPipeline
-from ragmon.stats.flips import flip_chance, tail_chance
+from ragmon.stats.intervals import flip_chance, tail_chance
 
 
 class ItemShare(NamedTuple):

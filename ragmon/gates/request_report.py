@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, Literal
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.errors import shown_name
 from ragmon.core.gold_item import GoldItem
@@ -17,6 +16,7 @@ from ragmon.gates.request_reasons import AssessedRequest, reason
 from ragmon.metrics.base import Metric
 from ragmon.scoring.score_table import Score
 from ragmon.scoring.scorer import Assessment
+from ragmon.stats.histograms import MICRO
 
 MetricOutcome = Literal["pass", "fail", "scored", "unassessed", "outside"]
 _SAME: Final = ("ts", "build", "index_hash", "model", "error", "ended", "session", "user", "tags")
@@ -330,6 +330,6 @@ def _result(metric: Metric, score: Score, request: AssessedRequest, gates: Seque
     why = reason(metric, score, request)
     if not isinstance(score, int):
         return MetricResult(metric.key, None, "outside" if score is None else "unassessed", why)
-    share = score / stats.MICRO
+    share = score / MICRO
     broken = tuple(gate.name for gate in gates if not gate.holds(share))
     return MetricResult(metric.key, share, "fail" if broken else "pass" if gates else "scored", why, broken)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ragmon import stats
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.text import normalise_question
 from ragmon.gold.sets import GoldSet
+from ragmon.stats.intervals import needed_for_pass, wilson
 
 if TYPE_CHECKING:
     from numpy import float64
@@ -130,7 +130,7 @@ class Nearest:
         wrong_above = above[::-1].cumsum()[::-1][1:]
         for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
             right = int((same >= level).sum())
-            if stats.wilson(right, right + wrong)[0] >= PRECISION:
+            if wilson(right, right + wrong)[0] >= PRECISION:
                 return Calibration(level, len(same), other_count, right / len(same))
         return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
 
@@ -169,7 +169,7 @@ def _wordings(item: GoldItem) -> tuple[str, ...]:
 
 
 def _no_threshold_reason(pairs: int) -> str:
-    needed = stats.needed_for_pass(PRECISION, at_least=True) or 0
+    needed = needed_for_pass(PRECISION, at_least=True) or 0
     if pairs < needed:
         return f"{pairs} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
     return f"no similarity tells paraphrases from other items' questions with {PRECISION:.0%} precision"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ragmon import stats
 from ragmon.core.errors import shorten
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
 from ragmon.gold.sets import GoldSet
+from ragmon.stats.intervals import needed_for_pass
 
 Severity = Literal["error", "warning", "info"]
 
@@ -161,7 +161,7 @@ def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
     gates += [(name, "<=", limit, "answerable", answerable) for name, limit in CEILINGS]
     gates.append((UNDER_REFUSAL[0], "<=", UNDER_REFUSAL[1], "unanswerable", len(gold) - answerable))
     for metric, sign, limit, kind, count in gates:
-        needed = stats.needed_for_pass(limit, at_least=sign == ">=")
+        needed = needed_for_pass(limit, at_least=sign == ">=")
         if needed is not None and count < needed:
             message = f"too few {kind} items to prove {metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
             hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"

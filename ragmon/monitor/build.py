@@ -21,8 +21,7 @@ from ragmon.alarms.baselines import LEARN, VERSION, AlarmTerms, FrozenPipeline, 
 from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import budget_divisor, plan
 from ragmon.capture.runtime import CaptureSettings
-from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
-from ragmon.config.tables import CaptureTable
+from ragmon.config.settings import CaptureTable, GoldSpec, PipelineSettings, Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR
 from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.process import read_key, without_collector

@@ -21,12 +21,11 @@ from pydantic_core import PydanticCustomError
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.config.types import Address
-from ragmon.config.types import address as parse_address
+from ragmon.config.units import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
-from ragmon.core.http_client import own_names
+from ragmon.core.http_client import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Ack, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters

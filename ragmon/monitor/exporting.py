@@ -16,10 +16,9 @@ import msgspec
 
 from ragmon.capture.exporters.base import BatchExporter, BatchTee, Exporter, ForwardingExporter, Tee
 from ragmon.capture.exporters.jsonl import JsonlExporter
-from ragmon.config.otel import OTEL, SIGNALS, Signal, WrongVariable, otel_receiver
-from ragmon.config.references import DEFAULT
+from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
+from ragmon.config.services import OTEL, SIGNALS, Signal, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
-from ragmon.config.sources import RESOURCE, resource_attributes
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError, RagmonError, error_location, warn_once
 from ragmon.core.process import read_token

@@ -19,7 +19,7 @@ from ragmon.core.constants import ALSO_LIVE_SOURCES, LABEL, LIVE
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
-from ragmon.stats.design_effect import GROUPS
+from ragmon.stats.clusters import GROUPS
 
 CLUSTER: Final = ("session", "question")
 """What makes one observation of several requests."""

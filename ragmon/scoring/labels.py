@@ -32,9 +32,8 @@ from ragmon.scoring.buckets import State, edges
 from ragmon.scoring.clusters import question_of
 from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats.detection import Delays
 from ragmon.stats.histograms import MICRO
-from ragmon.stats.prediction import FEWEST, Predicted, Stratified, StratumSample, Sums, predicted, stratified
+from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
 
 def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:

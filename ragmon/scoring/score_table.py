@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
 from ragmon.scoring.buckets import ALONE, CELLS, Bucket, rank
 from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
-from ragmon.stats.design_effect import GROUPS, DesignEffect, GroupedSample, design_effect
+from ragmon.stats.clusters import GROUPS, DesignEffect, GroupedSample, design_effect
+from ragmon.stats.histograms import MICRO, micro
+from ragmon.stats.intervals import graded
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
 MEMORY: Final = 65_536
@@ -112,7 +113,7 @@ class Stat:
     @property
     def value(self) -> float | None:
         """The mean; None where nothing was scored: an empty denominator means no data, never 0 or 1."""
-        return self.sum / (self.n * stats.MICRO) if self.n else None
+        return self.sum / (self.n * MICRO) if self.n else None
 
     @property
     def unknown(self) -> int:
@@ -130,7 +131,7 @@ class Stat:
     def extremes(self) -> tuple[float, float] | None:
         """The mean if every unknown score were 0, and if it were 1; None where nothing could be scored at all."""
         n = self.n + self.unknown
-        total = self.sum / stats.MICRO
+        total = self.sum / MICRO
         return (total / n, (total + self.unknown) / n) if n else None
 
     @property
@@ -140,21 +141,21 @@ class Stat:
         The interval holds whatever the unknown scores are: its lower bound takes them as 0, its upper bound as 1. It is
         that of as many independent scores as the clusters of requests are worth.
         """
-        total, squares, unknown = self.sum / stats.MICRO, self.squares / stats.MICRO**2, self.unknown
+        total, squares, unknown = self.sum / MICRO, self.squares / MICRO**2, self.unknown
         effect = design_effect([self.grouped()]) if self.spread else DesignEffect()
-        lower, upper = stats.graded(self.n, total, squares, effect.z)
+        lower, upper = graded(self.n, total, squares, effect.z)
         if unknown:
-            lower = stats.graded(self.n + unknown, total, squares, effect.z)[0]
-            upper = stats.graded(self.n + unknown, total + unknown, squares + unknown, effect.z)[1]
+            lower = graded(self.n + unknown, total, squares, effect.z)[0]
+            upper = graded(self.n + unknown, total + unknown, squares + unknown, effect.z)[1]
         return Estimate(self.value, lower, upper, self.n, self.n / effect.ratio, 0.0, float(self.n), ())
 
     def grouped(self, weight: float = 1.0, shift: float = 0.0) -> GroupedSample:
         """The scores with their sums by group, as the sample of a stratum."""
-        total, squares = self.sum / stats.MICRO, self.squares / stats.MICRO**2
+        total, squares = self.sum / MICRO, self.squares / MICRO**2
         if not self.spread:
             return GroupedSample(weight, self.n, total, squares, shift=shift)
         counts, sums = self.spread.totals()
-        return GroupedSample(weight, self.n, total, squares, counts, [x / stats.MICRO for x in sums], shift)
+        return GroupedSample(weight, self.n, total, squares, counts, [x / MICRO for x in sums], shift)
 
 
 class ScoreTable:
@@ -230,7 +231,7 @@ class ScoreTable:
             score = self.scores(key)[place]
             if isinstance(score, int):
                 n, total, high, low = bucket.measured(name, key) if key in by_facts else (0, 0, 0, 0)
-                stat.add(n, total, high * stats.MICRO + low)
+                stat.add(n, total, high * MICRO + low)
                 stat.unscored += count - n if score == APPLIES else 0
                 if n:
                     spread.append(by_facts[key])
@@ -281,7 +282,7 @@ def _add_spill(found: Mapping[str, Stat], bucket: Bucket) -> None:
         elif bar:
             stat.unscored += n
         else:
-            stat.add(n, total, high * stats.MICRO + low)
+            stat.add(n, total, high * MICRO + low)
 
 
 def _score(metric: Metric, facts: Facts) -> Score:
@@ -291,7 +292,7 @@ def _score(metric: Metric, facts: Facts) -> Score:
         score = metric.score(facts)
     except Unassessed as unknown:
         return unknown.reason
-    return None if score is None else stats.micro(score)
+    return None if score is None else micro(score)
 
 
 def _place(metric: Metric, facts: Facts) -> int:
@@ -334,6 +335,6 @@ def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> 
 
 def _stratum(name: str, stat: Stat, calls: int) -> Stratum:
     """The sample of one metric in one stratum: the denominator comes from facts, whoever was measured."""
-    total, squares = stat.sum / stats.MICRO, stat.squares / stats.MICRO**2
+    total, squares = stat.sum / MICRO, stat.squares / MICRO**2
     domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
     return Stratum(name, calls, stat.assessed, domain, total, squares, scores, stat.unknown)

@@ -12,7 +12,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
@@ -28,6 +27,8 @@ from ragmon.scoring.clusters import CLUSTER, group_of
 from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
+from ragmon.stats import histograms
+from ragmon.stats.histograms import MICRO, micro
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ class Scorer:
     def scores(self, record: Record) -> dict[str, float]:
         """The score of each metric for one record; nothing is counted."""
         scores = self.assess(record).scores.items()
-        return {name: score / stats.MICRO for name, score in scores if isinstance(score, int)}
+        return {name: score / MICRO for name, score in scores if isinstance(score, int)}
 
     def _stream(self, record: Record, names: Names) -> Stream:
         """A new stream for a record."""
@@ -433,7 +434,7 @@ class Scorer:
             score = carried.get(metric.key) if is_redacted or metric.key in carried else metric.measure(record, item)
             if score is None or not math.isfinite(score):
                 continue
-            measured[metric.key] = stats.micro(min(1.0, max(0.0, score)))
+            measured[metric.key] = micro(min(1.0, max(0.0, score)))
             if metric.key == Groundedness.name:
                 grounded = score >= threshold
         for metric in self._fact_metrics:
@@ -472,7 +473,7 @@ class Scorer:
             latency = bucket.latency.setdefault(slices, {})
             for stage, ms in zip(constants.STAGES, _stages(record.latency_ms), strict=True):
                 if ms is not None:
-                    histogram, range_of_ms = latency.setdefault(stage, {}), stats.bucket(ms)
+                    histogram, range_of_ms = latency.setdefault(stage, {}), histograms.bucket(ms)
                     histogram[range_of_ms] = histogram.get(range_of_ms, 0) + 1
         applying: Mapping[str, int] = _NOTHING
         if measured:

@@ -15,12 +15,12 @@ from math import inf
 from operator import add, sub
 from typing import Final, Literal, NamedTuple
 
-from ragmon import stats
 from ragmon.core.constants import HOUR, IGNORABLE, LABEL
 from ragmon.core.gold_item import HAS_GOLD_IDS
 from ragmon.metrics.facts import CITATIONS_MISSING, HITS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts, Key
 from ragmon.scoring.buckets import Bucket, ItemTable, Series, SeriesKey, State, Table, edges, grid, merged
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.stats.histograms import MICRO
 
 
 class Kind(NamedTuple):
@@ -143,13 +143,13 @@ class ItemSums(NamedTuple):
             unknown: The score, 0 or 1, of the requests whose score is unknown; None leaves them out.
         """
         if unknown is None:
-            return self.total / (self.n * stats.MICRO) if self.n else None
+            return self.total / (self.n * MICRO) if self.n else None
         n = self.n + self.unknown
-        return (self.total + unknown * self.unknown * stats.MICRO) / (n * stats.MICRO) if n else None
+        return (self.total + unknown * self.unknown * MICRO) / (n * MICRO) if n else None
 
     def cluster(self) -> Cluster | None:
         """The scores as a cluster; None where the item is in no denominator."""
-        return (self.n, self.total / stats.MICRO, self.unknown) if self.n or self.unknown else None
+        return (self.n, self.total / MICRO, self.unknown) if self.n or self.unknown else None
 
 
 def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSums:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
-from ragmon.config.types import duration
+from ragmon.config.units import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.http_client import current_version

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.alarms.plan import AlarmRule
-from ragmon.config.load import load
+from ragmon.config.load import chain, load
 from ragmon.config.services import ServeTable
 from ragmon.config.settings import Settings
-from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError, log_error
 from ragmon.monitor.engine import Engine
 from ragmon.server.journal.retention import RetentionLimits

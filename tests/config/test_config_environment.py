@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.config.load import check, load
-from ragmon.config.masking import masked_values
+from ragmon.config.load import check, load, masked_values
 
 IN_THE_FILE = """\
 [capture]

@@ -8,10 +8,8 @@ import tomllib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmon.config import sources
-from ragmon.config.load import resolve
+from ragmon.config.load import Tree, overlay, process_settings, resolve
 from ragmon.config.problems import Problems, SourceLocation
-from ragmon.config.sources import Tree
 from tests.support.examples import cases
 
 JUNK = st.one_of(
@@ -71,8 +69,8 @@ def spots(table, at=()):
 def resolved(data):
     """The settings of a tree that stands in no file, and what is wrong with it."""
     problems = Problems(SourceLocation("ragmon.toml", label="ragmon.toml"), {})
-    tree = sources.overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
-    return resolve(tree, sources.process({})[0], problems, path=None, plugins=False), problems.listed
+    tree = overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
+    return resolve(tree, process_settings({})[0], problems, path=None, plugins=False), problems.listed
 
 
 def test_the_tree_the_next_test_spoils_is_sound():

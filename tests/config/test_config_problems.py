@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.config.tables import ConfigDocument, GateTable, table_at
-from ragmon.config.types import Table
+from ragmon.config.settings import ConfigDocument, GateTable, table_at
+from ragmon.config.units import Table
 from ragmon.core.errors import ConfigError, nearest
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.config.load import check, defaults
-from ragmon.config.masking import masked_values
+from ragmon.config.load import check, defaults, masked_values
 from ragmon.config.schema import config_schema
 from tests.config.test_config_load import EVERY_TABLE
 from tests.support.before_configs import KEYS

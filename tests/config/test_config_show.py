@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from ragmon.cli import main
 from ragmon.cli.config import SERIES, rows
-from ragmon.config.load import defaults, load
-from ragmon.config.masking import MASK
+from ragmon.config.load import MASK, defaults, load
 from ragmon.monitor.series_budget import expected_series
 
 CONFIG = """\

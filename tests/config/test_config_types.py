@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from ragmon.config.types import SIZE, TIME, address, duration, size, url
+from ragmon.config.units import SIZE, TIME, address, duration, size, url
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from ragmon.alarms.plan import plan
 from ragmon.cli import BAD_INPUT
-from ragmon.config import sources
-from ragmon.config.load import check, load
+from ragmon.config.load import BUILD, CONFIG, OVERRIDES, check, load
 from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError
 from ragmon.core.http_client import is_known
@@ -116,7 +115,7 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():
-    known = {*sources.OVERRIDES, sources.CONFIG, sources.BUILD, constants.DISABLED}
+    known = {*OVERRIDES, CONFIG, BUILD, constants.DISABLED}
     for path in filter(Path.is_file, DEPLOY.rglob("*")):
         assert set(re.findall(r"\bRAGMON_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
 

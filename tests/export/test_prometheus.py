@@ -14,7 +14,6 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ragmon import stats
 from ragmon.config.load import defaults
 from ragmon.core import constants
 from ragmon.core.record import Latency
@@ -22,6 +21,7 @@ from ragmon.core.series_names import FAMILIES, LONGEST, PREFIX, SeriesScope, lab
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
+from ragmon.stats.intervals import wilson
 from ragmon.testing import FakeClock, make_record
 
 QUALITY = {"pipeline", "source", "gold", "window"}
@@ -145,7 +145,7 @@ def test_values_are_those_of_the_records(monitor):
     # Of every two probes one is right, the other answers what nobody can.
     assert of("rag_answer_precision", **probe, window="5m") == 0.5
     assert of("rag_answer_precision_samples", **probe, window="5m") == 40
-    lower, upper = stats.wilson(20, 40)
+    lower, upper = wilson(20, 40)
     assert of("rag_answer_precision_lower", **probe, window="1h") == lower
     assert of("rag_answer_precision_upper", **probe, window="24h") == upper
     assert of("rag_under_refusal_rate_score_total", **probe, gold_version=version) == 20

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ragmon import stats
 from ragmon.config.load import load
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
@@ -20,6 +19,7 @@ from ragmon.gates.evaluate import bounds, evaluate
 from ragmon.gold import GoldSet
 from ragmon.monitor.embedded import Monitor
 from ragmon.scoring.scorer import Scorer
+from ragmon.stats.intervals import clustered, wilson
 from tests.support.command_line import gold, lines, ragmon, traces
 from tests.support.serving import accounted, asked, send_body, serving, values, whole
 
@@ -138,8 +138,8 @@ def test_both_intervals_are_exported_under_their_names(monitor, source):
 
     items = {(10, 10.0): 3, (10, 0.0): 2}
     expected = {
-        constants.GOLD_SET: (*stats.wilson(30, 50), 50),
-        constants.QUESTIONS_LIKE_THESE: stats.clustered(items),
+        constants.GOLD_SET: (*wilson(30, 50), 50),
+        constants.QUESTIONS_LIKE_THESE: clustered(items),
     }
     for estimand, (lower, upper, n_eff) in expected.items():
         assert told("lower", estimand) == pytest.approx(lower)

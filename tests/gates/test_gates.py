@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon import stats
 from ragmon.config.gates import PRESETS
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Gate, Outcome, Policy, verdict_of
 from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.snapshot import ALL, Snapshot
+from ragmon.stats.histograms import bucket
+from ragmon.stats.intervals import needed_for_pass, wilson
 from tests.support.one_gate import CEILING, FLOOR, PRECISION, REFUSAL, judge, series, stat
 
 # --- the interval -----------------------------------------------------------------------------------------------------
@@ -36,7 +37,7 @@ def test_a_floor_is_proven_broken_or_undecided(right, n, verdict, reason, needed
     outcome = judge(FLOOR, series(right=right, n=n))
     assert (outcome.verdict, outcome.reason, outcome.needed) == (verdict, reason, needed)
     assert (outcome.value, outcome.n) == (right / n, n)
-    assert (outcome.lower, outcome.upper) == stats.wilson(right, n)
+    assert (outcome.lower, outcome.upper) == wilson(right, n)
     assert outcome.margin == pytest.approx(right / n - 0.80)
 
 
@@ -57,7 +58,7 @@ def test_pass_and_fail_are_proven(n, share, threshold):
     """A verdict is given exactly where the whole interval lies on one side."""
     right = round(share * n)
     outcome = judge(dataclasses.replace(FLOOR, threshold=threshold), series(right=right, n=n))
-    lower, upper = stats.wilson(right, n)
+    lower, upper = wilson(right, n)
     assert outcome.verdict == ("pass" if lower >= threshold else "fail" if upper < threshold else "insufficient")
 
 
@@ -71,7 +72,7 @@ def test_what_is_undecided_needs_more_than_there_is(n, share):
 
 def test_a_gate_that_needs_more_samples_than_the_minimum_says_so():
     gate = Gate("compliance", "compliance", 0.98, "at_least", min_samples=30)
-    assert judge(gate, series(right=10, n=10)).needed == stats.needed_for_pass(0.98, at_least=True) == 189
+    assert judge(gate, series(right=10, n=10)).needed == needed_for_pass(0.98, at_least=True) == 189
 
 
 # --- no data ----------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ SPEED = Gate("p95", "latency", 1.3, "at_most", kind="quantile_ratio")
 
 
 def timed(ms, n, **labels):
-    return series(latency={"total": {stats.bucket(ms): n}}, records=n, **labels)
+    return series(latency={"total": {bucket(ms): n}}, records=n, **labels)
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(1000, "pass"), (1280, "pass"), (1330, "fail")])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon import stats
 from ragmon.core.policy import Gate, Policy
 from ragmon.gates.evaluate import evaluate
 from ragmon.metrics import Metric
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
+from ragmon.stats.intervals import clustered_or_missing
 from ragmon.testing import make_gold, make_record
 from tests.support.one_gate import FLOOR, PRECISION, SET, gold_run, judge, matched, series, stat
 
@@ -34,7 +34,7 @@ def test_a_run_of_a_whole_gold_set_is_exact(right, n, verdict):
 def test_beside_the_exact_value_stands_the_interval_for_questions_like_these():
     run = gold_run(45, 50, traced=100)
     outcome = judge(PRECISION, run, golds=(SET,), whole_run=True)
-    assert (outcome.lower, outcome.upper) == stats.clustered_or_missing(run.clusters["answer_precision"])[:2]
+    assert (outcome.lower, outcome.upper) == clustered_or_missing(run.clusters["answer_precision"])[:2]
     assert outcome.reason.endswith("interval: questions like these")
 
 

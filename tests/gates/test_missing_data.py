@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon import stats
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import observe, observe_step
 from ragmon.alarms.plan import PAGE_STEPS
@@ -32,6 +31,8 @@ from ragmon.metrics.facts import FactReader, Facts
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import ItemSums
+from ragmon.stats.histograms import MICRO
+from ragmon.stats.intervals import wilson
 from ragmon.stats.strata import Stratum, post_stratified
 from ragmon.testing import make_gold, make_record
 from tests.support.one_gate import CEILING, FLOOR, PRECISION, SET, gold_run, judge, series, stat
@@ -278,8 +279,8 @@ clusters = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(
 @given(clusters, st.booleans())
 def test_an_alarm_sees_no_worse_than_what_a_complete_capture_would_have_shown(found, at_least):
     """Cluster by cluster, whatever the missing scores were: here all of them broke the gate."""
-    missing = 0 if at_least else stats.MICRO
-    sums = [ItemSums(right + wrong, right * stats.MICRO, unknown) for right, wrong, unknown in found]
+    missing = 0 if at_least else MICRO
+    sums = [ItemSums(right + wrong, right * MICRO, unknown) for right, wrong, unknown in found]
     truth = observe((s.n + s.unknown, s.total + s.unknown * missing) for s in sums)
     seen = observe_step(sums).keeping(at_least=at_least)
     assert seen.n == truth.n
@@ -318,7 +319,7 @@ def test_no_false_page_in_twenty_days_however_much_is_missing(missing):
     rng, detector, pages = np.random.default_rng(11), Detector(), 0
     for _ in range(20 * 1440):
         right, wrong, hidden = informative(rng, GATE, missing, 10, hides=10.0)
-        sums = [ItemSums(1, stats.MICRO)] * right + [ItemSums(1, 0)] * wrong + [ItemSums(0, 0, 1)] * hidden
+        sums = [ItemSums(1, MICRO)] * right + [ItemSums(1, 0)] * wrong + [ItemSums(0, 0, 1)] * hidden
         if detector.update(observe_step(sums).keeping(at_least=True), GATE) >= PAGE_STEPS:
             detector.clear()
             pages += 1
@@ -326,7 +327,7 @@ def test_no_false_page_in_twenty_days_however_much_is_missing(missing):
 
 
 def test_the_extremes_of_a_count_are_its_means_with_the_worst_and_best_scores():
-    found = Stat(8, 6 * stats.MICRO, 6 * stats.MICRO**2, {"no_ids": 2, "error": 5})
+    found = Stat(8, 6 * MICRO, 6 * MICRO**2, {"no_ids": 2, "error": 5})
     assert (found.unknown, found.extremes) == (2, (0.6, 0.8))
-    assert found.estimate.lower == stats.wilson(6, 10)[0]
-    assert found.estimate.upper == stats.wilson(8, 10)[1]
+    assert found.estimate.lower == wilson(6, 10)[0]
+    assert found.estimate.upper == wilson(8, 10)[1]

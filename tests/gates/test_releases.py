@@ -21,7 +21,8 @@ from ragmon.gates.releases.verdicts import compare, judge
 from ragmon.scoring.buckets import State
 from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats import betting, paired
+from ragmon.stats import betting
+from ragmon.stats.betting import log_worse
 from ragmon.testing import make_gold, make_record
 from tests.support.random_records import worlds
 
@@ -456,7 +457,7 @@ def test_the_requests_of_a_session_are_one_observation_of_a_release():
     old = (live(20, build="old", session=f"s{i}") for i in range(20))
     new = (live(20 * (i > 1), 20 * (i <= 1), build="new", session=f"t{i}") for i in range(20))
     (found,) = against(counted(*old, *new), COMPLIANCE)
-    assert paired.log_worse(betting.shares(400, 400), betting.shares(360, 400)) > math.log(40)
+    assert log_worse(betting.shares(400, 400), betting.shares(360, 400)) > math.log(40)
     assert (found.verdict, found.before, found.after) == ("insufficient", (1.0, 20), (pytest.approx(0.9), 20))
 
 

@@ -7,7 +7,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ragmon import stats
 from ragmon.cli.commands import gold as gold_commands
 from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
@@ -15,6 +14,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.gold.lint import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, lint
 from ragmon.gold.sets import GoldSet
 from ragmon.gold.sets import stats as count
+from ragmon.stats.intervals import wilson
 
 
 def answerable(qid, **fields):
@@ -141,8 +141,8 @@ class TestTooFewItems:
         refusals = tuple(unanswerable(f"u{n}") for n in range(73))
         findings = lint(GoldSet("g", (*(answerable(f"a{n}") for n in range(there)), *refusals)))
         named = {message.split(" to prove ")[1].split()[0] for message in (f.message for f in findings)}
-        open_floors = {metric for metric, bar in FLOORS if stats.wilson(there, there)[0] < bar}
-        open_ceilings = {metric for metric, bar in CEILINGS if stats.wilson(0, there)[1] > bar}
+        open_floors = {metric for metric, bar in FLOORS if wilson(there, there)[0] < bar}
+        open_ceilings = {metric for metric, bar in CEILINGS if wilson(0, there)[1] > bar}
         assert named == open_floors | open_ceilings
 
 

@@ -21,8 +21,8 @@ from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.scoring.clusters import CLUSTER
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.stats import betting, paired
-from ragmon.stats.betting import ALPHA, BETS
+from ragmon.stats import betting
+from ragmon.stats.betting import ALPHA, BETS, log_worse
 from ragmon.testing import make_gold, make_record
 from tests.support.alarming import write_config
 from tests.support.random_records import worlds
@@ -312,7 +312,7 @@ def test_equal_releases_of_sessions_are_called_worse_at_most_as_often_as_allowed
         looks = [20, 40, 80, 120, 160, 200, 250, 300]
         means = [[Counter((side[:n] / 10).tolist()) for side in good] for n in looks]
         draws = [[betting.shares(int(side[:n].sum()), 10 * n) for side in good] for n in looks]
-        wrong += any(paired.log_worse(*pair) >= bar for pair in means)
-        by_request += any(paired.log_worse(*pair) >= bar for pair in draws)
+        wrong += any(log_worse(*pair) >= bar for pair in means)
+        by_request += any(log_worse(*pair) >= bar for pair in draws)
     assert wrong / runs <= allowed(ALPHA / 2, runs)
     assert by_request / runs > 0.1

@@ -18,7 +18,7 @@ from ragmon.scoring.clusters import group_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import ALL
-from ragmon.stats.design_effect import GROUPS
+from ragmon.stats.clusters import GROUPS
 from tests.support.saved import saved
 
 NOON = 1_763_683_200.0

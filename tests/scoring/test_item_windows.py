@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon import stats
 from ragmon.core.constants import IGNORABLE
 from ragmon.metrics.base import Metric, build
 from ragmon.scoring.buckets import ItemTable, Series, SeriesKey
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.windows import ItemWindows, Window
+from ragmon.stats.histograms import MICRO
 
 TABLE = ScoreTable(build())
 KEYS = st.tuples(
@@ -36,7 +36,7 @@ def one_by_one(table, items, metric):
         unknown = sum(n for score, n in scores if isinstance(score, str) and score not in IGNORABLE)
         if known or unknown:
             total = sum(score * n for score, n in known)
-            found[sum(n for _, n in known), total / stats.MICRO, unknown] += 1
+            found[sum(n for _, n in known), total / MICRO, unknown] += 1
     return dict(found)
 
 

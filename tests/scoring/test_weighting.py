@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 import ragmon
-from ragmon import stats
 from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import Runtime
 from ragmon.core.policy import Gate, Policy
@@ -18,6 +17,7 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
+from ragmon.stats.intervals import needed_to_decide
 from tests.support.capturing import capturing
 
 START = 1_763_683_200.0
@@ -274,7 +274,7 @@ def test_what_is_needed_is_said_in_samples_of_the_same_kind():
     assert outcome.verdict == "insufficient"
     assert outcome.n == 240
     assert 55 < outcome.n_eff < 65
-    plain = stats.needed_to_decide(outcome.value, 0.90)
+    plain = needed_to_decide(outcome.value, 0.90)
     assert outcome.needed == pytest.approx(plain * 240 / outcome.n_eff, abs=1)
     assert "240 weighted samples are worth" in outcome.reason
 

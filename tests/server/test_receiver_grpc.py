@@ -33,8 +33,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, RateLimitedLog
+from ragmon.core.http_client import Address
 from ragmon.core.http_server import RejectedError, RequestLimits
 from ragmon.ingest import receiver as messages
 from ragmon.ingest.receiver import Encoding, ExportResult
@@ -319,7 +319,7 @@ def test_other_methods_and_compressions_are_unknown(consumer, port, channel):
 SERVER = """
 import sys
 from tests.support.fake_consumer import FakeConsumer
-from ragmon.config.types import Address
+from ragmon.config.units import Address
 from ragmon.server.grpc import GrpcServer
 port = GrpcServer(FakeConsumer(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)

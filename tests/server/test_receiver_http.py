@@ -33,8 +33,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.capture.exporters.otlp import OtlpExporter
-from ragmon.config.types import Address
 from ragmon.core.errors import PAUSE, RagmonError, RateLimitedLog, UnknownNameError
+from ragmon.core.http_client import Address
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
 from ragmon.core.record import Record
 from ragmon.ingest import receiver as door
@@ -463,7 +463,7 @@ def test_the_largest_body_is_taken(consumer, port):
 SERVER = """
 import sys
 from tests.support.fake_consumer import FakeConsumer
-from ragmon.config.types import Address
+from ragmon.config.units import Address
 from ragmon.core.http_server import HttpServer
 from ragmon.ingest.receiver import receiver_app
 port = HttpServer(receiver_app(FakeConsumer(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()

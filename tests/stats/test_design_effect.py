@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from ragmon.stats.design_effect import GROUPS, GroupedSample, design_effect, student_quantile
+from ragmon.stats.clusters import GROUPS, GroupedSample, design_effect, student_quantile
 from ragmon.stats.intervals import graded, wilson
 from ragmon.stats.strata import Stratum, post_stratified, shifts
 

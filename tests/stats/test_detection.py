@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import rel_entr
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats.detection import DROPS, information_floor, kl, labels_to_detect, minutes_to_detect
+from ragmon.stats.prediction import DROPS, information_floor, kl, labels_to_detect, minutes_to_detect
 
 MONTH = 43_200
 """Minutes to one false alarm."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.stats.detection import ENOUGH, Delays
+from ragmon.stats.prediction import ENOUGH, Delays
 
 times = st.floats(0, 100, allow_nan=False).map(lambda x: round(x, 3))
 reports = st.lists(st.tuples(times, times).map(lambda pair: (min(pair), max(pair))), min_size=1, max_size=60)

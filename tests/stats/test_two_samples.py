@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats import betting, paired
-from ragmon.stats import paired as two_samples
-from ragmon.stats.betting import ALPHA, shares
-from ragmon.stats.detection import kl
-from ragmon.stats.paired import Unpaired
+from ragmon.stats import betting
+from ragmon.stats import betting as paired
+from ragmon.stats.betting import ALPHA, Unpaired, log_not_worse, log_worse, shares
+from ragmon.stats.prediction import kl
 
 LEVEL = ALPHA / 2
 COUNTS = st.dictionaries(st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(0, 400), max_size=4)
@@ -49,7 +48,7 @@ def brute_force(a, b, margin=0.0, *, worse):
 @pytest.mark.slow
 @given(a=COUNTS, b=COUNTS)
 def test_evidence_for_a_drop_is_the_least_product_over_all_means(a, b):
-    found = two_samples.log_worse(a, b)
+    found = log_worse(a, b)
     least = brute_force(a, b, worse=True)
     assert least - 1e-6 <= found <= least + 1e-9
 
@@ -57,20 +56,20 @@ def test_evidence_for_a_drop_is_the_least_product_over_all_means(a, b):
 @pytest.mark.slow
 @given(a=COUNTS, b=COUNTS, margin=st.sampled_from([0.0, 0.02, 0.1, 0.5]))
 def test_evidence_against_a_drop_is_the_least_product_over_all_means(a, b, margin):
-    found = two_samples.log_not_worse(a, b, margin)
+    found = log_not_worse(a, b, margin)
     least = brute_force(a, b, margin, worse=False)
     assert least - 1e-6 <= found <= least + 1e-9
 
 
 @given(a=COUNTS, b=COUNTS)
 def test_not_worse_without_a_margin_is_better(a, b):
-    assert two_samples.log_not_worse(a, b, 0.0) == two_samples.log_worse(b, a)
+    assert log_not_worse(a, b, 0.0) == log_worse(b, a)
 
 
 @pytest.mark.parametrize("margin", [-0.01, 1, math.nan])
 def test_a_margin_is_a_difference_of_shares(margin):
     with pytest.raises(RagmonError, match=f"margin {margin} is no difference"):
-        two_samples.log_not_worse({}, {}, margin)
+        log_not_worse({}, {}, margin)
     with pytest.raises(RagmonError, match=f"margin {margin} is no difference"):
         paired.not_worse({}, margin)
 
@@ -101,7 +100,7 @@ def test_equal_releases_are_called_worse_at_most_as_often_as_allowed(p):
     def evidence(a, b):
         n = sum(a.values())
         bound = beside(a[1.0] / n, b[1.0] / n, n)
-        return two_samples.log_worse(a, b) if b[1.0] < a[1.0] and bound > -math.log(LEVEL) else 0.0
+        return log_worse(a, b) if b[1.0] < a[1.0] and bound > -math.log(LEVEL) else 0.0
 
     runs, looks = 4000, np.unique(np.geomspace(10, 3000, 40).astype(int))
     found = np.isfinite(first_proof(evidence, p, p, runs, looks, seed=1))
@@ -111,7 +110,7 @@ def test_equal_releases_are_called_worse_at_most_as_often_as_allowed(p):
 @pytest.mark.slow
 def test_a_drop_by_the_margin_is_ruled_out_at_most_as_often_as_allowed():
     runs, looks = 200, np.unique(np.geomspace(20, 3000, 16).astype(int))
-    found = first_proof(lambda a, b: two_samples.log_not_worse(a, b, 0.05), 0.90, 0.85, runs, looks, seed=2)
+    found = first_proof(lambda a, b: log_not_worse(a, b, 0.05), 0.90, 0.85, runs, looks, seed=2)
     assert np.isfinite(found).mean() <= allowed(LEVEL, runs)
 
 
@@ -119,12 +118,12 @@ def test_a_drop_by_the_margin_is_ruled_out_at_most_as_often_as_allowed():
 @pytest.mark.parametrize(("q", "most"), [(0.80, 360), (0.70, 120)])
 def test_how_many_requests_of_either_release_prove_a_drop_from_90_percent(q, most):
     looks = np.arange(20, 2000, 20)
-    assert np.median(first_proof(two_samples.log_worse, 0.90, q, 60, looks, seed=3)) <= most
+    assert np.median(first_proof(log_worse, 0.90, q, 60, looks, seed=3)) <= most
 
 
 def test_how_many_requests_of_either_release_rule_out_a_drop_by_5_points():
     looks = np.arange(200, 6000, 200)
-    found = first_proof(lambda a, b: two_samples.log_not_worse(a, b, 0.05), 0.90, 0.90, 40, looks, seed=4)
+    found = first_proof(lambda a, b: log_not_worse(a, b, 0.05), 0.90, 0.90, 40, looks, seed=4)
     assert np.median(found) <= 1600
 
 
@@ -158,7 +157,7 @@ def test_flips_prove_a_drop_whatever_the_equal_items_say(worse, better, proven):
 def test_pairs_prove_what_two_samples_of_the_same_size_cannot():
     pairs = {(1.0, 0.0): 14, (1.0, 1.0): 436, (0.0, 0.0): 150}
     assert paired.worse(pairs)
-    assert two_samples.log_worse(shares(450, 600), shares(436, 600)) < 0
+    assert log_worse(shares(450, 600), shares(436, 600)) < 0
 
 
 @pytest.mark.parametrize(("items", "proven"), [(313, False), (314, True)])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ragmon import stats
 from ragmon.core.policy import Gate, Policy
 from ragmon.gates.evaluate import evaluate
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.stats.histograms import MICRO
 
 GOLD_METRICS = frozenset({"answer_precision", "under_refusal_rate"})
 
 
 def stat(right, n, **unassessed):
-    return Stat(n, right * stats.MICRO, right * stats.MICRO**2, unassessed)
+    return Stat(n, right * MICRO, right * MICRO**2, unassessed)
 
 
 def series(metric="compliance", right=0, n=0, *, items=None, **labels):

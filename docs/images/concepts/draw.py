@@ -25,8 +25,8 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader, Facts
-from ragmon.stats.detection import labels_to_detect
 from ragmon.stats.intervals import needed_to_decide, wilson
+from ragmon.stats.prediction import labels_to_detect
 
 HERE: Final = Path(__file__).parent
 WIDTH: Final = 720
@@ -524,7 +524,7 @@ def detection() -> Picture:
     p = Picture(
         "Minutes until an alarm on a gate of 80 % fires, by how far the share of right answers fell, at two rates",
         360,
-        "ragmon.stats.detection.labels_to_detect(p, .80, threshold, per_step=rate) / rate; threshold as in alarms.svg.",
+        "stats.prediction.labels_to_detect(p, .80, threshold, per_step=rate) / rate; threshold as in alarms.svg.",
     )
 
     def at(share: float, minutes: float) -> tuple[float, float]:

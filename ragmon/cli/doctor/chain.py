@@ -34,7 +34,7 @@ from ragmon.cli.client import (
 )
 from ragmon.cli.doctor.captured import captured_checks
 from ragmon.cli.doctor.local import Check
-from ragmon.config.otel import address_of
+from ragmon.config.services import address_of
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD

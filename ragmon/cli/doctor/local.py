@@ -25,8 +25,8 @@ from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import get_page
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
-from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.http_client import Address
 from ragmon.gold import GoldSet
 from ragmon.monitor import install
 from ragmon.monitor.build import build_alarms, load_gold, probe_key

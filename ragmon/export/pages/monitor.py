@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ragmon.config.masking import masked_values, toml_text
+from ragmon.config.load import masked_values, toml_text
 from ragmon.config.settings import Settings
 from ragmon.export.pages.flow_chart import flow_bands, flow_chart
 from ragmon.export.pages.overview import REFRESH

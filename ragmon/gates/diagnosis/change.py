@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from ragmon.gates.diagnosis.model import ChangePoint, Level
 from ragmon.scoring.score_table import Stat
-from ragmon.stats.detection import kl
 from ragmon.stats.histograms import MICRO
+from ragmon.stats.prediction import kl
 
 ALPHA: Final = 0.01
 """The significance level."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Gate, Outcome
@@ -21,6 +20,9 @@ from ragmon.scoring.counts import add_counts
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.snapshot import FEW, SLACK
 from ragmon.scoring.windows import Clusters, clusters_of
+from ragmon.stats import histograms
+from ragmon.stats.histograms import MICRO, quantile
+from ragmon.stats.intervals import clustered_or_missing
 from ragmon.stats.strata import Estimate
 
 OCTAVES: Final = tuple(2**power for power in range(18))
@@ -46,12 +48,12 @@ class Measure(ABC):
     def passed(self, key: SeriesKey, row: Bucket) -> tuple[int, int] | None:
         """How many requests pass and fail the gate, each by its own score; None where that is not known."""
         stat = self.of(key, row)
-        good = self.sums(stat).total // stats.MICRO
+        good = self.sums(stat).total // MICRO
         return good, stat.n - good
 
     def sums(self, stat: Stat) -> ScoreSums:
         """The same statistic as sums of which more is better."""
-        return ScoreSums(stat.n, stat.sum if self.at_least else stat.n * stats.MICRO - stat.sum)
+        return ScoreSums(stat.n, stat.sum if self.at_least else stat.n * MICRO - stat.sum)
 
 
 class GateMetric(Measure):
@@ -87,7 +89,7 @@ class GateMetric(Measure):
     def score(self, facts: Key) -> float | None:
         """The score of one request; None where it has no score."""
         (score,) = self._table.scores(facts)
-        return score / stats.MICRO if isinstance(score, int) else None
+        return score / MICRO if isinstance(score, int) else None
 
 
 class Within(Measure):
@@ -95,14 +97,14 @@ class Within(Measure):
 
     def __init__(self, milliseconds: int, stage: str = "total") -> None:
         super().__init__(f"within {milliseconds} ms", at_least=True)
-        self._edge = stats.bucket(milliseconds)
+        self._edge = histograms.bucket(milliseconds)
         self._stage = stage
 
     def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         histogram = row.latency.get(self._stage, {})
-        fast = stats.MICRO * sum(n for bucket, n in histogram.items() if bucket < self._edge)
-        return Stat(sum(histogram.values()), fast, fast * stats.MICRO)
+        fast = MICRO * sum(n for bucket, n in histogram.items() if bucket < self._edge)
+        return Stat(sum(histogram.values()), fast, fast * MICRO)
 
 
 class SameIndex(Measure):
@@ -115,8 +117,8 @@ class SameIndex(Measure):
     def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
         n = row.count if key.index_hash else 0
-        same = n * stats.MICRO if key.index_hash == self._index else 0
-        return Stat(n, same, same * stats.MICRO)
+        same = n * MICRO if key.index_hash == self._index else 0
+        return Stat(n, same, same * MICRO)
 
 
 class Requests(Measure):
@@ -127,7 +129,7 @@ class Requests(Measure):
 
     def of(self, key: SeriesKey, row: Bucket) -> Stat:
         """The measure in a row of a series."""
-        return Stat(row.count, row.count * stats.MICRO, row.count * stats.MICRO**2)
+        return Stat(row.count, row.count * MICRO, row.count * MICRO**2)
 
 
 class Reads(NamedTuple):
@@ -328,7 +330,7 @@ class SideReader:
         if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, GateMetric):
             clusters = self._clusters(table, measure.name)
             if sum(n * times for (n, _, _), times in clusters.items()) == stat.n > 0:
-                lower, upper, n_eff = stats.clustered_or_missing(clusters)
+                lower, upper, n_eff = clustered_or_missing(clusters)
                 return Estimate(stat.value, lower, upper, stat.n, n_eff, 0.0, float(stat.n), ()), GOLD_ITEMS, 0
         return stat.estimate, REQUESTS, 0
 
@@ -367,4 +369,4 @@ def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:
 
 def _times(side: SideReader | None, stage: str) -> Times:
     histogram = {} if side is None else side.total.latency.get(stage, {})
-    return Times(sum(histogram.values()), stats.quantile(histogram, 0.5), stats.quantile(histogram, 0.95))
+    return Times(sum(histogram.values()), quantile(histogram, 0.5), quantile(histogram, 0.95))

@@ -22,8 +22,9 @@ from ragmon.scoring.buckets import Table
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.scoring.windows import item_sums
-from ragmon.stats import betting, drops, paired
-from ragmon.stats import paired as two_samples
+from ragmon.stats import betting
+from ragmon.stats import betting as paired
+from ragmon.stats.betting import at_most, checked_margin, log_not_worse, log_worse, pairs_at_most
 
 
 def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequence[GoldInfo] = ()) -> list[Outcome]:
@@ -172,7 +173,7 @@ def compare(
     gates = [gate for gate in policy.gates if gate.kind == "threshold"]
     before, after = (_side(release, table, golds, gates) for release in (baseline, candidate))
     half_alpha = betting.ALPHA / 2
-    levels = _Levels(two_samples.checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha, intervals)
+    levels = _Levels(checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha, intervals)
     return [_compare(gate, before, after, table, levels) for gate in gates]
 
 
@@ -238,12 +239,12 @@ def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Leve
     """The comparison of two independent samples: what is proven holds whatever the unknown scores are."""
     gate = comparison.gate
     a_worst, a_best, b_worst, b_best = (_oriented_counts(gate, x) for x in (a.worst, a.best, b.worst, b.best))
-    worse = two_samples.log_worse(a_worst, b_best) >= -math.log(levels.worse)
-    not_worse = two_samples.log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
+    worse = log_worse(a_worst, b_best) >= -math.log(levels.worse)
+    not_worse = log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
     decided = _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
     if not levels.intervals:
         return decided
-    bounds = -drops.at_most(b_best, a_worst, levels.worse), drops.at_most(a_best, b_worst, levels.not_worse)
+    bounds = -at_most(b_best, a_worst, levels.worse), at_most(a_best, b_worst, levels.not_worse)
     return _with_intervals(decided, (a.worst, a.best), (b.worst, b.best), bounds)
 
 
@@ -283,8 +284,8 @@ def _by_item(
     )
     if not levels.intervals:
         return decided
-    lower = -drops.pairs_at_most(*_pairs(gate, b_best, a_worst), levels.worse)
-    upper = drops.pairs_at_most(*_pairs(gate, a_best, b_worst), levels.not_worse)
+    lower = -pairs_at_most(*_pairs(gate, b_best, a_worst), levels.worse)
+    upper = pairs_at_most(*_pairs(gate, a_best, b_worst), levels.not_worse)
     shared = sorted(before.keys() & after.keys()) if decided.items else None
     a, b = (
         (_mean_counts(worst, shared), _mean_counts(best, shared))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ragmon.core.http_client import split_url
+from ragmon.core.http_client import Address, split_url
 from ragmon.core.json_schema import attribute_notes
 
 T = TypeVar("T")
@@ -59,25 +57,6 @@ class Bytes(int):
 
     def __str__(self) -> str:
         return _with_unit(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "GB", "MB", "kB", "B")})
-
-
-@dataclass(frozen=True)
-class Address:
-    """The address a server listens on; port 0 means any free port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only clients on this machine can connect."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
 
 def value_error(message: str, hint: str) -> PydanticCustomError:
