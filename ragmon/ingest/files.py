@@ -28,7 +28,7 @@ from ragmon.ingest.decode import BOM, decode, refuse_gold
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions, is_export
 from ragmon.ingest.summary import ReadSummary
-from ragmon.ingest.tables import records as table_records
+from ragmon.ingest.table_records import records as table_records
 from ragmon.ingest.trec import Reject, is_run
 from ragmon.ingest.trec import records as trec_records
 from ragmon.tabular.columns import USUAL, TableOptions
