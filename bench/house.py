@@ -6,41 +6,31 @@ Counted: every text file of the wheel, and `deploy/*.py`. Code of Python is a li
 docstrings and the strings below a constant or an attribute; code of a template, style sheet or script is a line that is
 not blank; data (JSON lines, TOML, text, licences) has no code. A file with code has a line of code.
 
-A single-use helper is a function of a module or a method called `_x` whose name stands in one place beside its
-definition: as a name, as an attribute, or as the last part of a string (`"ragmon.cli.gold:_lint"`). Where several
-definitions in the package share the name, the places in the helper's own module count.
+A single-use helper is a function of a module or a method called `_x` whose name stands in one place of the package
+beside its definition: as a name, as an attribute, or as the last part of a string (`"ragmon.cli.gold:_lint"`). A name
+that several definitions share hides such helpers: those that are named once in their own module are counted apart.
 
 An arrow is an import of one file of the package by another, at the top, in a function or for types alone; it points up
 where its package stands below the imported one in `ORDER`. Files that import one another in a circle are a cycle.
 
-A walk is run in a process of its own, and every frame of ragmon that any thread enters is counted, from the call or the
-request until the record is counted or the text is written. A call is an entered frame: that of a function, a lambda, a
-comprehension, or a generator that goes on. A move is a call in another file than the thread's call before it. Imports
-do not count: while a module or the body of a class runs, nothing does.
+`bench.walks` says what a walk is; each is run in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import http.client
-import inspect
 import io
 import json
 import os
-import runpy
 import subprocess
 import sys
 import tempfile
-import threading
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep, time_ns
-from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 ORDER: Final = (
@@ -48,10 +38,9 @@ ORDER: Final = (
     *(("gates",), ("export",), ("monitor",), ("stream",), ("server",), ("cli",), ("demo",)),
 )
 """The packages from below; between two of one row there is no arrow, and `compat` imports core alone."""
-ASKED: Final = {
-    **{"code": 39_000, "lines": 53_000, "files with code": 120, "single-use helpers": 250, "arrows up": 0, "cycles": 0},
-    **{"a call": 27, "an OTLP request": 40, "a replay": 28, "a gate": 18},
-}
+ASKED: Final = {"code": 39_000, "lines": 53_000, "files with code": 120, "single-use helpers": 250}
+WALKS: Final = {"call": 27, "otlp": 40, "replay": 28, "gate": 18}
+"""The files that each walk of `bench.walks` is asked to enter at most."""
 PAGES: Final = {".jinja", ".html", ".css", ".js", ".svg"}
 SKIPPED: Final = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
@@ -98,6 +87,7 @@ class House:
     Attributes:
         files: Its files by their path in the folder, sorted.
         trees: Its modules by their dotted names.
+        sources: The file of each module.
         functions: Every definition of a function.
     """
 
@@ -106,9 +96,11 @@ class House:
         found = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         self.files = {str(path.relative_to(folder)): path for path in sorted(found)}
         self.trees: dict[str, ast.Module] = {}
+        self.sources: dict[str, str] = {}
         for file, path in self.files.items():
             if path.suffix == ".py":
                 module = f"{self.name}/{file}"[:-3].removesuffix("/__init__").replace("/", ".")
+                self.sources[module] = file
                 self.trees[module] = ast.parse(path.read_text(encoding="utf-8"), file)
         self.functions = [one for module, tree in self.trees.items() for one in definitions(module, tree)]
 
@@ -121,16 +113,14 @@ class House:
         """The private functions of modules and private methods."""
         return [one for one in self.functions if one.name[0] == "_" and one.name[:2] != "__" and not one.is_local]
 
-    def helpers(self) -> list[Definition]:
-        """The private functions that are named once beside their definition."""
+    def helpers(self) -> tuple[list[Definition], list[Definition]]:
+        """The single-use helpers, and those of a shared name that are named once in their own module."""
         named = {module: Counter(names(tree)) for module, tree in self.trees.items()}
         anywhere = sum(named.values(), Counter[str]())
         defined = Counter(one.name for one in self.functions)
-        return [
-            one
-            for one in self.private()
-            if (anywhere if defined[one.name] == 1 else named[one.module])[one.name] == 1
-        ]
+        single = [one for one in self.private() if anywhere[one.name] == 1]
+        shared = [one for one in self.private() if anywhere[one.name] > 1 < defined[one.name]]
+        return single, [one for one in shared if named[one.module][one.name] == 1]
 
     def arrows(self) -> dict[str, set[str]]:
         """What each module imports of the package."""
@@ -205,180 +195,12 @@ def points_up(importer: str, imported: str) -> bool | None:
     return level[importer] <= level[imported] or (importer == "compat" and imported != "core")
 
 
-@dataclass
-class Trail:
-    """The way of one thread: the file it is in, and how many imports it is inside of."""
-
-    file: str = ""
-    imports: int = 0
-    calls: int = 0
-    moves: int = 0
-    functions: set[CodeType] = field(default_factory=set)
-
-
-class Walk:
-    """The frames of ragmon that the threads of this process enter while it is open; threads must be younger than it.
-
-    Args:
-        apart: Files that do not count, by the start of their path in the package.
-    """
-
-    def __init__(self, apart: tuple[str, ...] = ()) -> None:
-        self._folder, self._apart = f"{ROOT / 'ragmon'}/", apart
-        self._trails: defaultdict[int, Trail] = defaultdict(Trail)
-        self._is_open = False
-        threading.setprofile(self._follow)
-        sys.setprofile(self._follow)
-
-    def _follow(self, frame: FrameType, event: str, _: object) -> None:
-        code, trail = frame.f_code, self._trails[threading.get_ident()]
-        if not code.co_flags & inspect.CO_OPTIMIZED:  # a module or the body of a class
-            if frame.f_globals.get("__name__") != "__main__":
-                trail.imports = max(0, trail.imports + {"call": 1, "return": -1}.get(event, 0))
-        elif event == "call" and self._is_open and not trail.imports and code.co_filename.startswith(self._folder):
-            file = code.co_filename.removeprefix(self._folder)
-            if not file.startswith(self._apart or ("/",)):
-                trail.moves += bool(trail.file) and file != trail.file
-                trail.calls += 1
-                trail.file = file
-                trail.functions.add(code)
-
-    def __enter__(self) -> Self:
-        self._is_open = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._is_open = False
-
-    def entered(self, function: Callable[..., Any]) -> bool:
-        """Whether a thread entered a function."""
-        return any(function.__code__ in trail.functions for trail in [*self._trails.values()])
-
-    def found(self) -> dict[str, Any]:
-        """Files and figures."""
-        trails = [*self._trails.values()]
-        functions = {code for trail in trails for code in trail.functions}
-        defined = {code for code in functions if code.co_name[0] != "<" or code.co_name == "<lambda>"}
-        return {
-            "files": sorted({code.co_filename.removeprefix(self._folder) for code in functions}),
-            "functions": len(defined),
-            "calls": sum(trail.calls for trail in trails),
-            "moves": sum(trail.moves for trail in trails),
-        }
-
-
-CONFIG: Final = """[pipeline]
-name = "support"
-[sampling]
-rate = 1.0
-[gates.citation_hit_rate]
-at_least = 0.75
-[serve]
-otlp = "127.0.0.1:0"
-grpc = "127.0.0.1:0"
-admin = "127.0.0.1:0"
-state_dir = "state"
-"""
-QUESTION: Final = "How long is the quay?"
-ANSWER: Final = {"claim": "It is 74 metres long.", "citations": ["quay#1"]}
-WAIT: Final = 60.0
-"""Seconds until a request must be counted: a server waits five for the rest of a trace."""
-REST: Final = 1.0
-"""Seconds in which what follows a counted record is watched, too."""
-
-
-def call(walk: Walk) -> None:
-    """A sampled call of a decorated function, until the monitor in its process has counted it."""
-    import ragmon
-
-    installation = ragmon.install("ragmon.toml", strict=True)
-
-    @ragmon.trace
-    def answer(question: str) -> dict[str, Any]:
-        return {"answer": ANSWER, "documents": [{"id": "quay#1", "text": "The quay is 74 metres long.", "score": 0.9}]}
-
-    with walk:
-        answer(QUESTION)
-        assert installation.flush(WAIT)
-    assert walk.entered(ragmon.Scorer.observe)
-
-
-def otlp(walk: Walk) -> None:
-    """A request of a chain and its retriever in OpenInference's convention, until a server has counted their record."""
-    import ragmon
-    from ragmon.config.load import load
-    from ragmon.server.server import Server
-
-    with Server(load("ragmon.toml")) as server:
-        connection = http.client.HTTPConnection(str(server.addresses()["otlp"]))
-        with walk:
-            connection.request("POST", "/v1/traces", two_spans(), {"Content-Type": "application/x-protobuf"})
-            assert connection.getresponse().status == 200
-            until = monotonic() + WAIT
-            while not walk.entered(ragmon.Scorer.observe):
-                assert monotonic() < until, "the request is not counted"
-                sleep(0.01)
-            sleep(REST)
-
-
-def two_spans() -> bytes:
-    """A trace in protobuf."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-    sent = ExportTraceServiceRequest()
-    resource = sent.resource_spans.add()
-    resource.resource.attributes.add(key="service.name").value.string_value = "support"
-    scope = resource.scope_spans.add()
-    scope.scope.name = "openinference.instrumentation.langchain"
-    document = {"id": "quay#1", "content": "The quay is 74 metres long.", "score": "0.9"}
-    chain = {"openinference.span.kind": "CHAIN", "input.value": QUESTION, "output.value": ANSWER["claim"]}
-    retriever = {
-        **{"openinference.span.kind": "RETRIEVER", "input.value": QUESTION},
-        **{f"retrieval.documents.0.document.{key}": value for key, value in document.items()},
-    }
-    ids: tuple[dict[str, bytes], ...] = ({"span_id": b"retrieve", "parent_span_id": b"chaining"}, {"span_id": b"chaining"})
-    for attributes, own in zip((retriever, chain), ids, strict=True):
-        now = time_ns()
-        span = scope.spans.add(name="step", trace_id=b"a trace of spans", end_time_unix_nano=now, **own)
-        span.start_time_unix_nano = now - 10**8
-        for key, value in attributes.items():
-            span.attributes.add(key=key).value.string_value = str(value)
-    return bytes(sent.SerializeToString())
-
-
-def replay(walk: Walk) -> None:
-    """A replay of fifty lines of a trace log."""
-    import ragmon
-
-    rows = [{"v": 1, "q": f"{QUESTION} ({n})", "retrieved_ids": ["quay#1"], "answer_json": ANSWER} for n in range(50)]
-    Path("traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    with walk:
-        report = ragmon.replay("traces.jsonl", config="ragmon.toml")
-    assert report.metric("citation_scope").n == 50
-
-
-def gate(walk: Walk) -> None:
-    """A configuration of one gate, until its rules are written; what reads the command line does not count."""
-    sys.argv = ["ragmon", "generate", "rules", "--config", "ragmon.toml", "--output", "rules.yml"]
-    with walk:
-        try:
-            runpy.run_module("ragmon", run_name="__main__")
-        except SystemExit as end:
-            assert not end.code
-    assert "citation_hit_rate" in Path("rules.yml").read_text(encoding="utf-8")
-
-
-WALKS: Final = {"a call": call, "an OTLP request": otlp, "a replay": replay, "a gate": gate}
-APART: Final = {"a gate": ("cli/", "__main__.py")}
-
-
 def measured(name: str) -> dict[str, Any]:
-    """What a walk finds, in a process and a folder of its own."""
+    """What a walk finds, in a process and a folder of its own, without settings of this environment."""
+    known = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "ragmon.toml").write_text(CONFIG, encoding="utf-8")
-        known = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
         environment = {**known, "TMPDIR": folder, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "bench.house", "--walk", name]
+        command = [sys.executable, "-m", "bench.walks", name]
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -396,36 +218,35 @@ def sizes(house: House) -> None:
     for kind, found in kinds.items():
         lines, code = (sum(one) for one in zip(*found, strict=True))
         print(f"{kind:<20}{len(found):>8,}{sum(one.code > 0 for one in found):>12,}{lines:>10,}{code:>10,}")
-    print(f"{'asked, at most':<20}{'':>8}{ASKED['files with code']:>12,}{ASKED['lines']:>10,}{ASKED['code']:>10,}")
+    files, lines, code = (ASKED[name] for name in ("files with code", "lines", "code"))
+    print(f"asked: about {files} files of Python with code; in all at most {lines:,} lines, {code:,} of code")
 
 
 def shape(house: House) -> None:
     """Print functions, packages, arrows and cycles."""
-    between, cycles = house.between(), house.cycles()
-    up = {pair: found for pair, found in between.items() if points_up(*pair)}
+    between, (single, shared) = house.between(), house.helpers()
     packages = {house.package(module) for module in house.trees} - {""}
     unknown = sorted(packages - {name for row in ORDER for name in row})
     arrows = sum(len(imported) for imported in house.arrows().values())
-    helpers = len(house.helpers())
-    print(f"\nfunctions {len(house.functions):,}, {len(house.private()):,} of them private in a module or a class")
-    print(f"single-use helpers {helpers:,} (asked: at most {ASKED['single-use helpers']})")
-    print(f"packages {len(packages)}; not in the order: {', '.join(unknown) or 'none'}")
-    print(f"arrows {arrows:,} between files, {len(between)} between packages")
-    print(f"arrows up {len(up)} (asked: {ASKED['arrows up']})")
-    for (importer, imported), found in up.items():
-        print(f"  {importer} -> {imported}: {'; '.join(found)}")
-    print(f"cycles of files {len(cycles)} (asked: {ASKED['cycles']})")
-    for cycle in cycles:
-        print(f"  {', '.join(cycle)}")
+    print(f"\nfunctions {len(house.functions):,}, {len(house.private()):,} of them private")
+    print(f"single-use helpers {len(single):,} (asked: at most {ASKED['single-use helpers']})")
+    print(f"  of a shared name, named once in their own module: {len(shared):,} more")
+    print(f"packages {len(packages)}, not in the order: {', '.join(unknown) or 'none'}")
+    print(f"arrows between files {arrows:,}, between packages {len(between)}")
+    up = [f"  {' -> '.join(pair)}: {'; '.join(found)}" for pair, found in between.items() if points_up(*pair)]
+    cycles = [f"  {', '.join(cycle)}" for cycle in house.cycles()]
+    print(
+        "\n".join((f"arrows up {len(up)} (asked: none)", *up, f"cycles of files {len(cycles)} (asked: none)", *cycles))
+    )
 
 
 def walks(*, by_name: bool) -> None:
     """Run and print the walks."""
-    print(f"\n{'walk':<20}{'files':>8}{'asked':>8}{'functions':>12}{'calls':>8}{'moves':>8}")
-    for name in WALKS:
+    print(f"\n{'walk':<8}{'files':>8}{'asked':>8}{'functions':>12}{'calls':>8}{'moves':>8}")
+    for name, asked in WALKS.items():
         found = measured(name)
         figures = f"{found['functions']:>12,}{found['calls']:>8,}{found['moves']:>8,}"
-        print(f"{name:<20}{len(found['files']):>8}{ASKED[name]:>8}{figures}", flush=True)
+        print(f"{name:<8}{len(found['files']):>8}{asked:>8}{figures}", flush=True)
         for file in found["files"] if by_name else ():
             print(f"  {file}")
 
@@ -433,24 +254,18 @@ def walks(*, by_name: bool) -> None:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.house", description="the size and the shape of the package")
-    parser.add_argument("--files", action="store_true", help="files with code, the longest first")
-    parser.add_argument("--helpers", action="store_true", help="the single-use helpers")
+    parser.add_argument("--files", action="store_true", help="the files with code, the longest first")
+    parser.add_argument("--helpers", action="store_true", help="the single-use helpers by file")
     parser.add_argument("--walks", action="store_true", help="the four walks with the files they enter")
-    parser.add_argument("--walk", choices=WALKS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.walk:
-        walk = Walk(APART.get(asked.walk, ()))
-        WALKS[asked.walk](walk)
-        print(json.dumps(walk.found()))
-        sys.stdout.flush()
-        os._exit(0)  # what the walk started need not end
     house = House(ROOT / "ragmon")
     if asked.files:
-        for file, found in sorted(((file, size(path)) for file, path in house.files.items()), key=lambda one: -one[1].code):
-            print(f"{found.code:>6,}  {file}")
+        by_code = sorted(((size(path).code, file) for file, path in house.files.items()), reverse=True)
+        print("\n".join(f"{code:>6,}  {file}" for code, file in by_code if code))
     if asked.helpers:
-        for one in house.helpers():
-            print(f"{one.module}:{one.line} {one.name}")
+        for note, found in zip(("", "  (a shared name)"), house.helpers(), strict=True):
+            for one in found:
+                print(f"{house.name}/{house.sources[one.module]}:{one.line} {one.name}{note}")
     if asked.walks:
         walks(by_name=True)
     if not (asked.files or asked.helpers or asked.walks):
