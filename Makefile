@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench peers docs clean
+.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench measure peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -132,6 +132,9 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.readings
 	$(PY) -m bench.day
 	$(PY) -m bench.curves
+
+measure: setup                ## the size and the shape of the package, and how far four requests travel through it
+	$(PY) -m bench.house $(ARGS)
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) site .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis
