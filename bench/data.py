@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, encode
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 
 ITEMS = 2000
 DOCUMENTS = 700

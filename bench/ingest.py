@@ -15,11 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from bench.groundedness import texts
 from bench.otlp import BATCH, records, request
 from ragmon.core import semconv
-from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp.batch import ExternalSpan
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans.model import Span
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.lines import decode
+from ragmon.ingest.otlp import ExternalSpan, read
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import Span
 
 ROUNDS = 31
 DOCUMENTS = 10

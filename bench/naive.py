@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 
 TOKEN = "not in context"
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bench.data import gold_set, write_traces, write_varied
 from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
-from ragmon.gold import GoldIndex
+from ragmon.ingest.gold import GoldIndex
 from ragmon.metrics import Metric, build
 from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.scorer import Scorer

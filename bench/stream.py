@@ -20,7 +20,7 @@ from bench.otlp import request
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import AlarmReplay

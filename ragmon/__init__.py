@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragmon.capture.trace import trace
     from ragmon.core.policy import Policy
     from ragmon.gates.evaluate import evaluate
-    from ragmon.gold import GoldSet
+    from ragmon.ingest.gold import GoldSet
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor.embedded import Monitor
     from ragmon.monitor.install import install, install_signal_handlers

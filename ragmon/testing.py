@@ -18,7 +18,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.monitor.install import Installation

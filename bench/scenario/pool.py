@@ -15,7 +15,7 @@ import msgspec
 from bench.scenario.published import passes
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 
 DATA: Final = Path(__file__).parents[2] / "tests" / "data" / "squad2"
 SYSTEM: Final = "bert"

@@ -20,7 +20,7 @@ from ragmon.core.constants import PROBE
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 
 START: Final = 1_763_683_200.0
 """Midnight, UTC."""

@@ -12,7 +12,7 @@ from time import monotonic, process_time, sleep
 
 from bench.serve import bodies
 from ragmon.config.load import load
-from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import Encoding, inflate
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.writer import JournalWriter

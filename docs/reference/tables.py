@@ -18,7 +18,7 @@ from ragmon.core.constants import DISABLED, STRICT
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, LIMITS, LONGEST_ACK, PATIENCE
 from ragmon.core.json_schema import Schema
 from ragmon.core.series_names import FAMILIES, Family, SeriesScope
-from ragmon.ingest.otlp.wire import MAX_ITEMS, MAX_MESSAGES
+from ragmon.ingest.otlp_wire import MAX_ITEMS, MAX_MESSAGES
 from ragmon.ingest.receiver import LABELS
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts

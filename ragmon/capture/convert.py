@@ -27,8 +27,8 @@ from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.text import Path, clean
-from ragmon.ingest.spans.model import from_sdk_span
-from ragmon.ingest.spans.record import fill
+from ragmon.ingest.spans.mapper import fill
+from ragmon.ingest.spans.span import from_sdk_span
 
 _ID_FIELDS: Final = ("id", "node_id")
 _METADATA_FIELDS: Final = ("metadata", "meta", "payload", "_source")

@@ -35,7 +35,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import KEY_BYTES, keyed_hash
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.core.text import normalise_question
-from ragmon.gold import GoldIndex
+from ragmon.ingest.gold import GoldIndex
 from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader

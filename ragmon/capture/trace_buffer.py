@@ -23,9 +23,8 @@ from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
 from ragmon.core.text import Path
-from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Merge, Trace, from_sdk_span, resource
-from ragmon.ingest.spans.reasons import count_scope, count_tools
-from ragmon.ingest.spans.record import per_request, to_record
+from ragmon.ingest.spans.mapper import per_request, to_record
+from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Merge, Trace, count_scope, count_tools, from_sdk_span, resource
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
 ORPHAN: Final = "orphan"

@@ -15,7 +15,7 @@ import click
 from ragmon.cli import Commands
 from ragmon.cli.tables import table_options
 from ragmon.core.process import without_collector
-from ragmon.tabular.columns import EMPTY_REFERENCE, GOLD, TRACE
+from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE
 
 STDIN: Final = "-"
 

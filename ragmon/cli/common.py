@@ -22,14 +22,13 @@ from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Label
 from ragmon.export.markdown import terminal_text, text
 from ragmon.export.report import Report
-from ragmon.gold import GoldSet
-from ragmon.gold.labels.files import LabelSpelling, read_labels
-from ragmon.ingest.files import read_files, unreadable
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files, unreadable
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.labels import LabelSpelling, read_labels
+from ragmon.ingest.tables import USUAL, TableOptions
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.replay import Duplicates, Follower, MakeScorer, Run, embedding, join_labels, run_files
 from ragmon.scoring.scorer import Scorer
-from ragmon.tabular.columns import USUAL, TableOptions
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.export.tables import text_table
 from ragmon.gates.evaluate import usual_estimand
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics import base
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.series_budget import expected_series

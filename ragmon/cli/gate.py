@@ -24,11 +24,11 @@ from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.markdown import render_gates
 from ragmon.export.report import Report
 from ragmon.gates.releases.verdicts import judge
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, report_of
 from ragmon.monitor.replay import Duplicates, Run
-from ragmon.tabular.columns import TableOptions
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 

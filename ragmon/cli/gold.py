@@ -18,14 +18,11 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import read_key
 from ragmon.core.record import Answer, Record
 from ragmon.export.tables import text_table
-from ragmon.gold.diff import MUTATED, Diff, diff
-from ragmon.gold.files import read_items
-from ragmon.gold.freeze import freeze, is_frozen, read_frozen
-from ragmon.gold.lint import SEVERITIES, LintFinding, lint
-from ragmon.gold.sets import SHOWN, GoldSet, stats
-from ragmon.gold.tables import RowReader, as_line
+from ragmon.ingest.gold import SHOWN, GoldSet, freeze, is_frozen, read_frozen, stats
+from ragmon.ingest.gold_files import RowReader, as_line, read_items
+from ragmon.ingest.gold_lint import MUTATED, SEVERITIES, Diff, LintFinding, diff, lint
+from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.replay import replay
-from ragmon.tabular.columns import TableOptions
 
 _EXIT_NEGATIVE: Final = 1
 """Exit code for a set with errors, and for two sets that differ."""

@@ -19,7 +19,7 @@ from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Record
 from ragmon.export.markdown import render_gates, text
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerFactory
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import ProbeExporter, chosen_probes, key_of, probe_exporter, questions, quota_of

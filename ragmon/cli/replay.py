@@ -38,14 +38,13 @@ from ragmon.core.http_client import shown_url
 from ragmon.export.markdown import render
 from ragmon.export.pages.report import report_page
 from ragmon.export.report import Report
-from ragmon.ingest.files import unreadable
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, unreadable
+from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay, BaselineRun, report_of
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal.reader import open_readonly
-from ragmon.tabular.columns import TableOptions
 
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
 """Options that are allowed with and without --compat."""

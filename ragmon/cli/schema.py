@@ -12,8 +12,8 @@ import click
 from ragmon.config.schema import config_schema
 from ragmon.core.json_schema import Schema
 from ragmon.export.schema import report_schema
-from ragmon.gold.gold_schema import gold_schema
-from ragmon.ingest.trace_schema import trace_schema
+from ragmon.ingest.gold_files import gold_schema
+from ragmon.ingest.lines import trace_schema
 
 SCHEMAS: Final[Mapping[str, Callable[[], Schema]]] = MappingProxyType(
     {"trace": trace_schema, "gold": gold_schema, "report": report_schema, "config": config_schema}

@@ -19,8 +19,7 @@ from ragmon.core.http_client import Url
 from ragmon.core.process import read_token
 from ragmon.export.request import as_json, render
 from ragmon.gates.request_report import RequestReport
-from ragmon.ingest.files import read_files, unreadable
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
 from ragmon.server.journal.files import journal_file

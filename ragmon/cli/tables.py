@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ragmon.core.errors import InputError
-from ragmon.tabular.columns import TableOptions, parse_map
+from ragmon.ingest.tables import TableOptions, parse_map
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ESCAPES: Final = {"\\n": "\n", "\\t": "\t"}

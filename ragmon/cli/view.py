@@ -26,8 +26,7 @@ from ragmon.export.pages.document import GENERATOR
 from ragmon.export.pages.report import stored_page
 from ragmon.export.releases import Canary
 from ragmon.export.schema import load as load_report
-from ragmon.ingest.files import read_files, unreadable
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import admin_app, document_app
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address

@@ -36,7 +36,7 @@ from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases.comparison import Comparison
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics import build, facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.cohorts import METRIC, JudgeVersion

@@ -27,7 +27,7 @@ from ragmon.gates.needs import (
     needs,
 )
 from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
-from ragmon.gold.sets import Items
+from ragmon.ingest.gold import Items
 from ragmon.metrics.base import Metric
 from ragmon.scoring import captured as bits
 from ragmon.scoring.buckets import State

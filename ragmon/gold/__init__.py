@@ -1,5 +1,5 @@
 """Gold sets: questions whose answers are known, their files, versions and differences."""
 
-from ragmon.gold.sets import GoldIndex, GoldSet
+from ragmon.ingest.gold import GoldIndex, GoldSet
 
 __all__ = ["GoldIndex", "GoldSet"]

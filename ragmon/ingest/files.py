@@ -1,4 +1,12 @@
-r"""Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
+r"""gzip and zstd streams, decompressed in bounded memory.
+
+Of a damaged stream, every byte before the damage is read.
+
+What a reader of trace files counted: lines, records, and what could not be read, by reason and with examples.
+
+The records of files with OTLP: a line is an export request, as collectors write it.
+
+Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
 A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, a JSON array
 of objects, a table (`ragmon.tabular`), or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
@@ -11,8 +19,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -21,18 +31,240 @@ from typing import IO, Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.errors import InputError
+from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
-from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.ingest.decode import BOM, decode, refuse_gold
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions, is_export
-from ragmon.ingest.summary import ReadSummary
-from ragmon.ingest.table_records import records as table_records
-from ragmon.ingest.trec import Reject, is_run
-from ragmon.ingest.trec import records as trec_records
-from ragmon.tabular.columns import USUAL, TableOptions
-from ragmon.tabular.files import RejectRow, TableRows, binary_table, csv_table, is_header, table_format
+from ragmon.ingest.lines import BOM, Rejected, decode, refuse_gold
+from ragmon.ingest.otlp import is_export, spans
+from ragmon.ingest.otlp_logs import log_spans
+from ragmon.ingest.spans.messages import NO_SPAN
+from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
+from ragmon.ingest.table_files import (
+    Reject,
+    RejectRow,
+    TableRows,
+    binary_table,
+    csv_table,
+    is_header,
+    is_run,
+    table_format,
+    table_records,
+    trec_records,
+)
+from ragmon.ingest.tables import USUAL, TableOptions
+from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
+
+GZIP: Final = b"\x1f\x8b"
+ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))
+"""The first bytes of a zstd stream: the magic number of a frame, or of a skippable frame."""
+
+_GZIP_WBITS: Final = 31
+_READ: Final = 1 << 16
+_INFLATED: Final = 1 << 18
+# A zstd decompressor has no limit on its output; 128 bytes of input hold at most 32 blocks of 128 KiB.
+_ZSTD_READ: Final = 128
+
+
+class BrokenStreamError(Exception):
+    """A compressed stream is truncated or damaged; everything before that place was read."""
+
+
+class Inflated(io.RawIOBase):
+    """The decompressed bytes of a compressed stream.
+
+    Args:
+        raw: The compressed stream.
+        magic: Its first bytes.
+
+    Raises:
+        RagmonError: The stream is zstd, and the extra that reads zstd is not installed.
+    """
+
+    def __init__(self, raw: IO[bytes], magic: bytes) -> None:
+        self._chunks = _gunzip(raw) if magic.startswith(GZIP) else _unzstd(raw, _zstandard())
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from at most one chunk.
+
+        Returns:
+            The number of bytes; 0 at the end of the stream.
+
+        Raises:
+            BrokenStreamError: The stream is truncated or damaged here.
+        """
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+
+def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
+    """Decompress the members of a gzip stream in order; zeros between and after them are padding."""
+    data = raw.read(_READ)
+    while data:
+        member = zlib.decompressobj(_GZIP_WBITS)
+        while not member.eof:
+            if not data:
+                raise BrokenStreamError("the gzip stream breaks off")
+            try:
+                yield member.decompress(data, _INFLATED)
+            except zlib.error as error:
+                raise BrokenStreamError(f"the gzip stream is damaged ({error})") from None
+            data = member.unconsumed_tail or (b"" if member.eof else raw.read(_READ))
+        data = member.unused_data.lstrip(b"\0")
+        while not data and (more := raw.read(_READ)):
+            data = more.lstrip(b"\0")
+
+
+def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
+    """Decompress the frames of a zstd stream in order."""
+    data = raw.read(_ZSTD_READ)
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof:
+            if not data:
+                raise BrokenStreamError("the zstd stream breaks off")
+            try:
+                yield frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise BrokenStreamError(f"the zstd stream is damaged ({error})") from None
+            data = b"" if frame.eof else raw.read(_ZSTD_READ)
+        data = frame.unused_data or raw.read(_ZSTD_READ)
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise RagmonError("this file needs zstandard to be read", hint="pip install 'ragmon[zstd]'") from error
+    return zstandard
+
+
+MAX_EXAMPLES: Final = 5
+"""The number of rejected lines that are kept as examples."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One rejected line."""
+
+    path: str
+    line: int
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}" + (f": {self.detail}" if self.detail else "")
+
+
+@dataclass
+class ReadSummary:
+    """What a reader counted: lines, records, and rejected lines by reason.
+
+    Attributes:
+        lines: The number of lines in the file that was read last, blank lines included.
+        read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
+        totals: The number of totals lines among them, which are no requests.
+        labels: The number of labels among them.
+        rejected: Lines that are no record, by reason.
+        unknown: Records with an unknown field, by `field: reason`.
+        examples: The first rejected lines.
+        notes: What the reader of the report should know, one sentence each.
+    """
+
+    lines: int = 0
+    read: int = 0
+    totals: int = 0
+    labels: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    examples: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rejections(self) -> int:
+        """The number of rejected lines, whatever the reason."""
+        return sum(self.rejected.values())
+
+    @property
+    def readable(self) -> int:
+        """The number of records, totals lines and labels that could be read."""
+        return self.read - self.rejections
+
+    def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
+        """Count one rejected line, or the spans that are lost with it."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + lost
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(Example(path, line, reason, detail))
+
+    def miss(self, name: str, reason: str, n: int = 1) -> None:
+        """Count a record with an unknown field."""
+        key = f"{name}: {reason}"
+        self.unknown[key] = self.unknown.get(key, 0) + n
+
+    def merge(self, other: ReadSummary, *, lines_before: int = 0) -> None:
+        """Add the counts of another reader, which may have started in the middle of the file."""
+        self.lines = lines_before + other.lines
+        self.read += other.read
+        self.totals += other.totals
+        self.labels += other.labels
+        examples = [replace(example, line=example.line + lines_before) for example in other.examples]
+        self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
+        self.notes += other.notes
+        for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
+            for key, n in added.items():
+                counts[key] = counts.get(key, 0) + n
+
+
+def records(
+    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
+) -> Iterator[Record]:
+    """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
+    assembly, number = FileTraceBuffer(options=options), 0
+
+    def refuse(rejected: Rejected) -> None:
+        if rejected.lost_spans:
+            intake.read += rejected.lost_spans
+            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
+
+    reject: Reject = partial(intake.reject, path)
+    for number, line in lines:
+        try:
+            for span, process in chain(spans(line, refuse), log_spans(line)):
+                yield from _records_of(assembly.add(span, process.service, process.build), number, intake, reject)
+        except Rejected as rejected:
+            refuse(rejected)
+    yield from _records_of(assembly.end(), number, intake, reject)
+    if assembly.left_out:
+        intake.miss("spans", TOO_MANY, assembly.left_out)
+
+
+def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
+    for mapped in requests:
+        intake.read += 1
+        if mapped.record is None:
+            reject(number, mapped.reason, f"a trace is no record: {_why_no_record(mapped)}")
+            continue
+        for name, reason in mapped.missing.items():
+            intake.miss(name, reason)
+        yield mapped.record
+
+
+def _why_no_record(mapped: Mapped) -> str:
+    if mapped.reason == UNKNOWN_CONVENTION:
+        return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
+    reasons = {NOT_RAG: "nothing in it retrieves or asks a model", NO_SPAN: "only log records of it are there, no span"}
+    return reasons.get(mapped.reason, "its record cannot be read")
+
 
 MAX_LINE: Final = 8 << 20
 """The maximum length of a line in bytes; a longer line is skipped and counted."""
@@ -266,8 +498,6 @@ def _line_records(
         intake.lines = reader.number
         return
     if first and is_export(first[0]):
-        from ragmon.ingest.otlp.lines import records  # noqa: PLC0415 - with protobuf: longer to load than most files
-
         yield from records(path, ((reader.number, line) for line in lines), intake, span_options)
         intake.lines = reader.number
         return

@@ -1,16 +1,29 @@
-"""Native records: the spans that ragmon's own capture sends, each of which is a whole record."""
+"""Native records: the spans that ragmon's own capture sends, each of which is a whole record.
+
+The totals of producers, read from the OTLP metrics that `ragmon.capture.exporters.otlp` writes.
+
+Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from ragmon.core import constants
-from ragmon.core.record import SHORT, Record, bounded, encode_entry, latencies_in_range
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.batch import NativeSpan
-from ragmon.ingest.spans.record import own_record
+from google.protobuf.json_format import Parse, ParseError  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
+
+from ragmon.core import constants, semconv
+from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode_entry, latencies_in_range
+from ragmon.ingest.lines import Rejected, decode, wrong_type
+from ragmon.ingest.otlp import NativeSpan, parse_message
+from ragmon.ingest.otlp_wire import MAX_ITEMS, check_size, too_many
+from ragmon.ingest.spans.mapper import own_record
+from ragmon.ingest.spans.span import OWN_SCOPE
 from ragmon.metrics.answers import AnswerCorrect
+from ragmon.stats.histograms import NOT_POSITIVE, bucket
 
 STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time; keys of one step are looked up together."""
@@ -79,3 +92,247 @@ def _reason(line: str, default: str) -> str:
     except Rejected as error:
         return error.reason
     return default
+
+
+_SECOND: Final = 1e9
+_MILLISECONDS: Final = 1000
+_CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_LAST_BUCKET: Final = bucket(LONGEST_MS)
+_SERIES: Final = (semconv.PIPELINE, semconv.SOURCE, semconv.STRATUM)
+_COUNTS: Final = {semconv.KEPT: "kept", semconv.UNKEPT: "unkept"}
+
+
+@dataclass
+class _Counted:
+    """The counts of one producer for one pipeline, source and stratum."""
+
+    kept: int = 0
+    unkept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    latency_ms: dict[int, int] = field(default_factory=dict)
+
+
+_Key = tuple[str, float, float, str, str, str]
+"""The instance, its start time, the time of the point, and the series."""
+
+
+@dataclass
+class _TotalsAssembler:
+    """Assembles the points of a request into totals: a collector may reorder or separate them."""
+
+    counted: dict[_Key, _Counted] = field(default_factory=dict)
+    points: int = 0
+    rejected: int = 0
+    first: str = ""
+
+    def refuse(self, rejected: Rejected, points: int = 1) -> None:
+        """Count rejected points."""
+        self.first = self.first or str(rejected)
+        self.rejected += points
+
+    def add(self, instance: Any, metric: Any) -> None:
+        """Add the points of one metric of one instance.
+
+        Raises:
+            Rejected: The request has too many points.
+        """
+        add_point, kind = _METRICS[metric.name]
+        data_kind = metric.WhichOneof("data")
+        points = [] if data_kind is None else getattr(metric, data_kind).data_points
+        self.points += len(points)
+        if self.points > MAX_ITEMS:
+            raise too_many()
+        try:
+            _check_type(metric, kind, data_kind)
+        except Rejected as rejected:
+            self.refuse(rejected, len(points))
+            return
+        for point in points:
+            if not point.flags & _NO_VALUE:
+                try:
+                    labels = _labels(point.attributes)
+                    key = _key(instance, point, labels)
+                    add_point(self.counted.get(key) or self.counted.setdefault(key, _Counted()), point, labels)
+                except Rejected as rejected:
+                    self.refuse(rejected)
+
+    def totals(self) -> Iterator[Totals]:
+        """The totals, in the order of their first points."""
+        for (instance, started, ts, pipeline, source, stratum), counts in self.counted.items():
+            yield Totals(
+                ts=ts,
+                instance=instance,
+                started=started,
+                pipeline=pipeline,
+                source=source,
+                stratum=stratum,
+                calls=counts.kept + counts.unkept,
+                kept=counts.kept,
+                dropped=counts.dropped,
+                latency_ms=counts.latency_ms,
+            )
+
+
+def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
+    """The totals in a request with metrics; metrics of other programs are ignored.
+
+    Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
+    counts as zero.
+
+    Args:
+        body: The decompressed body.
+        json: Whether the body is JSON; otherwise it is protobuf.
+
+    Returns:
+        The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
+
+    Raises:
+        Rejected: The body is no such request, or holds too much.
+
+    Examples:
+        >>> totals(b'{"resourceMetrics": []}', json=True)
+        ([], 0, '')
+    """
+    request = _from_json(body) if json else parse_message(ExportMetricsServiceRequest, body)
+    assembler = _TotalsAssembler()
+    for resource_metrics in request.resource_metrics:
+        instance = _labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE)
+        for scope_metrics in resource_metrics.scope_metrics:
+            if scope_metrics.scope.name == OWN_SCOPE:
+                for metric in scope_metrics.metrics:
+                    if metric.name in _METRICS:
+                        assembler.add(instance, metric)
+    return list(assembler.totals()), assembler.rejected, assembler.first
+
+
+def _from_json(body: bytes) -> Any:
+    check_size(body, ExportMetricsServiceRequest, json=True)
+    if body.lstrip()[:1] != b"{":
+        raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
+    try:
+        return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
+    except UnicodeDecodeError as error:
+        raise Rejected(constants.INVALID_UTF8, str(error)) from None
+    except (ParseError, ValueError, RecursionError) as error:
+        raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+
+
+def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
+    """Check that a metric has the kind, the temporality and the monotonicity that ragmon writes.
+
+    Raises:
+        Rejected: It has not.
+    """
+    if data_kind != kind:
+        raise wrong_type(metric.name, f"a metric of the kind {kind}", data_kind)
+    data = getattr(metric, kind)
+    if data.aggregation_temporality != _CUMULATIVE:
+        names = {number: name for name, number in AggregationTemporality.items()}
+        temporality = names.get(data.aggregation_temporality, data.aggregation_temporality)
+        raise wrong_type(metric.name, "cumulative", temporality)
+    if kind == "sum" and not data.is_monotonic:
+        raise Rejected(constants.INVALID_SCHEMA, f"{metric.name} is a sum that only grows")
+
+
+def _labels(attributes: Iterable[Any]) -> dict[str, str]:
+    """The attributes with text values."""
+    return {pair.key: pair.value.string_value for pair in attributes if pair.value.HasField("string_value")}
+
+
+def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
+    """The key of the counts that a point belongs to.
+
+    Raises:
+        Rejected: A part of the key is missing.
+    """
+    if instance is None:
+        raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
+    pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
+    started, ts = (_seconds(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
+    return instance, started, ts, pipeline, source, stratum
+
+
+def _label(labels: Mapping[str, str], name: str) -> str:
+    if name not in labels:
+        raise Rejected(constants.INVALID_SCHEMA, f"a point has no {name}")
+    return labels[name]
+
+
+def _seconds(name: str, nanoseconds: int) -> float:
+    """Convert a time to seconds since the epoch."""
+    if not nanoseconds:
+        raise wrong_type(name, "a time", nanoseconds)
+    return nanoseconds / _SECOND
+
+
+def _add_requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
+    outcome = _label(labels, semconv.OUTCOME)
+    if outcome not in _COUNTS:
+        raise wrong_type(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
+    setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
+
+
+def _add_dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
+    reason = _label(labels, semconv.REASON)
+    counted.dropped[reason] = max(_count(point), counted.dropped.get(reason, 0))
+
+
+def _add_latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
+    buckets = _buckets(point)
+    counted.latency_ms = {index: n for index, n in buckets.items() if index <= _LAST_BUCKET}
+    too_long = sum(n for index, n in buckets.items() if index > _LAST_BUCKET)
+    if too_long:
+        raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{too_long} longer ones; the others count")
+
+
+def _count(point: Any) -> int:
+    """The count of a point; a collector may have converted it to a floating-point number."""
+    count = point.as_int if point.HasField("as_int") else point.as_double
+    if not count >= 0 or count != count // 1:
+        raise wrong_type("a count", "a whole number of at least 0", count)
+    return _bounded_count(int(count))
+
+
+def _bounded_count(count: int) -> int:
+    """A count that may be added to others.
+
+    Raises:
+        Rejected: It is so large that it would spoil every sum it is added to.
+    """
+    if count > LARGEST:
+        raise wrong_type("a count", f"at most {LARGEST}", count)
+    return count
+
+
+def _buckets(point: Any) -> dict[int, int]:
+    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one.
+
+    Raises:
+        Rejected: The buckets cannot be those of a latency.
+    """
+    if any(point.negative.bucket_counts):
+        raise Rejected(constants.INVALID_SCHEMA, "a latency is not below zero")
+    counts = {NOT_POSITIVE: _bounded_count(point.zero_count)} if point.zero_count else {}
+    for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
+        if n:
+            own_bucket = _bucket_of(index, point.scale)
+            counts[own_bucket] = _bounded_count(counts.get(own_bucket, 0) + n)
+    if sum(counts.values()) != point.count:
+        raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(counts.values()))
+    return counts
+
+
+def _bucket_of(index: int, scale: int) -> int:
+    try:
+        return bucket(2.0 ** ((index + 0.5) * 2.0**-scale) * _MILLISECONDS)
+    except OverflowError:
+        raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {scale}") from None
+
+
+_METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {
+    semconv.REQUESTS: (_add_requests, "sum"),
+    semconv.RECORDS_DROPPED: (_add_dropped, "sum"),
+    semconv.E2E_LATENCY: (_add_latency, "exponential_histogram"),
+}
+"""The function that adds a point of each metric, and the kind of the metric."""

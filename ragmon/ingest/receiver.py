@@ -65,10 +65,10 @@ from ragmon.core.http_server import (
     read_body,
     read_json,
 )
-from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import logs
-from ragmon.ingest.otlp.wire import TOO_MANY
+from ragmon.ingest.files import GZIP, ZSTD, BrokenStreamError, Inflated
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.otlp_logs import read_logs
+from ragmon.ingest.otlp_wire import TOO_MANY
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -386,7 +386,7 @@ def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[E
         RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
     """
     try:
-        events = logs.read(body, as_json=encoding is Encoding.JSON)
+        events = read_logs(body, as_json=encoding is Encoding.JSON)
     except Rejected as rejected:
         raise HTTPError(413 if rejected.reason == TOO_MANY else 400, rejected.reason, str(rejected)) from None
     result: Future[ExportResult] = Future()

@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, TypeVar
 
-from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
-from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
-from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Mapped, Span
-from ragmon.ingest.spans.record import incomplete, per_request, to_record
+from ragmon.ingest.spans.mapper import incomplete, per_request, to_record
+from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"

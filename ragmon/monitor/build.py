@@ -27,14 +27,13 @@ from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.process import read_key, without_collector
 from ragmon.core.record import Record
 from ragmon.core.text import fold, parse
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.freeze import check, read_frozen
-from ragmon.ingest.otlp import SpanOptions
+from ragmon.ingest.gold import GoldIndex, GoldSet, check, read_frozen
+from ragmon.ingest.spans.span import SpanOptions
+from ragmon.ingest.tables import USUAL, TableOptions
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
-from ragmon.tabular.columns import USUAL, TableOptions
 
 if TYPE_CHECKING:
     from ragmon.capture.redaction import Redaction

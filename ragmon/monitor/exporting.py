@@ -23,8 +23,7 @@ from ragmon.core import constants
 from ragmon.core.errors import ConfigError, RagmonError, error_location, warn_once
 from ragmon.core.process import read_token
 from ragmon.core.record import Line, Record, is_redacted
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.embeddings import Nearest
+from ragmon.ingest.gold import GoldIndex, GoldSet, Nearest
 from ragmon.metrics import Metric
 from ragmon.monitor.build import Redactions, ScorerFactory, function_at, load_gold
 from ragmon.monitor.sharing import SharedMonitor

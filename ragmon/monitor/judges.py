@@ -23,7 +23,7 @@ from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.http_client import DailyQuota
 from ragmon.core.record import Record
-from ragmon.gold import GoldIndex, GoldSet
+from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.build import Redactions, load_gold, reduction_rules
 

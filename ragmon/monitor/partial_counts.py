@@ -18,7 +18,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import Label, Record, Totals
 from ragmon.gates.failing import FailureDetector
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms, retention_of
 from ragmon.monitor.samples import RecordSample
 from ragmon.monitor.series_budget import budget

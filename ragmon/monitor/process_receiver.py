@@ -13,9 +13,8 @@ from ragmon.core import constants
 from ragmon.core.errors import warn_once
 from ragmon.core.record import check_trace_id, parse_label
 from ragmon.export.state import SdkStats, StageCounters
-from ragmon.ingest.native import NativeRecord, native_record
-from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.native import NativeRecord, native_record, totals
+from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.producers import ProducerTotals

@@ -27,11 +27,9 @@ from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
-from ragmon.gold import GoldSet
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import (
     Progress,
+    ReadSummary,
     byte_ranges,
     read_file,
     read_files,
@@ -39,8 +37,11 @@ from ragmon.ingest.files import (
     splittable,
     unreadable,
 )
-from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
+from ragmon.ingest.table_files import Frame, frame_table
+from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
 from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.buckets import State
@@ -48,9 +49,6 @@ from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
 from ragmon.scoring.minutes import MinuteBatches, Step
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot, take_history
-from ragmon.tabular.columns import USUAL, TableOptions
-from ragmon.tabular.files import Frame, frame_table
-from ragmon.tabular.gold import gold_as_traces, is_gold
 
 WINDOWS: Final = 60
 """Most windows in which a run is shown over time."""

@@ -20,7 +20,7 @@ from ragmon.core import capture_hints
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Answer, Record, TextFacts
-from ragmon.gold.sets import Items
+from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
 from ragmon.scoring.counts import add_counts, add_sums
 

@@ -16,8 +16,7 @@ from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.sets import Items
+from ragmon.ingest.gold import GoldIndex, GoldSet, Items
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness

@@ -30,7 +30,7 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.core.record import Record
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.facts import IDS
 from ragmon.scoring.buckets import MODEL_SLICE, Bucket, Series, SeriesKey, State, edges, merged
 from ragmon.scoring.calls import CallKey, Count, by_stratum

@@ -25,7 +25,7 @@ from ragmon.core.http_server import (
     RequestLimits,
     oversize,
 )
-from ragmon.ingest.compression import GZIP
+from ragmon.ingest.files import GZIP
 from ragmon.ingest.receiver import (
     LOGS,
     METRICS,

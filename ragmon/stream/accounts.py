@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.ingest.spans.reasons import count_scope
+from ragmon.ingest.spans.span import count_scope
 from ragmon.scoring.counts import add_counts
 
 ERASED: Final = "forgotten"

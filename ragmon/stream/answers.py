@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ragmon.core.record import Label, Record
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
+from ragmon.ingest.lines import Rejected, decode
 
 ReadMessages = Callable[[Sequence[int]], Sequence[bytes]]
 """Reads messages of a partition again, by their offsets; those that are not there any more are left out."""

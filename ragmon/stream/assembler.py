@@ -22,11 +22,9 @@ from ragmon.core.errors import log_error
 from ragmon.core.http_client import Deadline
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.native import STEP_NS
-from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
-from ragmon.ingest.spans.log_events import NO_SPAN, with_log_events
-from ragmon.ingest.spans.model import UNKNOWN_CONVENTION, Mapped, Span, Trace
-from ragmon.ingest.spans.reasons import count_scope, count_tools
-from ragmon.ingest.spans.record import incomplete, per_request, to_record
+from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
+from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Mapped, Span, Trace, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.build import Redactions, span_settings
 from ragmon.stream.accounts import BatchCounts, count

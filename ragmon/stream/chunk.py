@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.http_client import current_version
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.facts import VERSION
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import DIGEST

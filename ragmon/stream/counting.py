@@ -23,7 +23,7 @@ from ragmon.core.record import (
     Totals,
     encode_entry,
 )
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.answers import ReadMessages, TraceOffsets, answer_in, labels_in, traces_in

@@ -17,9 +17,8 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary
+from ragmon.ingest.lines import Rejected, decode
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Run, RunCounts

@@ -16,13 +16,11 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.record import Label, Record
-from ragmon.gold import GoldSet
 from ragmon.gold.labels.ratings import REJECTED
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.native import record_in
-from ragmon.ingest.otlp.batch import ExternalSpan, NativeSpan, SpanBatch
-from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.otlp import ExternalSpan, NativeSpan, SpanBatch, read
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.stream.accounts import count
 from ragmon.stream.answers import ReadMessages

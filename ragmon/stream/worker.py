@@ -19,11 +19,10 @@ from typing import Any, Final
 from ragmon.config.settings import Settings
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
 from ragmon.core.record import Line
-from ragmon.gold import GoldSet
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import MAX_LINE, LineReader
-from ragmon.ingest.otlp.metrics import totals
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.native import totals
 from ragmon.stream import kafka
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.chunk_writer import ChunkWriter

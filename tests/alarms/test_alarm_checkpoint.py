@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragmon.config.load import defaults
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, frozen_file
 from ragmon.monitor.offline import BaselineRecorder
 from ragmon.scoring.minutes import MinuteBatches

@@ -12,7 +12,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import parse
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from ragmon.alarms.observations import observe
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.clusters import cluster_of
 from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches
 from ragmon.scoring.scorer import ReductionRules, Scorer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture.convert import to_record
 from ragmon.core.record import encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from tests.support.capturing import capturing, record_of
 
 MEMBERS = (

@@ -20,9 +20,8 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import keyed_hash
 from ragmon.core.record import Answer, encode
 from ragmon.core.text import normalise_question
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.monitor import replay

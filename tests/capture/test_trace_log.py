@@ -14,8 +14,7 @@ from ragmon.capture.exporters import jsonl
 from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.record import Record, Totals
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
 from tests.support.waiting import TIMEOUT
 
 

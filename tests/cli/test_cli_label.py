@@ -19,7 +19,7 @@ from ragmon.capture import api as giving
 from ragmon.cli.client import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.monitor.install import Installation
 from ragmon.testing import make_record
 from tests.support.command_line import on_terminal, ragmon

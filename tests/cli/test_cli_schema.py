@@ -14,9 +14,8 @@ from ragmon import GoldSet
 from ragmon.cli.schema import SCHEMAS
 from ragmon.core.errors import GoldError
 from ragmon.core.record import Label, Record, Totals, encode
-from ragmon.gold.schema import GOLD_ROW
-from ragmon.ingest.decode import AnyShape, decode
-from ragmon.ingest.fields import Rejected
+from ragmon.ingest.gold_files import GOLD_ROW
+from ragmon.ingest.lines import AnyShape, Rejected, decode
 from tests.support.command_line import SMALL, gold, lines, ragmon, traces
 
 jsonschema = pytest.importorskip("jsonschema")

@@ -28,16 +28,14 @@ from ragmon.core.record import (
     encode,
 )
 from ragmon.ingest import trace_buffer
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import read_files
-from ragmon.ingest.otlp.metrics import totals
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.native import totals
 from ragmon.ingest.receiver import Encoding
-from ragmon.ingest.spans.model import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
-from ragmon.ingest.spans.record import per_request, to_record
-from ragmon.ingest.spans.retrieval import MAX_STEPS
-from ragmon.ingest.spans.values import MAX_TEXT_CHARS
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.spans.documents import MAX_STEPS
+from ragmon.ingest.spans.mapper import per_request, to_record
+from ragmon.ingest.spans.span import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
+from ragmon.ingest.spans.tools import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.decode import decode_traces
 from ragmon.stats.histograms import bucket

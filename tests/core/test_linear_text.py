@@ -27,10 +27,12 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.core.refusals import LANGUAGES, RefusalRule, _heads, _pattern, _unspaced, matchers
 from ragmon.export import tables
-from ragmon.gold.labels import files
-from ragmon.ingest import decode, otlp
+from ragmon.ingest.labels import _ids, _time
+from ragmon.ingest.lines import decode
+from ragmon.ingest.otlp import is_export
 from ragmon.ingest.spans import documents as entries
-from ragmon.ingest.spans import fields, messages, values
+from ragmon.ingest.spans import messages, tools
+from ragmon.ingest.spans.mapper import _name
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.monitor.probes import targets
@@ -193,7 +195,7 @@ FUNCTIONS = {
     texts.claim_phrases: texts.claim_phrases,
     texts.normalise_question: texts.normalise_question,
     texts.normalise_context: texts.normalise_context,
-    values.value_at: lambda text: values.value_at({"a": text}, ("a", "b")),
+    tools.value_at: lambda text: tools.value_at({"a": text}, ("a", "b")),
     citations.split_citations: citations.split_citations,
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     grounding.words: grounding.words,
@@ -208,32 +210,35 @@ FUNCTIONS = {
     messages.parse: messages.parse,
     entries.document: entries.document,
     entries.document_id: entries.document_id,
-    fields._name: fields._name,
-    values.decode: values.decode,
-    values.decode_container: values.decode_container,
-    values.is_json: values.is_json,
-    values.too_long: values.too_long,
-    values.cut_off: values.cut_off,
+    _name: _name,
+    tools.decode: tools.decode,
+    tools.decode_container: tools.decode_container,
+    tools.is_json: tools.is_json,
+    tools.too_long: tools.too_long,
+    tools.cut_off: tools.cut_off,
     errors.printable: errors.printable,
     errors.printable_line: errors.printable_line,
     errors.printable_json: errors.printable_json,
     errors.shown_name: lambda text: errors.shown_name(text, ""),
-    values.mapping: values.mapping,
-    values.as_text: values.as_text,
-    values.number: values.number,
-    values.count: values.count,
-    values.text_of: lambda text: values.text_of([{"content": text}]),
-    values.as_id: values.as_id,
+    tools.mapping: tools.mapping,
+    tools.as_text: tools.as_text,
+    tools.number: tools.number,
+    tools.count: tools.count,
+    tools.text_of: lambda text: tools.text_of([{"content": text}]),
+    tools.as_id: tools.as_id,
+    tools.python_value: tools.python_value,
+    tools.documents_in: tools.documents_in,
+    tools.returned_list: tools.returned_list,
     prompts.claims_prompt: prompts.claims_prompt,
     prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
     prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
     prompts.parse_claims: prompts.parse_claims,
     prompts.relevance: lambda text: prompts.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
-    decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
-    otlp.is_export: lambda text: otlp.is_export(text.encode("utf-8", "surrogatepass")),
-    files._ids: files._ids,
-    files._time: files._time,
+    decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
+    is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
+    _ids: _ids,
+    _time: _time,
     tables.escape: tables.escape,
     RefusalRule.is_token: RefusalRule().is_token,
     RefusalRule.refuses: lambda text: RefusalRule(window=1_000_000).refuses("not " + text),
@@ -291,8 +296,10 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, pii, messages, entries, values, prompts, tables, errors)
+READERS = (texts, citations, grounding, pii, messages, entries, tools, prompts, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
+GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
+"""Functions that take a text of the configuration or of the program itself."""
 
 
 @pytest.mark.slow
@@ -309,7 +316,12 @@ def test_every_public_function_that_takes_a_text_is_tried():
         for name, function in inspect.getmembers(module, inspect.isfunction):
             first = next(iter(inspect.signature(function).parameters.values()), None)
             takes_text = first is not None and first.annotation in ("str", "bytes", "Any", "Message")
-            if takes_text and not name.startswith("_") and function.__module__ == module.__name__:
+            if (
+                takes_text
+                and not name.startswith("_")
+                and function.__module__ == module.__name__
+                and function not in GIVEN
+            ):
                 assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
 
 

@@ -20,10 +20,10 @@ from ragmon.core.constants import TEXT_CUT
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import encode
 from ragmon.core.text import READ, fold, head, is_cut, normalise_question, stream_safe
-from ragmon.gold import GoldIndex
-from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp import protobuf
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest import otlp
+from ragmon.ingest.gold import GoldIndex
+from ragmon.ingest.lines import decode
+from ragmon.ingest.spans.mapper import to_record
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
 from ragmon.monitor.install import Installation
@@ -219,7 +219,7 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     assert len(body) > 700_000
 
     def read():
-        (held,) = protobuf.read(body, json=False).external
+        (held,) = otlp.read(body, json=False).external
         record = to_record([held.span()]).record
         assert Scorer().observe(record)
         return record

@@ -31,9 +31,8 @@ from ragmon.core.errors import ConfigError
 from ragmon.core.http_client import is_known
 from ragmon.core.http_server import CONNECTIONS, shares
 from ragmon.core.record import Totals
-from ragmon.ingest.spans import model
-from ragmon.ingest.spans.model import OWN_SCOPE
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import _CONVENTIONS, OWN_SCOPE
 from ragmon.monitor.build import load_gold
 from ragmon.server import server as security
 from tests.support.deployed import (
@@ -483,7 +482,7 @@ def test_the_conditions_name_keys_ragmon_reads():
 
 
 def test_every_key_that_tells_a_spans_part_in_a_request_leads_to_ragmon():
-    telling = [key for key, _ in model._CONVENTIONS]
+    telling = [key for key, _ in _CONVENTIONS]
     assert all(routed({key: "anything"}, "a scope") for key in telling)
     assert not routed({"http.request.method": "POST", "db.system": "redis"}, "opentelemetry.instrumentation.httpx")
 

@@ -9,8 +9,7 @@ import pytest
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Sampling, encode
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.replay import Run, replay
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record

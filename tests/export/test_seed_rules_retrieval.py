@@ -9,7 +9,7 @@ import pytest
 from ragmon.core.constants import INVALID_SCHEMA, NO_GOLD_CITATIONS, NO_TEXT, TOTAL_UNKNOWN
 from ragmon.core.errors import GoldError
 from ragmon.core.policy import Gate, Policy
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from tests.support.side_by_side import SideBySide, reasons, values
 
 

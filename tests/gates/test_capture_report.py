@@ -16,7 +16,7 @@ from ragmon.export.markdown import render
 from ragmon.gates.captured import GoldOf, capture_reports
 from ragmon.gates.needs import FIELDS, needs
 from ragmon.gates.remedies import Gap, remedy, sentence
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.monitor.replay import replay
 from ragmon.scoring.captured import FIRST

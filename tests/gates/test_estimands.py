@@ -16,7 +16,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gates.evaluate import bounds, evaluate
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.embedded import Monitor
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.intervals import clustered, wilson

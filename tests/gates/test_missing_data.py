@@ -25,7 +25,7 @@ from ragmon.core.record import Sampling
 from ragmon.gates.evaluate import NO_GOLD, evaluate
 from ragmon.gates.needs import GOLD_IDS, needs
 from ragmon.gates.remedies import BY_REASON
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.scoring.score_table import Stat

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from ragmon.cli.commands import gold as gold_commands
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.diff import ItemChange, diff
-from ragmon.gold.sets import GoldSet
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold_lint import ItemChange, diff
 
 A = GoldItem("a", "Who led?", answerable=True, claim_substrings=("Rollo",), citations=("n#1",))
 B = GoldItem("b", "Where?", answerable=False)

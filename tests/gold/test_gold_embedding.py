@@ -19,8 +19,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, TextFacts, encode
 from ragmon.gates import coverage
-from ragmon.gold import GoldSet
-from ragmon.gold.embeddings import Nearest
+from ragmon.ingest.gold import GoldSet, Nearest
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import Embeddings, nearest_of

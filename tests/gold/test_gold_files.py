@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.core.errors import GoldError
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 
 ROW = {
     "qid": "A1",

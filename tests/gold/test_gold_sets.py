@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.gold.sets import REMEMBERED, GoldIndex, GoldSet
+from ragmon.ingest.gold import REMEMBERED, GoldIndex, GoldSet
 
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 lists = st.lists(texts, max_size=3).map(tuple)

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.gold.labels.files import LabelSpelling, read_labels, template
+from ragmon.ingest.labels import LabelSpelling, read_labels, template
 
 A, B = "a" * 32, "b" * 32
 

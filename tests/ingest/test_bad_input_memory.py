@@ -26,7 +26,7 @@ def peak():
 MEMORY = """
 import sys
 from ragmon.ingest.files import read_files, splittable
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary
 from ragmon.ingest.files import byte_ranges
 
 small, big = sys.argv[1:]

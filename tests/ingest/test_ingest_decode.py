@@ -8,8 +8,7 @@ import time
 import pytest
 
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.ingest.decode import AnyShape, decode
-from ragmon.ingest.fields import Rejected, as_flag
+from ragmon.ingest.lines import AnyShape, Rejected, as_flag, decode
 
 CORE = b'"qid":"a","q":"A?","retrieved_ids":["d"],"answer_json":{"claim":"x","citations":["d"]}'
 

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from ragmon.core import constants
 from ragmon.core.record import Record, Totals, encode
-from ragmon.ingest.decode import AnyShape, decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import read_file
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_file
+from ragmon.ingest.lines import AnyShape, Rejected, decode
 from ragmon.scoring.scorer import Scorer
 from tests.support.examples import cases
 from tests.support.saved import saved

@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.ingest import compression
+from ragmon.ingest import files as compression
 from ragmon.ingest import files as lines
-from ragmon.ingest.files import LineReader, byte_ranges, open_bytes, read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import LineReader, ReadSummary, byte_ranges, open_bytes, read_files
 from tests.support.trace_files import good, take, write
 
 SHORT = 8

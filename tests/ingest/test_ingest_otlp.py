@@ -14,9 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from ragmon.capture.exporters.otlp import OtlpExporter
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
-from ragmon.ingest.files import read_files
-from ragmon.ingest.spans.record import to_record
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.trace_buffer import FILE_LIMITS, FileTraceBuffer
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon

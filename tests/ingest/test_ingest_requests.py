@@ -14,14 +14,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.batch import IS_READ, SpanBatch
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
-from ragmon.ingest.spans.model import Event, Span
-from ragmon.ingest.spans.record import to_record
-from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
+from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.otlp import IS_READ, SpanBatch, read
+from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import Event, Span
+from ragmon.ingest.spans.tools import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
 from tests.ingest.test_spans_fuzz import OPTIONS, SPANS
 from tests.support.examples import cases

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragmon.core import constants
 from ragmon.core.record import LARGEST, LATEST, LONGEST_MS, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
-from ragmon.ingest.decode import AnyShape, adapt, decode
+from ragmon.ingest.lines import AnyShape, adapt, decode
 from tests.support.examples import cases
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

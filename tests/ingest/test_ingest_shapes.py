@@ -8,15 +8,13 @@ from itertools import pairwise
 import pytest
 
 from ragmon.core.record import Answer, Latency, Record, TextFacts
-from ragmon.gold import GoldSet
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import read_files
-from ragmon.ingest.otlp import NO_OPTIONS, SpanOptions
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
+from ragmon.ingest.tables import TableOptions
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scoring.scorer import Scorer
-from ragmon.tabular.columns import TableOptions
 from tests.support.otlp_requests import as_json, export
 from tests.support.recorded_spans import made
 from tests.support.trace_files import take

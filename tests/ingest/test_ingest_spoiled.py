@@ -12,15 +12,14 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.core import constants, semconv
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import read_files
-from ragmon.ingest.otlp import protobuf, repair
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
+from ragmon.ingest import otlp, otlp_wire
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.otlp import read
+from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
 from ragmon.ingest.receiver import Encoding
-from ragmon.ingest.spans.model import Event
-from ragmon.ingest.spans.record import to_record
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import Event
 from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, decode_traces
 from tests.support.effort import effort, least_ratio
@@ -286,7 +285,7 @@ def send(running, body, kind, status=200):
 
 def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     """Nothing is repaired before a parser has refused it: most requests pay nothing for the few."""
-    for module, name in ((repair, "json"), (repair, "split_request"), (protobuf, "repaired")):
+    for module, name in ((otlp_wire, "json"), (otlp_wire, "split_request"), (otlp, "repaired")):
         monkeypatch.setattr(module, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
         assert len(decode_traces(body, form).external) == SPANS
@@ -307,5 +306,5 @@ HOSTILE = {
 def test_repairing_takes_time_in_proportion_to_the_request(text):
     """For eight times as much, caches may double it; the whole takes a bounded multiple of plain parsing."""
     part, whole = (b'"' + some + b'"' for some in (text[-len(text) // 8 :], text))
-    assert least_ratio(lambda: repair.json(whole), lambda: repair.json(part), enough=16) <= 16
-    assert effort(lambda: repair.json(whole))[0] <= 80
+    assert least_ratio(lambda: otlp_wire.json(whole), lambda: otlp_wire.json(part), enough=16) <= 16
+    assert effort(lambda: otlp_wire.json(whole))[0] <= 80

@@ -14,9 +14,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Totals
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.wire import MALFORMED_PROTOBUF
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.native import totals
+from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
 from ragmon.stats.histograms import bucket, buckets
 from tests.support.examples import cases
 from tests.support.otlp_requests import of_totals

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
-from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.otlp import read
 from tests.support import instrumentation_table as made
 from tests.support.instrumentation_table import INSTRUMENTATIONS
 from tests.support.otlp_requests import export

@@ -8,12 +8,12 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from ragmon.core import semconv
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import logs
-from ragmon.ingest.otlp.protobuf import read as read_traces
-from ragmon.ingest.spans.log_events import with_log_events
-from ragmon.ingest.spans.model import Event, Span
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest import otlp_logs
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.otlp import read as read_traces
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.messages import with_log_events
+from ragmon.ingest.spans.span import Event, Span
 
 TRACE, SPAN, SERVICE = "a1" * 16, "b2" * 8, [{"key": "service.name", "value": {"stringValue": "helpdesk"}}]
 CALL = Span(TRACE, SPAN, None, "chat m", 1, 9, {semconv.OPERATION: "chat"}, scope="openai_v2")
@@ -109,7 +109,7 @@ def encoded(found, as_json):
 
 def external(found, *, as_json):
     """The spans that stand for log records, as a server has them."""
-    return read_traces(logs.read(encoded(found, as_json), as_json=as_json).body, json=False).external
+    return read_traces(otlp_logs.read_logs(encoded(found, as_json), as_json=as_json).body, json=False).external
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "protobuf"])
@@ -138,21 +138,21 @@ def test_what_is_no_message_or_of_no_span_is_counted_as_unread(as_json):
         record("gen_ai.choice", text("x"), span="0" * 16),
         record("gen_ai.choice", text("x"), trace="0" * 32),
     ]
-    assert logs.read(encoded(request(*others), as_json), as_json=as_json) == (b"", 4)
-    assert logs.read(encoded(request(*others, *BY_MESSAGE), as_json), as_json=as_json).unread == 4
+    assert otlp_logs.read_logs(encoded(request(*others), as_json), as_json=as_json) == (b"", 4)
+    assert otlp_logs.read_logs(encoded(request(*others, *BY_MESSAGE), as_json), as_json=as_json).unread == 4
 
 
 @pytest.mark.parametrize("damaged", [{"eventName": 5}, {"traceId": None}, "text", {"timeUnixNano": "soon"}])
 def test_a_malformed_record_in_json_spoils_no_other(damaged):
     body = json.dumps(request(*BY_MESSAGE, damaged)).encode()
-    found = logs.read(body, as_json=True)
+    found = otlp_logs.read_logs(body, as_json=True)
     assert (found.unread, len(read_traces(found.body, json=False).external)) == (1, 3)
 
 
 @pytest.mark.parametrize(("body", "as_json"), [(b"{", True), (b"[]", True), (b"\xff", False)])
 def test_a_malformed_request_is_rejected(body, as_json):
     with pytest.raises(Rejected):
-        logs.read(body, as_json=as_json)
+        otlp_logs.read_logs(body, as_json=as_json)
 
 
 def test_the_messages_of_a_span_itself_win():

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans.record import per_request, to_record
+from ragmon.ingest.otlp import read
+from ragmon.ingest.spans.mapper import per_request, to_record
 from tests.support.agent_model import QUESTIONS
 from tests.support.record_agents import PACKAGES
 from tests.support.recorded_agents import NAMES, questions, versions

@@ -9,9 +9,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from ragmon.core.record import Label
-from ragmon.ingest.spans.fields import evaluations, judge_scores
-from ragmon.ingest.spans.model import Event, Span
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import evaluations, judge_scores, to_record
+from ragmon.ingest.spans.span import Event, Span
 from tests.support.serving import journalled, serving
 from tests.support.waiting import wait_for
 

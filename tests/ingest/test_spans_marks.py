@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ragmon.ingest.spans.model import Span
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import Span
 
 IDS = ["d1", "d2", "d3"]
 

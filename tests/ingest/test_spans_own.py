@@ -9,9 +9,9 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
-from ragmon.ingest.decode import decode
-from ragmon.ingest.spans.model import OWN_SCOPE, Mapped
-from ragmon.ingest.spans.record import fill, per_request, to_record
+from ragmon.ingest.lines import decode
+from ragmon.ingest.spans.mapper import fill, per_request, to_record
+from ragmon.ingest.spans.span import OWN_SCOPE, Mapped
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
 

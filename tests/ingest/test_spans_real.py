@@ -18,8 +18,8 @@ import pytest
 
 from ragmon.core import constants
 from ragmon.core.record import Latency, Record
-from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Event, Span
-from ragmon.ingest.spans.record import fill, to_record
+from ragmon.ingest.spans.mapper import fill, to_record
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Event, Span
 from tests.support.recorded_spans import SECOND
 
 ROOT = Path(__file__).parents[2]

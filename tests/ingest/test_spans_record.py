@@ -6,8 +6,8 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Latency
-from ragmon.ingest.spans.model import NOT_RAG, Event, Mapped
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import NOT_RAG, Event, Mapped
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
 from tests.support.alarming import GOLD

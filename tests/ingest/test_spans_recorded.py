@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from ragmon.core import constants
-from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NOT_RAG, Mapped
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NOT_RAG, Mapped
 from tests.support.recorded_spans import recorded
 
 LANGCHAIN = ["S1#2", "S1#1"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core import semconv
-from ragmon.ingest.spans.record import SLACK, per_request, to_record
+from ragmon.ingest.spans.mapper import SLACK, per_request, to_record
 from tests.support.effort import least_ratio
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import made

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
-from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Event
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Event
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}

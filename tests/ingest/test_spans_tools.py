@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
-from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD
 from ragmon.ingest.spans.tools import (
     MAX_LITERAL_CHARS,
     MAX_LITERAL_TOKENS,

@@ -8,16 +8,17 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
-from ragmon.ingest.spans.model import (
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
+    MAX_SCOPES,
     NO_RETRIEVAL,
     NOT_RAG,
     NOT_UNDERSTOOD,
     UNKNOWN_CONVENTION,
     Event,
+    count_scope,
 )
-from ragmon.ingest.spans.reasons import MAX_SCOPES, count_scope
-from ragmon.ingest.spans.record import to_record
 from tests.support import instrumentation_table
 from tests.support.recorded_spans import made
 

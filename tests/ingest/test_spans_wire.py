@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from ragmon.core import semconv
-from ragmon.ingest.otlp.batch import IS_READ
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.otlp import IS_READ, read
+from ragmon.ingest.spans.mapper import to_record
 from tests.support.examples import cases
 from tests.support.otlp_requests import export, plain
 from tests.support.recorded_spans import made

@@ -7,7 +7,7 @@ import pytest
 from ragmon.capture.redaction import Redaction
 from ragmon.core.record import Answer, Record, encode
 from ragmon.core.refusals import RefusalRule
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.metrics.facts import FactReader, Facts
 
 REFUSAL = "I could not find anything about this in the documents."

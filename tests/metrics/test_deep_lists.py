@@ -12,7 +12,7 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record, bounded
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics import build
 from ragmon.metrics.base import parse
 from ragmon.metrics.facts import DEPTH

@@ -12,8 +12,8 @@ import pytest
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Policy
 from ragmon.core.record import Record
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.ingest.decode import decode
+from ragmon.ingest.gold import GoldIndex, GoldSet
+from ragmon.ingest.lines import decode
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.monitor.replay import Run, run_files

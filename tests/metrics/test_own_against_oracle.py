@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.refusals import RefusalRule
-from ragmon.gold import GoldSet
-from ragmon.ingest.decode import decode
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.lines import decode
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import STOP_WORDS

@@ -13,7 +13,7 @@ from ragmon.config.load import load
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Run

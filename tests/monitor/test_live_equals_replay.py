@@ -11,8 +11,7 @@ from hypothesis import given, settings
 import ragmon
 from ragmon.capture.api import probe
 from ragmon.config.load import load
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation

@@ -20,9 +20,8 @@ from bench.scenario.incidents import BENIGN, EXPECT, HOUR, PRESETS, Incident, sc
 from bench.scenario.pool import Reply, pool
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
-from ragmon.gold import GoldSet
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.scorer import Scorer
 from tests.support.command_line import ragmon
 from tests.support.scenario_data import TOKEN, during, gold_rows, judged, recorded, said, stream

@@ -19,10 +19,9 @@ import ragmon
 from ragmon import testing
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Totals
-from ragmon.gold.gold_schema import gold_schema
-from ragmon.ingest.decode import decode
+from ragmon.ingest.gold_files import gold_schema
+from ragmon.ingest.lines import decode, trace_schema
 from ragmon.ingest.receiver import receiver_app
-from ragmon.ingest.trace_schema import trace_schema
 from ragmon.metrics import families
 from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.stats.histograms import bucket

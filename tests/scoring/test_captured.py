@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragmon.core import capture_hints
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.scoring import captured as bits
 from ragmon.scoring.buckets import State
 from ragmon.scoring.captured import EXAMPLES, MINUTE, MINUTES, CapturedBucket, CapturedSeries, CapturedTable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragmon.config.load import load
 from ragmon.core.constants import HOUR
 from ragmon.core.record import Answer, Latency, Record, Sampling, Totals, encode_entry
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor

@@ -12,7 +12,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
 from ragmon.core.refusals import RefusalRule
 from ragmon.gates.evaluate import MIN_MATURITY
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.ingest.receiver import Encoding
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import Run

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ragmon.core.constants import HOUR
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.scoring.buckets import State, edges
 from ragmon.scoring.score_table import ScoreTable

@@ -15,9 +15,8 @@ from ragmon.core.gold_item import GOLD as GOLD_FLAG
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.core.refusals import RefusalRule
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import Rejected
+from ragmon.ingest.gold import GoldIndex, GoldSet
+from ragmon.ingest.lines import Rejected, decode
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.buckets import State

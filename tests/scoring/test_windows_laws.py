@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.scoring.buckets import CELLS, State
 from ragmon.scoring.score_table import ScoreTable

@@ -18,7 +18,7 @@ from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal.reader import open_readonly

@@ -10,8 +10,8 @@ from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, decode_entry, parse_label
 from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
-from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.gold.labels.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
+from ragmon.ingest.labels import LabelSpelling, read_labels
 from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run

@@ -15,8 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from ragmon.ingest.files import read_file
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_file
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.instrumented import ANSWER, QUESTION
 from tests.support.serving import accounted, configuration, journalled, post, process, serving

@@ -19,7 +19,7 @@ from ragmon.core.errors import shown_name
 from ragmon.core.series_names import label
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.export.status_page import tools_without_documents, unknown_conventions, warnings
-from ragmon.ingest.spans.model import Event
+from ragmon.ingest.spans.span import Event
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.stream.accounts import BatchCounts

@@ -10,8 +10,8 @@ import pytest
 
 from ragmon.cli.doctor.chain import convention_checks, tool_checks
 from ragmon.core import semconv
-from ragmon.ingest.spans.model import Span
-from ragmon.ingest.spans.record import to_record
+from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.span import Span
 from ragmon.stream.assembler import AssemblyLimits
 from tests.ingest.test_spans_real import run_program
 from tests.support.collectors import collector

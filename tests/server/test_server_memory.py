@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ragmon.core.http_server import HTTPError, RequestLimits
-from ragmon.ingest.otlp.protobuf import read
+from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import MemoryLimiter, receiver_app
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident

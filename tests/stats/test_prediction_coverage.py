@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from ragmon.core.text import fold
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import Sums, predicted
 

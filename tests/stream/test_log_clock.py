@@ -9,7 +9,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.constants import CLOCK_AHEAD
 from ragmon.core.record import encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.stream import log_clock
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk

@@ -10,8 +10,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.constants import OVERSIZE
 from ragmon.core.record import encode
-from ragmon.ingest.files import MAX_LINE, read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import MAX_LINE, ReadSummary, read_files
 from tests.support.brokers import broker
 from tests.support.partitions import counted_at_once
 from tests.support.serving import asked, get, process, replayed, values, whole

@@ -14,7 +14,7 @@ from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock

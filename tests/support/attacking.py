@@ -15,7 +15,7 @@ from time import time_ns
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.core.record import Latency
-from ragmon.ingest.spans.model import Span
+from ragmon.ingest.spans.span import Span
 from tests.support.otlp_requests import as_json, export
 from tests.support.serving import PROTOBUF, asked, foreign, whole
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.testing import FakeClock
 

@@ -30,8 +30,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ragmon.ingest.spans.model import Event, Mapped, Span
-from ragmon.ingest.spans.record import per_request, to_record
+from ragmon.ingest.spans.mapper import per_request, to_record
+from ragmon.ingest.spans.span import Event, Mapped, Span
 from tests.support import recorded_agents
 
 ROOT: Final = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from collections import Counter
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.gates.evaluate import evaluate
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.capture.exporters.otlp import ProcessResource, SpanWriter, metrics_data
 from ragmon.core.text import clean
-from ragmon.ingest.spans.model import Event
+from ragmon.ingest.spans.span import Event
 
 
 def of_records(records, resource=None, **options):

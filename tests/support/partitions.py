@@ -7,7 +7,7 @@ from zlib import crc32
 
 from ragmon.alarms.pipelines import as_alert_line
 from ragmon.core.record import Label, encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import decode
 from ragmon.monitor.build import load_gold
 from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.recovery import entries

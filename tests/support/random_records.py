@@ -5,7 +5,7 @@ from __future__ import annotations
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from tests.support.oracle.draw import drawn
 from tests.support.oracle.generators import AROUND, GOLD_CLAIMS, REFUSALS, SUBSTRINGS, TEXTS
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.spans.model import Span
+from ragmon.ingest.otlp import read
+from ragmon.ingest.spans.span import Span
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
 NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))

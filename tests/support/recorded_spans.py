@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from itertools import count
 
-from ragmon.ingest.spans.model import Event, Span
+from ragmon.ingest.spans.span import Event, Span
 
 _ids = count(1)
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ragmon.export.markdown import render
-from ragmon.gold import GoldSet
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldSet
 from ragmon.metrics import build
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer

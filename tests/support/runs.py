@@ -7,9 +7,8 @@ from pathlib import Path
 
 from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
-from ragmon.gold import GoldSet
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold

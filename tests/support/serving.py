@@ -17,7 +17,7 @@ from time import time, time_ns
 
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
-from ragmon.ingest.spans.model import Span
+from ragmon.ingest.spans.span import Span
 from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries

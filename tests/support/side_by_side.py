@@ -6,7 +6,7 @@ import json
 
 from ragmon.compat import Options, run
 from ragmon.core.policy import Policy
-from ragmon.gold import GoldIndex, GoldSet
+from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import run_files
 from ragmon.scoring.scorer import ReductionRules, Scorer

@@ -21,11 +21,10 @@ import pytest
 from ragmon.cli.commands import replay
 from ragmon.config.load import load
 from ragmon.core.record import Record, encode
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.build import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor
-from ragmon.tabular.columns import TableOptions
 from ragmon.testing import FakeClock
 from tests.support.command_line import Done, ragmon
 

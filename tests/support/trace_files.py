@@ -8,9 +8,8 @@ import json
 import zstandard
 
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold import GoldSet
-from ragmon.ingest.files import read_files
-from ragmon.ingest.summary import ReadSummary
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.scorer import Scorer
 
 NOON = 1_763_683_200.0

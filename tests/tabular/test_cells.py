@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.tabular import cells
-from ragmon.tabular.cells import CellError
+from ragmon.ingest.tables import CellError, as_error, as_flag, as_ids, as_phrases, as_texts, is_absent, plain
 
 
 @pytest.mark.parametrize(
@@ -39,35 +38,35 @@ from ragmon.tabular.cells import CellError
     ],
 )
 def test_ids_of_a_cell(cell, ids):
-    assert cells.as_ids(cell, None) == ids
+    assert as_ids(cell, None) == ids
 
 
 def test_a_separator_that_is_given_is_the_only_one():
-    assert cells.as_ids("a,b;c", ",") == ["a", "b;c"]
-    assert cells.as_texts("One; two.---Three.", "---") == ["One; two.", "Three."]
+    assert as_ids("a,b;c", ",") == ["a", "b;c"]
+    assert as_texts("One; two.---Three.", "---") == ["One; two.", "Three."]
 
 
 def test_a_text_is_never_cut():
     text = "First, a line;\nsecond | line"
-    assert cells.as_texts(text, None) == [text]
-    assert cells.as_phrases("Denmark, Iceland; Norway", None) == ["Denmark, Iceland", "Norway"]
+    assert as_texts(text, None) == [text]
+    assert as_phrases("Denmark, Iceland; Norway", None) == ["Denmark, Iceland", "Norway"]
 
 
 def test_documents_keep_id_text_and_score():
     cell = "[{'id': 'a', 'page_content': 'Cats', 'score': 0.5}, {'metadata': {'chunk_id': 7}}]"
-    assert cells.as_ids(cell, None) == [{"id": "a", "text": "Cats", "score": 0.5}, {"id": "7"}]
+    assert as_ids(cell, None) == [{"id": "a", "text": "Cats", "score": 0.5}, {"id": "7"}]
     with pytest.raises(CellError, match="without id"):
-        cells.as_ids([{"text": "Cats"}], None)
+        as_ids([{"text": "Cats"}], None)
 
 
 @pytest.mark.parametrize("value", [None, "", float("nan"), np.float64("nan"), pd.NA, pd.NaT])
 def test_missing_values_are_absent(value):
-    assert cells.is_absent(cells.plain(value))
+    assert is_absent(plain(value))
 
 
 @pytest.mark.parametrize("value", [0, False, [], " ", "nan"])
 def test_other_values_are_not(value):
-    assert not cells.is_absent(value)
+    assert not is_absent(value)
 
 
 @pytest.mark.parametrize(
@@ -82,30 +81,30 @@ def test_other_values_are_not(value):
     ],
 )
 def test_values_of_packages_become_plain(value, expected):
-    assert cells.plain(value) == expected
+    assert plain(value) == expected
 
 
 @pytest.mark.parametrize(("cell", "error"), [("False", None), ("0", None), (False, None), ("timeout", "timeout")])
 def test_a_column_of_flags_says_no_error(cell, error):
-    assert cells.as_error(cell) == error
+    assert as_error(cell) == error
 
 
 @pytest.mark.parametrize("cell", ["perhaps", 2, [True]])
 def test_a_flag_is_yes_or_no(cell):
     with pytest.raises(CellError):
-        cells.as_flag(cell)
+        as_flag(cell)
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda text: text == text.strip()), min_size=1))
 def test_a_list_as_python_writes_it_is_read_back(ids):
     """So lists get into CSV with pandas."""
-    assert cells.as_ids(repr(ids), None) == ids
+    assert as_ids(repr(ids), None) == ids
 
 
 @given(st.text())
 def test_no_text_in_a_cell_is_more_than_a_refusal(text):
     try:
-        ids = cells.as_ids(text, None)
+        ids = as_ids(text, None)
     except CellError:
         return
     assert isinstance(ids, list)

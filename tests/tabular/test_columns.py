@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.core.errors import InputError, UnknownNameError
-from ragmon.tabular.columns import GOLD, TRACE, assign, parse_map, suggestion
+from ragmon.ingest.tables import GOLD, TRACE, assign, parse_map, suggestion
 
 SHAPES = {
     "ragas": "user_input response retrieved_contexts retrieved_context_ids",

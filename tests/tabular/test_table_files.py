@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from ragmon.core.errors import InputError
-from ragmon.tabular import files
-from ragmon.tabular.columns import TableOptions
-from ragmon.tabular.files import csv_table, is_header
+from ragmon.ingest import table_files
+from ragmon.ingest.table_files import csv_table, is_header
+from ragmon.ingest.tables import TableOptions
 
 
 def read(data, *, encoding=None):
@@ -74,7 +74,7 @@ def test_text_after_a_closing_quote_is_rejected_and_the_next_row_is_read():
 
 
 def test_a_row_that_is_too_long_is_skipped_to_its_end_over_many_lines_as_well(monkeypatch):
-    monkeypatch.setattr(files, "MAX_ROW", 1000)
+    monkeypatch.setattr(table_files, "MAX_ROW", 1000)
     long = b"x" * 5000
     rows, rejected = read(b"question,answer\nWhy?," + long + b'\nHow?,"' + b"y\n" * 900 + b'"\nWho?,a\n')
     assert rows == [(904, {"question": "Who?", "answer": "a"})]
@@ -125,7 +125,7 @@ def test_a_missing_extra_is_named(tmp_path, name, package):
     script = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from ragmon.core.errors import RagmonError\nfrom ragmon.ingest.files import read_files\n"
-        "from ragmon.ingest.summary import ReadSummary\n"
+        "from ragmon.ingest.files import ReadSummary\n"
         f"try:\n    list(read_files([{str(tmp_path / name)!r}], ReadSummary()))\n"
         "except RagmonError as error:\n    print(error.hint)"
     )
@@ -137,4 +137,4 @@ def test_a_missing_extra_is_named(tmp_path, name, package):
 def test_a_broken_binary_file_is_an_error(tmp_path, name):
     (tmp_path / name).write_bytes(b"no such thing")
     with pytest.raises(InputError, match="cannot be read"):
-        files.binary_table(str(tmp_path / name), name.partition(".")[2], TableOptions())
+        table_files.binary_table(str(tmp_path / name), name.partition(".")[2], TableOptions())

@@ -16,12 +16,11 @@ import pytest
 from pyarrow import parquet
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.gold import GoldSet
-from ragmon.ingest.files import read_file
-from ragmon.ingest.summary import ReadSummary
-from ragmon.tabular import files
-from ragmon.tabular.columns import USUAL
-from ragmon.tabular.files import binary_table
+from ragmon.ingest import table_files
+from ragmon.ingest.files import ReadSummary, read_file
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.table_files import binary_table
+from ragmon.ingest.tables import USUAL
 from tests.support.command_line import environment
 
 MIB = 1 << 20
@@ -125,7 +124,7 @@ def refused(path):
 @pytest.fixture
 def small(monkeypatch):
     """The limit is 4 MiB."""
-    monkeypatch.setattr(files, "MAX_TABLE", 4 * MIB)
+    monkeypatch.setattr(table_files, "MAX_TABLE", 4 * MIB)
 
 
 LARGE = {

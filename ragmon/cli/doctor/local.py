@@ -27,7 +27,7 @@ from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Address
-from ragmon.gold import GoldSet
+from ragmon.ingest.gold import GoldSet
 from ragmon.monitor import install
 from ragmon.monitor.build import build_alarms, load_gold, probe_key
 from ragmon.monitor.exporting import nearest_of

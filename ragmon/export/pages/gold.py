@@ -22,7 +22,7 @@ from ragmon.gates import coverage
 from ragmon.gates.gold_items import FlippedItem, GoldFindings, ItemFindings, ItemShare
 from ragmon.gates.history import TimeSpan
 from ragmon.gold.labels.ratings import RESULTS
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.scoring.cohorts import METRIC
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import ALL

@@ -32,7 +32,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Record
 from ragmon.gates.evaluate import MAX_MISSING
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
 from ragmon.scoring.clusters import cluster_of

@@ -17,7 +17,7 @@ from ragmon.core.policy import Gate, Outcome, Policy, Verdict
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, not_assessable, sources_of, without_data
 from ragmon.gates.releases.comparison import Comparison, Flip, ReleaseIntervals, ReleaseSample
 from ragmon.gates.releases.release import Release, SeriesLocation, items_of, missing_of_run, whole_window
-from ragmon.gold.sets import GoldInfo
+from ragmon.ingest.gold import GoldInfo
 from ragmon.scoring.buckets import Table
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot

@@ -4,7 +4,7 @@ Pure functions on plain values: the span processor and the OTLP receiver convert
 """
 
 from ragmon.core.text import Path
-from ragmon.ingest.spans.model import Event, Mapped, Merge, Span
-from ragmon.ingest.spans.record import fill, incomplete, own_record, per_request, to_record
+from ragmon.ingest.spans.mapper import fill, incomplete, own_record, per_request, to_record
+from ragmon.ingest.spans.span import Event, Mapped, Merge, Span
 
 __all__ = ["Event", "Mapped", "Merge", "Path", "Span", "fill", "incomplete", "own_record", "per_request", "to_record"]

@@ -16,12 +16,10 @@ from ragmon.core.errors import log_error
 from ragmon.core.http_server import RejectedError
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.native import NativeRecord, native_record
-from ragmon.ingest.otlp.batch import ExternalSpan
-from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.protobuf import read
-from ragmon.ingest.otlp.wire import TOO_MANY
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.native import NativeRecord, native_record, totals
+from ragmon.ingest.otlp import ExternalSpan, read
+from ragmon.ingest.otlp_wire import TOO_MANY
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ragmon.config.settings import Settings
 from ragmon.core.http_client import Deadline
 from ragmon.core.record import Record, decode_entry
-from ragmon.ingest.otlp.batch import ExternalSpan
+from ragmon.ingest.otlp import ExternalSpan
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.journal import Journal

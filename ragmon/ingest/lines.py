@@ -1,23 +1,42 @@
-"""The decoder of trace logs: one line becomes a record, a totals line or a label, or is rejected with a reason.
+"""Values of JSON from other programs, converted to the types of the trace contract.
+
+A value that fits no type is rejected, never guessed.
+
+The decoder of trace logs: one line becomes a record, a totals line or a label, or is rejected with a reason.
 
 Other programs' formats are read too: seeds 000 and 002, the WFGY live record, older logs.
+
+The JSON Schema of a line of a trace log: what the reader accepts, which is more than the trace contract asks for.
+
+The contract's own types come from the structs of `ragmon.core.record`. Where the reader also converts values of other
+programs (a number as an id, ISO 8601 as a time), the schema allows them too. It never rejects a line that is read.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.core import capture_hints, constants
 from ragmon.core.citations import split_citations, with_marks
+from ragmon.core.constants import CONTRACT_VERSION
 from ragmon.core.errors import InputError, shorten
+from ragmon.core.json_schema import DRAFT, Schema, attribute_notes, definitions, described, identifier
 from ragmon.core.record import (
+    FIELDS,
     LARGEST,
+    LATEST,
+    LONGEST_COMMENT,
+    MAX_ID_CHARS,
+    MAX_IDS,
     SHORT,
     Answer,
+    Label,
     Latency,
     Line,
     Record,
@@ -29,25 +48,159 @@ from ragmon.core.record import (
     parse_label,
 )
 from ragmon.core.text import Path, look_up
-from ragmon.ingest.fields import (
-    OUT_OF_RANGE,
-    Rejected,
-    as_flag,
-    as_id,
-    as_ids,
-    as_number,
-    as_object,
-    as_tags,
-    as_text,
-    as_time,
-    as_type,
-    as_verdicts,
-    wrong_type,
-)
-from ragmon.tabular.cells import CellError
-from ragmon.tabular.columns import USUAL, TableOptions
-from ragmon.tabular.fields import usual_fields
-from ragmon.tabular.gold import gold_as_traces, is_gold
+from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces, is_gold, usual_fields
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
+    """A line, span or data point that cannot become a record, and the reason.
+
+    Args:
+        reason: One of `ragmon.core.constants`.
+        detail: What is wrong with it.
+        lost_spans: The number of spans lost with it, as far as they can be counted; 1 for anything but spans.
+    """
+
+    def __init__(self, reason: str, detail: str, lost_spans: int = 1) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.lost_spans = lost_spans
+
+
+def wrong_type(name: str, expected: str, value: object) -> Rejected:
+    """The rejection of a field whose value no format allows.
+
+    >>> str(wrong_type("qid", "a string or an integer", True))
+    'qid is a string or an integer, not True'
+    """
+    return Rejected(constants.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(value)}")
+
+
+OUT_OF_RANGE: Final = "out of range"
+"""Part of msgspec's message about a number that does not fit in a float."""
+
+_STR_ONLY: Final = frozenset({str})
+_BOOLEANS: Final = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+
+
+def as_text(value: Any, name: str) -> str | None:
+    """Convert to text; a number becomes text, because other programs do not quote text that looks like a number."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(name, "text", value)
+    return str(value)
+
+
+def as_id(value: Any, name: str) -> str | None:
+    """Convert to an id: a string, or an integer as a string."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise wrong_type(name, "a string or an integer", value)
+
+
+def as_ids(value: Any, name: str) -> list[str] | None:
+    """Convert to an ordered list of ids; an entry is an id, or an object with an `id`."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise wrong_type(name, "a list of ids", value)
+    ids: list[Any] = value
+    kinds = set(map(type, ids))
+    if dict in kinds:
+        ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in ids]
+        kinds = set(map(type, ids))
+    if kinds <= _STR_ONLY:
+        return ids
+    if None in ids:
+        raise Rejected(constants.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(value)}")
+    return [str(as_id(entry, f"an entry of {name}")) for entry in ids]
+
+
+def as_number(value: Any, name: str) -> float | None:
+    """Convert to a finite number."""
+    if value is None or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(name, "a number", value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Rejected(constants.NON_FINITE, f"{name} is not finite or has too many digits")
+    return number
+
+
+def as_time(value: Any, name: str) -> float | None:
+    """Convert to seconds since the epoch; ISO 8601 without an offset is UTC, on every machine."""
+    seconds = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise wrong_type(name, "seconds since 1970 or ISO 8601", value) from None
+        seconds = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    number = as_number(seconds, name)
+    if number is not None and not 0 <= number < LATEST:
+        raise wrong_type(name, "seconds (not milliseconds) since 1970, before the year 10000", value)
+    return number
+
+
+def as_flag(value: Any, name: str) -> bool | None:
+    """Check for a JSON boolean; the string "false" is not a boolean."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise wrong_type(name, "true or false", value)
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """The members of an object; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_tags(value: Any) -> dict[str, str]:
+    """Convert tags to text, because other programs also use numbers and booleans; a null tag is left out."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise wrong_type("tags", "an object", value)
+    tags = {}
+    for name, tag_value in value.items():
+        text = str(tag_value).lower() if isinstance(tag_value, bool) else as_text(tag_value, f"the tag {name!r}")
+        if text is not None:
+            tags[name] = text
+    return tags
+
+
+def as_verdicts(value: Any) -> list[bool] | None:
+    """Convert the relevance of each document: booleans, yes and no, or objects with a `verdict`."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise wrong_type("verdicts", "a list", value)
+    return list(_relevance(value))
+
+
+def _relevance(entries: Iterable[Any]) -> Iterable[bool]:
+    for entry in entries:
+        verdict = entry.get("verdict") if isinstance(entry, dict) else entry
+        relevant = _BOOLEANS.get(str(verdict).strip().lower())
+        if relevant is None:
+            raise wrong_type("a verdict", "yes or no", verdict)
+        yield relevant
+
+
+def as_type(value: Any, kind: Any, name: str) -> Any:
+    """Convert a part of a record by the rules of the trace contract."""
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason = constants.NON_FINITE if OUT_OF_RANGE in str(error) else constants.INVALID_SCHEMA
+        raise Rejected(reason, f"{name}: {error}") from None
 
 
 class AnyShape(msgspec.Struct, gc=False, kw_only=True):
@@ -509,3 +662,150 @@ def _not_json_number(line: bytes, message: str) -> bool:
     """Whether decoding stopped at NaN or Infinity, which Python writes and JSON does not have."""
     offset = _BYTE_OFFSET.search(message)
     return offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
+
+
+_NULL: Final[Schema] = {"type": "null"}
+_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
+_TEXT: Final[Schema] = {"type": ["string", "number", "null"]}
+_ID: Final[Schema] = {"type": ["string", "integer", "null"]}
+_DOCUMENT: Final[Schema] = {
+    "type": ["string", "integer", "object"],
+    "properties": {"id": {"type": ["string", "integer"]}},
+}
+_IDS: Final[Schema] = {"type": ["array", "null"], "items": _DOCUMENT}
+_VERDICT: Final[Schema] = {
+    "anyOf": [
+        {"type": "boolean"},
+        {
+            "type": ["string", "integer"],
+            "pattern": r"^\s*([Yy][Ee][Ss]|[Nn][Oo]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]|[01])\s*$",
+        },
+        {"type": "object", "required": ["verdict"]},
+    ]
+}
+
+
+def _map(values: Schema) -> Schema:
+    return {"type": ["object", "null"], "additionalProperties": values}
+
+
+def _list(items: str) -> Schema:
+    return {"type": ["array", "null"], "items": {"type": items}}
+
+
+def _or_null(name: str) -> Schema:
+    return {"anyOf": [{"$ref": f"#/$defs/{name}"}, _NULL]}
+
+
+_RECORD: Final[dict[str, Schema]] = {
+    "v": {"anyOf": [{"const": CONTRACT_VERSION}, {"type": ["string", "null"]}]},
+    "kind": _NULL,
+    "trace_id": _TEXT,
+    "ts": {"type": ["number", "string", "null"], "minimum": 0, "exclusiveMaximum": LATEST},
+    "pipeline": _TEXT,
+    "source": {"enum": [*constants.SOURCES, None]},
+    "qid": _ID,
+    "q": _TEXT,
+    "retrieved_ids": _IDS,
+    "candidate_ids": _IDS,
+    "scores": _list("number"),
+    "contexts": _list("string"),
+    "answer_json": _or_null("Answer"),
+    "error": {},
+    "latency_ms": {
+        "type": ["object", "number", "null"],
+        "properties": {"total": _NUMBER, "retrieve": _NUMBER, "generate": _NUMBER},
+    },
+    "index_hash": _TEXT,
+    "build": _TEXT,
+    "session": _TEXT,
+    "sampling": _or_null("Sampling"),
+    "facts": _or_null("TextFacts"),
+    "partial": _FLAG,
+    "ended": {},
+    "exported": _FLAG,
+    "parent_span_id": {},
+    "tags": _map({"type": ["string", "number", "boolean", "null"]}),
+    "verdicts": {"type": ["array", "null"], "items": _VERDICT},
+    "measures": _map({"type": "number"}),
+    "matched": {},
+    "probe": _FLAG,
+    "model": {},
+    "user": {},
+    "judge_versions": _map({"type": "string"}),
+}
+"""What the reader accepts in each member of a record; an empty schema: it reads a text and passes over other values."""
+
+_MORE: Final = {
+    "v": "The version of the contract: write 1. Absent, null or a text: a line of another program.",
+    "ts": "Seconds, not milliseconds; ISO 8601 is read too.",
+    "qid": "A whole number is read as its digits.",
+    "retrieved_ids": "An entry may be an object with an `id`.",
+    "candidate_ids": "An entry may be an object with an `id`.",
+    "latency_ms": "A number is the total.",
+    "verdicts": "true and false, yes and no, or objects with a `verdict`.",
+    "probe": "true: the source is `probe`. Older logs have it instead of a source.",
+}
+"""What to say beside the sentences of the docstring."""
+
+
+def trace_schema() -> Schema:
+    """The JSON Schema of one line of a trace log."""
+    defs = definitions(Answer, Sampling, TextFacts, Totals, Label, Record)
+    notes = {name: note for name, note in attribute_notes(Record.__doc__ or "").items() if name != "v"}
+    properties = {
+        name: described(schema, " ".join(filter(None, (notes.get(name), _MORE.get(name)))))
+        for name, schema in _RECORD.items()
+    }
+    defs["Record"]["properties"] = properties
+    defs["Answer"]["properties"]["claim"] |= {"anyOf": [_TEXT]}
+    citations = {"anyOf": [_IDS, {"not": {"type": "array"}}]}
+    defs["Answer"]["properties"]["citations"] |= citations
+    del defs["Latency"]
+    return {
+        "$schema": DRAFT,
+        "$id": identifier("trace", CONTRACT_VERSION),
+        "title": "A line of a trace log of ragmon",
+        "description": (
+            "One JSON object on one line: a record of one request, a producer's totals, or a person's label. Members "
+            "that are not listed are allowed; those that ragmon does not know are passed over."
+        ),
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Record", "Totals", "Label")],
+        "$defs": {
+            "Record": defs.pop("Record"),
+            "Totals": _totals(defs.pop("Totals")),
+            "Label": _label(defs.pop("Label")),
+        }
+        | defs,
+    }
+
+
+def _totals(schema: Schema) -> Schema:
+    """Totals, with the limits that the reader checks."""
+    properties = schema["properties"]
+    properties["kind"] = {"const": "totals"}
+    count = {"type": "integer", "minimum": 0, "maximum": LARGEST}
+    for name in ("calls", "kept"):
+        properties[name] |= count
+    for name in ("dropped", "latency_ms"):
+        properties[name]["additionalProperties"] = count
+    properties["latency_ms"]["propertyNames"] = {"pattern": "^-?[0-9]+$"}
+    return schema | {"required": ["kind", *schema["required"]]}
+
+
+def _label(schema: Schema) -> Schema:
+    """A label, with the limits of `ragmon.core.record.parse_label`."""
+    properties: dict[str, Any] = schema["properties"]
+    name = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
+    properties["kind"] = {"const": "label"}
+    properties["trace_id"] |= name
+    properties["rater"] |= name
+    properties["correct"] |= {"anyOf": [{"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}, _NULL]}
+    ids = {"type": "array", "items": {"type": "string", "maxLength": MAX_ID_CHARS}, "maxItems": MAX_IDS - 2}
+    properties["relevant_ids"] |= {"anyOf": [ids, _NULL]}
+    properties["comment"] |= {"anyOf": [{"type": "string", "maxLength": LONGEST_COMMENT}, _NULL]}
+    for added in ("answer", "arrived"):  # what a journal or a chunk adds; in a line that is sent it is passed over
+        del properties[added]
+    said = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
+    return schema | {"anyOf": said}

@@ -1,12 +1,19 @@
 """The rows of table files: CSV and TSV as a stream, Parquet and XLSX by the extra `table`, and DataFrames.
 
 A row is a dictionary by column. A row that cannot be read is rejected with its place, and the next one is read.
+
+The records of a table: a row becomes a line of the trace contract, and is decoded as one.
+
+TREC runs: six columns `qid Q0 docid rank score tag`, one line per retrieved document, as one record per query.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,10 +22,27 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
-from ragmon.core.constants import MALFORMED_ROW, OVERSIZE
+import msgspec
+
+from ragmon.core import constants
+from ragmon.core.constants import INVALID_SCHEMA, MALFORMED_ROW, OVERSIZE
 from ragmon.core.errors import InputError, RagmonError, shorten
-from ragmon.tabular.cells import is_absent, plain
-from ragmon.tabular.columns import GOLD, TRACE, TableOptions, normalised
+from ragmon.core.record import Line, Record
+from ragmon.ingest.lines import BOM, Rejected, Unknown, decode
+from ragmon.ingest.tables import (
+    GOLD,
+    TRACE,
+    CellError,
+    TableOptions,
+    assigned_columns,
+    check_traces,
+    flat,
+    is_absent,
+    kept_comma,
+    normalised,
+    plain,
+    trace_fields,
+)
 
 MAX_ROW: Final = 8 << 20
 """The maximum length of a row in characters, as of a line of JSON; a longer row is skipped and counted."""
@@ -393,3 +417,152 @@ def frame_table(frame: object) -> TableRows | None:
     else:
         return None
     return TableRows(columns, iter(enumerate(rows, 1)))
+
+
+_TRACE_ID_DIGITS: Final = 32
+_ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
+
+Note = Callable[[str], None]
+"""Called with a sentence for the reader of the report."""
+
+
+def table_records(
+    table: TableRows, path: str, options: TableOptions, *, reject: RejectRow, unknown: Unknown, note: Note
+) -> Iterator[Line]:
+    """The records of a table.
+
+    Args:
+        table: The table.
+        path: The file, for messages and for the ids of traces that have none.
+        options: The mapping of the user.
+        reject: Called for a row that is no record.
+        unknown: Called for each field of a record that is out of range.
+        note: Called where cells may mean something else than they were read as.
+
+    Raises:
+        InputError: Nothing in the table says what was answered, or its columns are ambiguous.
+    """
+    first = next(table.rows, None)
+    check_traces(table.columns, first[1] if first is not None else {}, options, path)
+    commas = _KeptCommas(path, options)
+    for number, row in chain([] if first is None else [first], table.rows):
+        if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+            reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
+            continue
+        try:
+            line = decode(msgspec.json.encode(trace_fields(row, options)), unknown)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected), 1)
+        except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            reject(number, INVALID_SCHEMA, str(error), 1)
+        else:
+            commas.see(row)
+            if isinstance(line, Record) and line.trace_id is None:
+                line.trace_id = row_trace_id(path, number)
+            yield line
+    commas.tell(note)
+
+
+def row_trace_id(path: str, number: int) -> str:
+    """The trace id of a row that has none: the same in every run over the same file.
+
+    Args:
+        path: The file; the folder does not count.
+        number: The row.
+    """
+    text = f"{Path(path).name}\n{number}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_TRACE_ID_DIGITS]
+
+
+class _KeptCommas:
+    """Counts cells that are one id with a comma in it, by column."""
+
+    def __init__(self, path: str, options: TableOptions) -> None:
+        self._path = path
+        self._options = options
+        self._seen: dict[str, tuple[int, str]] = {}
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        members = flat(row)
+        for name, column in assigned_columns(members, self._options).items():
+            if name in _ID_LISTS and kept_comma(members[column], self._options.list_separator):
+                n, example = self._seen.get(column, (0, members[column]))
+                self._seen[column] = (n + 1, example)
+
+    def tell(self, note: Note) -> None:
+        """Say what was kept whole; nothing where no cell was."""
+        for column, (n, example) in self._seen.items():
+            read = f"{self._path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+            note(f"{read}; --list-separator , cuts them")
+
+
+Reject = Callable[[int, str, str], None]
+"""Called with the line number, the reason and the details of a line that cannot be read."""
+
+COLUMNS: Final = 6
+_SINGLE: Final = struct.Struct("f")
+
+
+def is_run(line: bytes) -> bool:
+    """Whether the first line of a file looks like a TREC run: six columns, the fifth a number.
+
+    >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
+    (True, False)
+    """
+    columns = line.split(None, COLUMNS)
+    if len(columns) != COLUMNS:
+        return False
+    try:
+        float(columns[4])
+    except ValueError:
+        return False
+    return True
+
+
+def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
+    """One record per query, ranked as trec_eval ranks: by score, then by document id, both descending.
+
+    The rank column is not used, because trec_eval does not use it either. A run has no answers, so they are unknown.
+    """
+    runs: dict[str, list[tuple[float, str, float]]] = {}
+    for number, line in lines:
+        try:
+            qid, document, score = _columns(line)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected))
+        else:
+            runs.setdefault(qid, []).append((_single_precision(score), document, score))
+    for qid, documents in runs.items():
+        documents.sort(reverse=True)
+        yield Record(
+            qid=qid,
+            retrieved_ids=[document for _, document, _ in documents],
+            scores=[score for *_, score in documents],
+            partial=True,
+        )
+
+
+def _columns(line: bytes) -> tuple[str, str, float]:
+    """Query id, document id and score of one line."""
+    try:
+        columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
+    except UnicodeDecodeError as error:
+        raise Rejected(constants.INVALID_UTF8, str(error)) from None
+    if len(columns) != COLUMNS:
+        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
+    try:
+        score = float(columns[4])
+    except ValueError:
+        raise Rejected(constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
+    if not math.isfinite(score):
+        raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+    return columns[0], columns[2], score
+
+
+def _single_precision(score: float) -> float:
+    """The score in single precision, as in trec_eval: scores that differ only beyond it are ties."""
+    try:
+        single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+    except OverflowError:
+        return math.copysign(math.inf, score)
+    return single

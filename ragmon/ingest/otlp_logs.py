@@ -2,7 +2,7 @@
 
 Older releases of OpenTelemetry's instrumentations write one event per message (`gen_ai.user.message`, `gen_ai.choice`),
 later ones `gen_ai.client.inference.operation.details` with all messages. Each becomes a span that stands for it
-(`ragmon.ingest.spans.log_events`), in a request with traces. All other log records are not read.
+(`ragmon.ingest.spans.messages`), in a request with traces. All other log records are not read.
 
 Source: OpenTelemetry, OTLP specification 1.5; semantic conventions for generative AI, events, 1.28 to 1.37.
 """
@@ -22,14 +22,12 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ragmon.core import constants
-from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp import is_export
-from ragmon.ingest.otlp.batch import SpanOrigin, on_event, spans_of, to_span
-from ragmon.ingest.otlp.protobuf import parse_message
-from ragmon.ingest.otlp.wire import check_size
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.otlp import SpanOrigin, is_export, on_event, parse_message, spans_of, to_span
+from ragmon.ingest.otlp_wire import check_size
 from ragmon.ingest.spans.conventions import MESSAGE_EVENTS
-from ragmon.ingest.spans.log_events import LOG_SCOPE
-from ragmon.ingest.spans.model import Span
+from ragmon.ingest.spans.messages import LOG_SCOPE
+from ragmon.ingest.spans.span import Span
 
 _EVENT_NAME: Final = "event.name"
 """The attribute with the name of an event, where the log record has no field for it."""
@@ -50,7 +48,7 @@ class LogEvents(NamedTuple):
     unread: int
 
 
-def read(body: bytes, *, as_json: bool) -> LogEvents:
+def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
     """The events of model calls in an `ExportLogsServiceRequest`.
 
     Args:
@@ -61,7 +59,7 @@ def read(body: bytes, *, as_json: bool) -> LogEvents:
         Rejected: It is no such request, or holds too much.
 
     Examples:
-        >>> read(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
+        >>> read_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
         LogEvents(body=b'', unread=2)
     """
     traces, events, unread = ExportTraceServiceRequest(), 0, 0
@@ -158,7 +156,7 @@ def _add_span(span: Any, record: Any, name: str) -> None:
         event.attributes.add(key=_TEXT, value=record.body)
 
 
-def spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
+def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
     """The spans that stand for the events in a line with logs, each with what made it.
 
     Args:
@@ -168,6 +166,6 @@ def spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
         Rejected: The line is no request with logs.
     """
     if is_export(line, "Logs"):
-        traces = ExportTraceServiceRequest.FromString(read(line, as_json=True).body)
+        traces = ExportTraceServiceRequest.FromString(read_logs(line, as_json=True).body)
         for message, process in spans_of(traces):
             yield to_span(message, process.scope), process

@@ -1,0 +1,627 @@
+"""Named, versioned sets of gold items, the index that finds the item of a record, and counts of the items of a set.
+
+Matching a question to the gold item with the nearest embedding, for wordings that no file lists.
+
+The similarity threshold is calibrated on the set itself: paraphrases against the questions of other items.
+
+Frozen gold sets: the signed fingerprints of all items as they were approved; a set that differs is rejected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ragmon.core import constants
+from ragmon.core.errors import GoldError, RagmonError, shorten
+from ragmon.core.gold_item import GoldItem, Match
+from ragmon.core.process import keyed_hash
+from ragmon.core.record import Record, is_redacted
+from ragmon.core.text import normalise_question
+from ragmon.ingest.table_files import Frame, frame_table
+from ragmon.ingest.tables import USUAL, TableOptions
+from ragmon.stats.intervals import needed_for_pass, wilson
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[float64]
+
+SHOWN: Final = 8
+"""Hex digits of a gold version that are displayed and exported."""
+_MATCHED_VALUES: Final = (constants.BY_QUESTION, constants.BY_PARAPHRASE, constants.BY_EMBEDDING)
+"""Values of `matched` that are accepted from a record."""
+REMEMBERED: Final = 1024
+"""Pairs of pipeline and source whose items are cached; records name any pipeline, so the cache needs a bound."""
+
+
+@dataclass(frozen=True)
+class GoldSet:
+    """Gold items under one name.
+
+    Args:
+        name: The name of the set in gates and series.
+        items: The items; every qid once.
+        pipeline: The pipeline it judges; None for any.
+        use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
+        tags: Slices every item of the set belongs to.
+
+    Raises:
+        GoldError: Two items share a qid.
+
+    Examples:
+        >>> rows = [{"qid": "a", "question": "Who sails?", "answerable": True, "gold_citations": ["d1"]}]
+        >>> gold = GoldSet.from_rows(rows, name="harbour")
+        >>> len(gold.items), gold.items[0].citations
+        (1, ('d1',))
+    """
+
+    name: str
+    items: tuple[GoldItem, ...]
+    pipeline: str | None = None
+    use: Collection[str] = (constants.PROBE, constants.MATCH)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        duplicate = next((qid for qid, count in Counter(item.qid for item in self.items).items() if count > 1), None)
+        if duplicate is not None:
+            hint = "qids are permanent: give one question a new one"
+            raise GoldError("qid appears twice", path=self.name, value=duplicate, hint=hint)
+        version = self.short_version
+        object.__setattr__(self, "items", tuple(item.in_set(self.name, version, self.tags) for item in self.items))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        name: str | None = None,
+        *,
+        match: Match = "exact",
+        pipeline: str | None = None,
+        use: Collection[str] = (constants.PROBE, constants.MATCH),
+        tags: Mapping[str, str] | None = None,
+        options: TableOptions = USUAL,
+        empty_reference: str | None = None,
+    ) -> GoldSet:
+        """Read gold files strictly: all are accepted or none (`ragmon.ingest.gold_files` lists the shapes).
+
+        Args:
+            path: A file of any known shape, a directory of the three files of seed 004, `-` for standard input, or
+                several of them, which make one set.
+            name: The name of the set; default: the stem of the first file.
+            match: How gold texts are compared with contexts.
+            pipeline: The pipeline the set judges; None for any.
+            use: Which records may match it.
+            tags: Slices every item of the set belongs to.
+            options: How tables are read, and which columns hold which field.
+            empty_reference: What a row of a table means that names no answer: `unanswerable`, or `skip` it; None
+                refuses it.
+
+        Raises:
+            GoldError: A file is wrong; the message names file, line and value, the hint the correction.
+        """
+        # Few programs read files: what reads them is imported here.
+        from ragmon.ingest.gold_files import RowReader, as_paths, read_items, set_name  # noqa: PLC0415 - as above
+
+        paths = as_paths(path)
+        items = read_items(paths, RowReader(match, options, empty_reference))
+        return cls(set_name(paths) if name is None else name, items, pipeline, use, tags or {})
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[Mapping[str, Any]] | Frame,
+        name: str = "gold",
+        *,
+        columns: Mapping[str, str] | None = None,
+        empty_reference: str | None = None,
+    ) -> GoldSet:
+        """The gold set of rows that a program holds.
+
+        Args:
+            rows: Dictionaries as the lines of a gold file hold them, or a DataFrame of pandas or polars.
+            name: The name of the set; it stands in messages for the file.
+            columns: The column of each field, where the names are not the usual ones: `{"gold_claim": "truth"}`.
+            empty_reference: What a row means that names no answer: `unanswerable`, or `skip` it; None refuses it.
+
+        Raises:
+            GoldError: A row is no gold item; the message counts from 1.
+
+        Examples:
+            >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
+            'Ada did.'
+        """
+        from ragmon.ingest.gold_files import JsonLocation, RowReader  # noqa: PLC0415 - as above
+
+        reader = RowReader(options=TableOptions(columns=columns or {}), empty_reference=empty_reference)
+        table = frame_table(rows)
+        if table is not None:
+            items = reader.table(table, name)
+        elif isinstance(rows, Iterable):
+            items = reader.objects((JsonLocation(name, number), row) for number, row in enumerate(rows, 1))
+        else:
+            raise GoldError("gold is dictionaries or a DataFrame", path=name, value=type(rows), hint="or a GoldSet")
+        return cls(name, tuple(item for _, item in items))
+
+    @cached_property
+    def version(self) -> str:
+        """sha256 of the fingerprints of the items in the order of their qids: equal content has an equal version."""
+        digest = hashlib.sha256()
+        for item in sorted(self.items, key=lambda item: item.qid):
+            digest.update(item.fingerprint.encode())
+        return digest.hexdigest()
+
+    @property
+    def short_version(self) -> str:
+        """The displayed digits of the version."""
+        return self.version[:SHOWN]
+
+    def judges(self, pipeline: str, source: str | None) -> bool:
+        """Whether records of a pipeline and source may match the set."""
+        use = constants.MATCH if source == constants.LIVE else source
+        return self.pipeline in (None, pipeline) and (use not in (constants.PROBE, constants.MATCH) or use in self.use)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[GoldItem]:
+        return iter(self.items)
+
+
+class GoldIndex:
+    """Finds the gold item of a record: by qid, else by its normalised question, else by the keyed hash of that.
+
+    Args:
+        sets: Gold sets; where two hold the same question, the first one wins.
+        keys: The secrets of question hashes by pipeline; the one under None is for all other pipelines. Without a key,
+            hashes match nothing.
+    """
+
+    def __init__(self, sets: Sequence[GoldSet] | GoldSet = (), keys: Mapping[str | None, bytes] | None = None) -> None:
+        self.sets = (sets,) if isinstance(sets, GoldSet) else tuple(sets)
+        self._keys = dict(keys or {})
+        self._shared: dict[tuple[tuple[int, ...], bytes | None], Items] = {}
+        self._lookups: dict[tuple[str | None, str | None], Items] = {}
+
+    def match(self, record: Record) -> GoldItem | None:
+        """The gold item of a record; None where there is none."""
+        return self.items_for(record.pipeline, record.source).match(record)
+
+    def how(self, record: Record) -> str:
+        """How the item of a record was found; the record must have one."""
+        return self.items_for(record.pipeline, record.source).how(record)
+
+    def items_for(self, pipeline: str | None, source: str | None) -> Items:
+        """The items that records of a pipeline and source may match."""
+        lookup = self._lookups.get((pipeline, source))
+        if lookup is not None:
+            return lookup
+        name = pipeline or constants.DEFAULT_PIPELINE
+        set_indices = tuple(index for index, gold in enumerate(self.sets) if gold.judges(name, source))
+        shared_key = (set_indices, self._keys.get(name, self._keys.get(None)))
+        if shared_key not in self._shared:
+            self._shared[shared_key] = Items([self.sets[index] for index in set_indices], shared_key[1])
+        if len(self._lookups) >= REMEMBERED:
+            self._lookups.clear()
+        lookup = self._lookups[(pipeline, source)] = self._shared[shared_key]
+        return lookup
+
+    def infos(self) -> tuple[GoldInfo, ...]:
+        """The name, version and size of each set."""
+        return tuple(GoldInfo(gold.name, gold.short_version, len(gold)) for gold in self.sets)
+
+
+class Items:
+    """The items that records of one pipeline and source may match.
+
+    Args:
+        sets: The sets in order; of equal qids and questions the first one counts.
+        key: The secret of question hashes; None: hashes match nothing.
+    """
+
+    def __init__(self, sets: Sequence[GoldSet], key: bytes | None = None) -> None:
+        self.by_qid: dict[str | None, GoldItem] = {}
+        self.by_question: dict[str, GoldItem] = {}
+        self._paraphrases: set[str] = set()
+        for gold in sets:
+            self._add(gold)
+        self._by_hash: dict[str | None, GoldItem] = {}
+        if key is not None:
+            self._by_hash.update({keyed_hash(key, question): item for question, item in self.by_question.items()})
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """All document ids that the items name."""
+        return frozenset(name for item in self.by_qid.values() for name in item.ids)
+
+    def match(self, record: Record) -> GoldItem | None:
+        """The gold item of a record; None where there is none."""
+        item = self.by_qid.get(record.qid)
+        return self.by_text(record) if item is None else item
+
+    def by_text(self, record: Record) -> GoldItem | None:
+        """The item with the question of a record: by its text, or by its hash where the text was not exported."""
+        if record.q is not None and not is_redacted(record, "q"):
+            return self.by_wording(record.q)
+        facts = record.facts
+        return None if facts is None else self._by_hash.get(facts.question_hash)
+
+    def how(self, record: Record) -> str:
+        """How the item of a record was found (`ragmon.core.constants.MATCH_METHODS`); the record must have one.
+
+        >>> items = Items([GoldSet("g", (GoldItem("a", "Why?", answerable=False, paraphrases=["How come?"]),))])
+        >>> items.how(Record(qid="a")), items.how(Record(q="how come"))
+        ('qid', 'paraphrase')
+        """
+        if record.qid in self.by_qid:
+            return record.matched if record.matched in _MATCHED_VALUES else constants.BY_QID
+        if record.q is None or is_redacted(record, "q"):
+            return constants.BY_HASH
+        return constants.BY_PARAPHRASE if self.is_paraphrase(normalise_question(record.q)) else constants.BY_QUESTION
+
+    def is_paraphrase(self, key: str) -> bool:
+        """Whether a key of `by_question` is another wording of its item's question."""
+        return key in self._paraphrases
+
+    def by_wording(self, question: str) -> GoldItem | None:
+        """The item with this question or paraphrase."""
+        return self.by_question.get(normalise_question(question)) if self.by_question else None
+
+    def _add(self, gold: GoldSet) -> None:
+        """Add a set. A question that two of its items share is ambiguous and matches neither."""
+        questions: dict[str, list[GoldItem]] = {}
+        for item in gold:
+            self.by_qid.setdefault(item.qid, item)
+            for wording in (item.question, *item.paraphrases):
+                questions.setdefault(normalise_question(wording), []).append(item)
+        for question, items in questions.items():
+            if question and question not in self.by_question and all(item is items[0] for item in items):
+                self.by_question[question] = items[0]
+                if question != normalise_question(items[0].question):
+                    self._paraphrases.add(question)
+
+
+def stats(gold: GoldSet) -> dict[str, Any]:
+    """Count the content of a set: `with_…` are answerable items, `tags` has all items by tag and value.
+
+    >>> from ragmon.core.gold_item import GoldItem
+    >>> counts = stats(GoldSet("g", (GoldItem("a", "Why?", answerable=False, tags={"lang": "en"}),)))
+    >>> counts["items"], counts["answerable"], counts["tags"]
+    (1, 0, {'lang': {'en': 1}})
+    """
+    answerable = [item for item in gold if item.answerable]
+    tags = Counter((tag, value) for item in gold for tag, value in item.tags.items())
+    by_tag: dict[str, dict[str, int]] = {}
+    for (tag, value), count in sorted(tags.items()):
+        by_tag.setdefault(tag, {})[value] = count
+    return {
+        "name": gold.name,
+        "version": gold.version,
+        "items": len(gold),
+        "answerable": len(answerable),
+        "unanswerable": len(gold) - len(answerable),
+        "with_substrings": sum(1 for item in answerable if item.phrases),
+        "with_gold_claim": sum(1 for item in answerable if item.gold_claim),
+        "with_citations": sum(1 for item in answerable if item.ids),
+        "with_contexts": sum(1 for item in answerable if item.texts),
+        "with_sections": sum(1 for item in answerable if item.sections),
+        "tags": by_tag,
+    }
+
+
+@dataclass(frozen=True)
+class GoldInfo:
+    """The name, short version and size of a gold set in use."""
+
+    name: str
+    version: str
+    items: int
+
+
+Embed = Callable[[list[str]], Sequence[Sequence[float]]]
+"""Takes texts, returns one vector for each."""
+PRECISION: Final = 0.99
+"""Share of the pairs above the threshold that must belong to the same item."""
+_ROWS: Final = 256
+"""Wordings that are compared with all others in one matrix product."""
+_LEVELS: Final = 1001
+"""Thresholds that are tried, from 0 to 1 in steps of a thousandth."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The similarity threshold and its evidence.
+
+    Attributes:
+        threshold: The least cosine similarity of a match; None where no question is matched by embedding.
+        pairs: Paraphrases, each compared with the other wordings of its item.
+        others: Comparisons of a wording with the wordings of another item.
+        kept: Share of the paraphrases above the threshold.
+        reason: Why there is no threshold; "" where there is one.
+    """
+
+    threshold: float | None
+    pairs: int
+    others: int
+    kept: float = 0.0
+    reason: str = ""
+
+
+class Nearest:
+    """Finds the item with the wording nearest to a question.
+
+    Args:
+        gold: The set.
+        embed: Makes vectors of texts; the same text must always give the same one.
+
+    Attributes:
+        calibration: The similarity threshold.
+
+    Raises:
+        RagmonError: numpy is missing.
+        Exception: Whatever the embedder raises.
+    """
+
+    def __init__(self, gold: GoldSet, embed: Embed) -> None:
+        try:
+            import numpy as np  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise RagmonError(f"[gold.{gold.name}] embed needs numpy", hint="pip install 'ragmon[embed]'") from error
+        self._np = np
+        self.gold = gold
+        self._embed = embed
+        wordings = {item: _wordings(item) for item in gold}
+        self._items = [item for item, words in wordings.items() if words]
+        texts = [text for item in self._items for text in wordings[item]]
+        sizes = [len(wordings[item]) for item in self._items]
+        self._starts = np.cumsum([0, *sizes[:-1]]) if sizes else np.zeros(0, dtype=int)
+        self._owner = np.repeat(np.arange(len(sizes)), sizes)
+        self._vectors = self._unit_vectors(texts)
+        self.calibration = self._calibrate()
+
+    def find(self, question: str) -> GoldItem | None:
+        """The nearest item, if its similarity reaches the threshold.
+
+        Raises:
+            Exception: Whatever the embedder raises.
+        """
+        if self.calibration.threshold is None or not normalise_question(question):
+            return None
+        similarities = self._vectors @ self._unit_vectors([question])[0]
+        best = int(similarities.argmax())
+        matches = float(similarities[best]) >= self.calibration.threshold
+        return self._items[int(self._owner[best])] if matches else None
+
+    def _unit_vectors(self, texts: list[str]) -> Matrix:
+        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing.
+
+        Raises:
+            ValueError: The embedder did not return one vector of finite numbers for each text.
+        """
+        np = self._np
+        if not texts:
+            empty: Matrix = np.zeros((0, 1))
+            return empty
+        vectors = np.asarray(self._embed(list(texts)), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+            raise ValueError(f"embed made {vectors.shape} of {len(texts)} texts, not one vector of finite numbers each")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units: Matrix = vectors / np.where(lengths > 0, lengths, 1.0)
+        return units
+
+    def _calibrate(self) -> Calibration:
+        """Find the smallest threshold at which at least 99 % of matches are of one item, by Wilson's lower bound.
+
+        Every wording is compared with every other item, although a question matches at most one, so the error is
+        overestimated.
+        """
+        np = self._np
+        same = self._paraphrase_similarities()
+        levels = np.linspace(0.0, 1.0, _LEVELS)
+        above = np.zeros(len(levels) + 1, dtype=int)
+        other_count = 0
+        for start in range(0, len(self._owner), _ROWS):
+            similarities = self._similarities(start)[1]
+            other_count += similarities.size - len(similarities)
+            above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
+        wrong_above = above[::-1].cumsum()[::-1][1:]
+        for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
+            right = int((same >= level).sum())
+            if wilson(right, right + wrong)[0] >= PRECISION:
+                return Calibration(level, len(same), other_count, right / len(same))
+        return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
+
+    def _paraphrase_similarities(self) -> Matrix:
+        """The similarity of every paraphrase to the nearest other wording of its item."""
+        np = self._np
+        parts = [np.zeros(0)]
+        for start in range(0, len(self._owner), _ROWS):
+            own = self._similarities(start)[0]
+            rows = np.arange(start, start + len(own))
+            parts.append(own[~np.isin(rows, self._starts)])
+        similarities: Matrix = np.concatenate(parts)
+        return similarities
+
+    def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
+        """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
+
+        In the second matrix the column of the own item is -1.
+        """
+        np = self._np
+        block = self._vectors[start : start + _ROWS] @ self._vectors.T
+        rows = np.arange(len(block))
+        block[rows, start + rows] = -1.0
+        by_item = np.maximum.reduceat(block, self._starts, axis=1)
+        owner = self._owner[start : start + _ROWS]
+        own = by_item[rows, owner].copy()
+        by_item[rows, owner] = -1.0
+        return own, by_item
+
+
+def _wordings(item: GoldItem) -> tuple[str, ...]:
+    """The question and its paraphrases, each once."""
+    by_key = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
+    by_key.pop("", None)
+    return tuple(reversed(by_key.values()))
+
+
+def _no_threshold_reason(pairs: int) -> str:
+    needed = needed_for_pass(PRECISION, at_least=True) or 0
+    if pairs < needed:
+        return f"{pairs} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
+    return f"no similarity tells paraphrases from other items' questions with {PRECISION:.0%} precision"
+
+
+KIND: Final = "ragmon-gold"
+"""The `kind` of a frozen gold set."""
+VERSION: Final = 1
+HMAC: Final = "hmac-sha256"
+DIGEST: Final = "sha256"
+NAMED: Final = 5
+"""Items that a message names for each kind of difference."""
+_FREEZE_HINT: Final = "write it with `ragmon gold freeze GOLD --output FILE`"
+
+
+class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A gold set as it was frozen.
+
+    Attributes:
+        name: Its name, for people.
+        version: Its version.
+        items: Its number of items.
+        fingerprints: The fingerprints of all items, by qid.
+        signed: How the file is signed: `hmac-sha256`, or `sha256` where there was no key.
+    """
+
+    name: str
+    version: str
+    items: int
+    fingerprints: dict[str, str]
+    signed: str
+
+
+def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
+    """A gold set as plain JSON data that holds none of its text.
+
+    Args:
+        gold: The set as its files define it, without tags from a configuration.
+        key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which detects only accidental
+            changes.
+
+    >>> from ragmon.core.gold_item import GoldItem
+    >>> freeze(GoldSet("g", (GoldItem("a", "Why?", answerable=False),)))["items"]
+    1
+    """
+    body = {
+        "kind": KIND,
+        "v": VERSION,
+        "name": gold.name,
+        "version": gold.version,
+        "items": len(gold),
+        "fingerprints": {item.qid: item.fingerprint for item in sorted(gold, key=lambda item: item.qid)},
+        "signed": DIGEST if key is None else HMAC,
+    }
+    return {**body, "signature": _signature(body, key)}
+
+
+def is_frozen(path: str | Path) -> bool:
+    """Whether a file is a frozen gold set rather than a gold file."""
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("kind") == KIND
+
+
+def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
+    """Read a frozen gold set and check its signature.
+
+    Args:
+        path: The file.
+        key: The secret it must be signed with; None where it must not be signed with one.
+
+    Raises:
+        GoldError: It cannot be read, is no frozen set, was changed, or is not signed with this key.
+    """
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        message = f"the frozen gold set cannot be read ({error.strerror})"
+        raise GoldError(message, path=str(path), hint=_FREEZE_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
+        raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
+    _verify(data, path, key)
+    try:
+        return msgspec.convert({k: v for k, v in data.items() if k not in ("kind", "v", "signature")}, FrozenGoldSet)
+    except msgspec.ValidationError as error:
+        raise GoldError(f"the frozen gold set holds what none can ({error})", path=str(path)) from error
+
+
+def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key: bool = False) -> None:
+    """Reject a gold set that differs from the frozen one.
+
+    Args:
+        gold: The set as its files define it.
+        frozen: The frozen set.
+        at: Its files, for messages.
+        file: The frozen file, for messages.
+        with_key: Whether the hint names a key, too.
+
+    Raises:
+        GoldError: The set differs; the message names the first items that do.
+    """
+    if (gold.version, len(gold)) == (frozen.version, frozen.items):
+        return
+    fingerprints = {item.qid: item.fingerprint for item in gold}
+    command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
+    hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
+    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, fingerprints)}", path=at, hint=hint)
+
+
+def _differences(frozen: Mapping[str, str], current: Mapping[str, str]) -> str:
+    kinds = {
+        "added": [qid for qid in current if qid not in frozen],
+        "removed": [qid for qid in frozen if qid not in current],
+        "changed": [qid for qid, fingerprint in current.items() if frozen.get(qid, fingerprint) != fingerprint],
+    }
+    return "; ".join(f"{kind} {_first_names(qids)}" for kind, qids in kinds.items() if qids)
+
+
+def _first_names(qids: Sequence[str]) -> str:
+    more = f" and {len(qids) - NAMED} more" if len(qids) > NAMED else ""
+    return ", ".join(shorten(qid) for qid in qids[:NAMED]) + more
+
+
+def _verify(data: Mapping[str, Any], path: str | Path, key: bytes | None) -> None:
+    """Reject a file whose signature does not match its content.
+
+    Raises:
+        GoldError: It was changed, or is not signed as required.
+    """
+    signed = data.get("signed")
+    if key is None and signed == HMAC:
+        raise GoldError("the frozen gold set is signed, and there is no key", path=str(path), hint="name its key_file")
+    if key is not None and signed != HMAC:
+        hint = "freeze it with the key: `ragmon gold freeze GOLD --output FILE --key-file KEY`"
+        raise GoldError("the frozen gold set is not signed, and there is a key", path=str(path), hint=hint)
+    body = {name: value for name, value in data.items() if name != "signature"}
+    if not hmac.compare_digest(str(data.get("signature")).encode(), _signature(body, key).encode()):
+        problem = "was changed after it was frozen" if key is None else "was changed, or signed with another key"
+        raise GoldError(f"the frozen gold set {problem}", path=str(path), hint=_FREEZE_HINT)
+
+
+def _signature(body: Mapping[str, Any], key: bytes | None) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(canonical).hexdigest() if key is None else hmac.digest(key, canonical, "sha256").hex()

@@ -1,0 +1,930 @@
+"""Reading of gold files: text that may be gzipped, and strict JSON that knows the line of every element.
+
+Every error names the place. Beyond what the standard library's decoder rejects, this one rejects NaN and infinities, a
+name given twice in one object, and unpaired surrogates: programs read a gold file with any of these differently.
+
+The rows of gold files, validated strictly, and the gold item of each row.
+
+One table knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
+and `question`), so names may be mixed within a file. Unknown fields are ignored, unless they look like a misspelt
+known one: a gold file with a misspelt `answerable` must not be read as something else.
+
+Reading gold files: the shape of each file is recognised by its content; all files are accepted or none.
+
+| shape | recognised by |
+|---|---|
+| WFGY eval page (seed 000) | JSON Lines: `qid`, `question`, `answerable`, `gold_claim_substr`, `gold_citations` |
+| WFGY Example 08 (seed 002) | a JSON array: `qid`, `q`, `answerable`, `gold_ids`, `gold_claim` |
+| AdalFlow (seed 003) | rows with `gold_contexts`, the passages themselves |
+| ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json` (one relevant section a query), `answers.json` |
+| WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
+| TREC qrels | `qid iteration docid relevance`, separated by white space |
+| a table | CSV, TSV, Parquet, XLSX (`ragmon.tabular`), with a column of questions and one of what is right |
+| Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in place of `gold_claim` |
+
+The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`.
+`answerable` is required, except where `relevant` or `gold_contexts` shows that there is an answer. In the last two
+shapes a reference shows it, too, and a question without qid gets one (`ragmon.ingest.tables.question_id`).
+
+Gold items of rows: of tables, of DataFrames, and of JSON with the names of other programs, such as Ragas.
+
+Rows in the shapes of gold files are read strictly, by `ragmon.ingest.gold_files`.
+
+The JSON Schema of a row of a gold file: an object a line, or an element of a JSON array.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import gzip
+import io
+import json
+import logging
+import math
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+from ragmon.core.errors import GoldError, InputError
+from ragmon.core.gold_item import GoldItem, Match
+from ragmon.core.json_schema import DRAFT, Schema, identifier
+from ragmon.ingest.table_files import RejectRow, TableRows, binary_table, csv_table, is_header, table_format
+from ragmon.ingest.tables import (
+    EMPTY_REFERENCE,
+    TRACES_AS_GOLD,
+    TRACES_HINT,
+    USUAL,
+    CellError,
+    MissingReferenceError,
+    TableOptions,
+    check_gold,
+    gold_fields,
+    has_reference,
+    is_trace,
+)
+
+STDIN: Final = "-"
+SHAPES: Final = (
+    "a gold file is JSON Lines (one object a line), one JSON array of objects, TREC qrels, or a directory holding "
+    "queries.json, qrels.json and answers.json"
+)
+_GZIP: Final = b"\x1f\x8b"
+
+
+class JsonLocation(NamedTuple):
+    """A place in a file.
+
+    Attributes:
+        path: The file, as the user named it.
+        line: The line in it, counted from 1; None where the whole file is meant.
+    """
+
+    path: str
+    line: int | None = None
+
+    def error(self, message: str, value: object = None, hint: str = "") -> GoldError:
+        """The error about the value at this place."""
+        return GoldError(message, path=self.path, line=self.line, value=value, hint=hint)
+
+
+def file_location(path: str | Path) -> JsonLocation:
+    """The location of a whole file."""
+    return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file.
+
+    Args:
+        path: A UTF-8 file, with or without byte order mark, plain or gzip; `-` is standard input.
+
+    Raises:
+        GoldError: It cannot be opened or decompressed, or is not UTF-8.
+    """
+    return as_text(read_bytes(path), file_location(path).path)
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The decompressed bytes of a file, plain or gzip; `-` is standard input.
+
+    Raises:
+        GoldError: It cannot be opened or decompressed.
+    """
+    place = file_location(path)
+    return _decompressed(_bytes(path, place), place)
+
+
+def as_text(raw: bytes, path: str) -> str:
+    """Decoded UTF-8, without its byte order mark.
+
+    Raises:
+        GoldError: It is not UTF-8.
+    """
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        location = JsonLocation(path, raw.count(b"\n", 0, error.start) + 1)
+        raise location.error("not UTF-8", raw[error.start : error.end], "save the file as UTF-8") from error
+
+
+def _bytes(path: str | Path, place: JsonLocation) -> bytes:
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise place.error("no such file", hint=f"{SHAPES}; - is standard input") from error
+    except IsADirectoryError as error:
+        raise place.error("is a directory, not a file", hint=SHAPES) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from error
+
+
+def _decompressed(raw: bytes, place: JsonLocation) -> bytes:
+    if not raw.startswith(_GZIP):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError, zlib.error) as error:
+        raise place.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
+
+
+_SPACE: Final = " \t\n\r"
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_HINT: Final = "write one JSON object a line, or one JSON array of objects"
+
+
+class _RejectedError(ValueError):
+    """A value the standard decoder would accept."""
+
+    def __init__(self, message: str, value: object, hint: str) -> None:
+        super().__init__(message)
+        self.value = value
+        self.hint = hint
+
+
+class JsonText:
+    """A cursor over JSON text.
+
+    Args:
+        path: The file, for messages.
+        text: JSON, or one line of a JSONL file.
+        first_line: The line of the file on which the text starts.
+    """
+
+    def __init__(self, path: str, text: str, first_line: int = 1) -> None:
+        self._path = path
+        self._text = text
+        self._at = 0
+        self._line = first_line
+
+    @classmethod
+    def lines(cls, path: str, text: str) -> Iterator[tuple[JsonLocation, Any]]:
+        """The values of JSON Lines, each with its location; blank lines are skipped."""
+        # Not splitlines(): U+2028 and similar characters may occur inside a JSON string.
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip(_SPACE):
+                cursor = cls(path, line, number)
+                yield cursor._value()
+                cursor._end()
+
+    def array(self) -> Iterator[tuple[JsonLocation, Any]]:
+        """The elements of the text, which must be one array, each with its location."""
+        for _ in self._elements("[", "]"):
+            yield self._value()
+
+    def members(self) -> Iterator[tuple[str, JsonLocation, Any]]:
+        """The members of the text, which must be one object: name, location, value."""
+        earlier: dict[str, JsonLocation] = {}
+        for _ in self._elements("{", "}"):
+            if self._peek() != '"':
+                self._reject("a name in double quotes belongs here", self._at)
+            place, name = self._value()
+            if name in earlier:
+                raise place.error(f"name appears twice, first on line {earlier[name].line}", name, "keep one of them")
+            earlier[name] = place
+            self._expect(":")
+            yield name, place, self._value()[1]
+
+    def _elements(self, opening: str, closing: str) -> Iterator[None]:
+        """Stop before every element, so that the caller can read it."""
+        self._expect(opening)
+        if self._peek() != closing:
+            yield
+            while self._peek() == ",":
+                self._expect(",")
+                yield
+        self._expect(closing)
+        self._end()
+
+    def _value(self) -> tuple[JsonLocation, Any]:
+        self._peek()
+        start, place = self._at, JsonLocation(self._path, self._line)
+        try:
+            value, end = _DECODER.raw_decode(self._text, start)
+        except json.JSONDecodeError as error:
+            self._reject(error.msg, error.pos)
+        except _RejectedError as rejected:
+            raise place.error(str(rejected), rejected.value, rejected.hint) from rejected
+        except RecursionError as deep:
+            raise place.error("nested too deeply", hint=_HINT) from deep
+        except ValueError as number:  # Python does not parse integers of thousands of digits
+            raise place.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
+        if _SURROGATE.search(self._text, start, end):
+            _reject_lone_surrogates(value, place)
+        self._advance(end)
+        return place, value
+
+    def _expect(self, char: str) -> None:
+        if self._peek() != char:
+            self._reject(f"{char!r} belongs here", self._at)
+        self._advance(self._at + 1)
+
+    def _end(self) -> None:
+        if self._peek():
+            self._reject("nothing may follow here", self._at)
+
+    def _peek(self) -> str:
+        """The next character that is not white space; "" at the end."""
+        end = self._at
+        while end < len(self._text) and self._text[end] in _SPACE:
+            end += 1
+        self._advance(end)
+        return self._text[end : end + 1]
+
+    def _advance(self, to: int) -> None:
+        self._line += self._text.count("\n", self._at, to)
+        self._at = to
+
+    def _reject(self, message: str, at: int) -> NoReturn:
+        line = self._line + self._text.count("\n", self._at, at)
+        column = at - self._text.rfind("\n", 0, at)
+        rest = self._text[at:].partition("\n")[0].strip()
+        place = JsonLocation(self._path, line)
+        raise place.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", rest or None, _HINT)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise _RejectedError("name appears twice in one object", duplicate, "keep one of them")
+    return members
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _RejectedError("not a finite number", text, "JSON knows finite numbers only")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
+
+
+def _reject_lone_surrogates(value: Any, place: JsonLocation) -> None:
+    """Reject unpaired surrogates, without recursion: the value may be nested as deeply as the decoder allows."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [*node.keys(), *node.values()]
+        elif isinstance(node, list):
+            stack += node
+        elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
+            hint = "write the character itself, or both halves of its pair"
+            raise place.error("half of a surrogate pair is no character", node, hint)
+
+
+_MISSPELT: Final = 0.85
+"""Similarity from which a name counts as misspelt; `answer` (0.75) and `id` (0.80) stay free for other uses."""
+
+_QUESTION: Final = ("question", "q", "query")
+_CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
+
+
+class WrongValueError(ValueError):
+    """A value of the wrong type, or an empty one.
+
+    Attributes:
+        path: Where in the field it stands, such as `[0]`.
+        value: The value.
+    """
+
+    def __init__(self, problem: str, value: object) -> None:
+        super().__init__("is null" if value is None else problem)
+        self.path = ""
+        self.value = value
+
+
+def string(value: Any) -> str:
+    """A string, which may be empty."""
+    if not isinstance(value, str):
+        raise WrongValueError("is not a string", value)
+    return value
+
+
+def text(value: Any) -> str:
+    """A string that is not blank: an empty phrase would occur in every answer."""
+    if not string(value).strip():
+        raise WrongValueError("is empty", value)
+    return str(value)
+
+
+def id_string(value: Any) -> str:
+    """A string that is not blank; an integer becomes one, a boolean or another number is refused."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise WrongValueError("is neither a string nor an integer", value)
+    return text(value)
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise WrongValueError("is not a boolean", value)
+    return value
+
+
+def ids(value: Any) -> list[str]:
+    """A list of ids."""
+    return _list(id_string, value)
+
+
+def texts(value: Any) -> list[str]:
+    """A list of strings that are not blank."""
+    return _list(text, value)
+
+
+def _list(read: Callable[[Any], str], value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise WrongValueError("is not a list", value)
+    return [_read_entry(read, entry, index) for index, entry in enumerate(value)]
+
+
+def strings(value: Any) -> dict[str, str]:
+    """An object of strings."""
+    if not isinstance(value, dict):
+        raise WrongValueError("is not an object", value)
+    return {string(name): _read_entry(string, entry, name) for name, entry in value.items()}
+
+
+def _read_entry(read: Callable[[Any], str], entry: Any, place: int | str) -> str:
+    """Read an entry of a list or an object; an error names its place."""
+    try:
+        return read(entry)
+    except WrongValueError as wrong:
+        wrong.path = f"[{place!r}]"
+        raise
+
+
+class RowField(NamedTuple):
+    """A field of a row.
+
+    Attributes:
+        read: The value of what the file holds; raises `WrongValueError`.
+        hint: What would be right.
+        is_required: Neither null nor absent is allowed.
+    """
+
+    read: Callable[[Any], Any]
+    hint: str
+    is_required: bool = False
+
+
+RowFields = Mapping[str, RowField]
+
+_QUESTION_HINT: Final = "write the question as a string"
+_IDS_HINT: Final = 'write a list of ids: ["p1#2"]'
+GOLD_ROW: Final[RowFields] = {
+    "qid": RowField(
+        id_string, 'give every item a permanent id, a non-empty string or an integer: "qid": "A0001"', is_required=True
+    ),
+    "question": RowField(string, _QUESTION_HINT),
+    "q": RowField(string, _QUESTION_HINT),
+    "query": RowField(string, _QUESTION_HINT),
+    "answerable": RowField(flag, 'write true or false, without quotes: "answerable": true'),
+    "gold_claim_substr": RowField(texts, 'write a list of phrases: ["rejects null keys"]'),
+    "gold_claim": RowField(string, "write the reference answer as one string"),
+    "gold_citations": RowField(ids, _IDS_HINT),
+    "gold_ids": RowField(ids, _IDS_HINT),
+    "relevant": RowField(ids, _IDS_HINT),
+    "gold_contexts": RowField(texts, "write a list of passages"),
+    "anchor_section": RowField(id_string, "write the section's id, a string or an integer"),
+    "tags": RowField(strings, 'write an object of strings: {"lang": "de"}'),
+    "paraphrases": RowField(texts, "write a list of questions"),
+    "negatives": RowField(ids, _IDS_HINT),
+    "constraints": RowField(texts, "write a list of statements"),
+}
+"""One question in any of the one-row-per-question shapes."""
+
+
+def read_row(fields: RowFields, place: JsonLocation, raw: Any) -> dict[str, Any]:
+    """The values of one JSON object by field, without fields that are absent or null.
+
+    Args:
+        fields: The fields of the row.
+        place: The location of the row.
+        raw: The decoded JSON.
+
+    Raises:
+        GoldError: It is not an object, a field has the wrong type, or the name of a field is misspelt.
+    """
+    if not isinstance(raw, dict):
+        raise place.error("not a JSON object", raw, SHAPES)
+    for name in raw:
+        if name not in fields and (intended := _intended_field(name, tuple(fields))):
+            raise place.error("misspelt field", name, f"did you mean {intended}?")
+    row = {}
+    for name, field in fields.items():
+        value = raw.get(name)
+        if value is None and not field.is_required:
+            continue
+        if name not in raw:
+            raise place.error(f"{name} is missing", hint=field.hint)
+        try:
+            row[name] = field.read(value)
+        except WrongValueError as wrong:
+            raise place.error(f"{name}{wrong.path} {wrong}", wrong.value, field.hint) from wrong
+    return row
+
+
+@lru_cache(maxsize=256)
+def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
+    """The known field whose name is misspelt; None where the name is a different one."""
+    plain = re.sub(r"[\W_]", "", name).casefold()
+    equal = [field for field in field_names if field.replace("_", "") == plain]
+    return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
+
+
+def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
+    """The gold item of one row.
+
+    Args:
+        place: The location of the row.
+        raw: The decoded JSON.
+        match: How its gold texts are compared with contexts.
+
+    Raises:
+        GoldError: The row is not a valid gold row.
+    """
+    row = read_row(GOLD_ROW, place, raw)
+    if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
+        hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
+        raise place.error("citations is no field of gold", raw["citations"], hint)
+    return GoldItem(
+        qid=row["qid"],
+        question=_first_given(row, _QUESTION, place) or "",
+        answerable=_answerable(row, place),
+        claim_substrings=_tuple_or_none(row.get("gold_claim_substr")),
+        gold_claim=row.get("gold_claim") or None,
+        citations=_tuple_or_none(_first_given(row, _CITATIONS, place)),
+        contexts=_tuple_or_none(row.get("gold_contexts")),
+        tags=row.get("tags", {}),
+        paraphrases=tuple(row.get("paraphrases", ())),
+        negatives=tuple(row.get("negatives", ())),
+        constraints=tuple(row.get("constraints", ())),
+        match=match,
+    )
+
+
+def _tuple_or_none(values: list[str] | None) -> tuple[str, ...] | None:
+    """The values as a tuple. An absent list, null and [] mean the same, so they must give the same version."""
+    return tuple(values) if values else None
+
+
+def _first_given(row: Mapping[str, Any], names: tuple[str, ...], place: JsonLocation) -> Any:
+    """The value of a field that has several names; if more than one is given, the values must be equal."""
+    given = {name: row[name] for name in names if name in row}
+    values = list(given.values())
+    for value in values[1:]:
+        if value != values[0]:
+            raise place.error(f"{' and '.join(given)} differ", value, "these are names of one field: keep one")
+    return values[0] if values else None
+
+
+def _answerable(row: Mapping[str, Any], place: JsonLocation) -> bool:
+    if "answerable" in row:
+        return bool(row["answerable"])
+    # The shapes for retrieval alone have no such field: they name the documents that hold the answer.
+    if row.get("relevant") or row.get("gold_contexts"):
+        return True
+    raise place.error("answerable is missing", hint=GOLD_ROW["answerable"].hint)
+
+
+NAMES: Final = ("queries.json", "qrels.json", "answers.json")
+
+_log = logging.getLogger("ragmon")
+
+
+_QUERY_ROW: Final[RowFields] = {
+    "query": RowField(string, "write the question as a string", is_required=True),
+    "type": RowField(string, "write the kind of query as a string"),
+    "source": RowField(string, "write where the answer stands as a string"),
+}
+"""An entry of `queries.json`."""
+_QREL_ROW: Final[RowFields] = {
+    "doc_id": RowField(id_string, "write the document's id, a string or an integer"),
+    "section_id": RowField(id_string, "write the section's id, a string or an integer"),
+}
+"""An entry of `qrels.json`."""
+
+
+class BenchmarkFiles(NamedTuple):
+    """The three files that make one gold set of the seed 004 shape."""
+
+    queries: Path
+    qrels: Path
+    answers: Path
+
+
+def files_in(directory: Path) -> BenchmarkFiles:
+    """The three files of a directory.
+
+    Raises:
+        GoldError: One of them does not exist.
+    """
+    files = []
+    for name in NAMES:
+        candidates = (directory / name, directory / f"{name}.gz")
+        path = next((p for p in candidates if p.exists()), None)
+        if path is None:
+            hint = f"name a gold file, or a directory that holds {', '.join(NAMES)}"
+            raise file_location(directory).error("directory lacks a file", name, hint)
+        files.append(path)
+    return BenchmarkFiles(*files)
+
+
+def group_files(paths: Sequence[str | Path]) -> list[str | Path | BenchmarkFiles]:
+    """The paths in their order; a directory, or three files that belong together, become one entry."""
+    triples = _triples(paths)
+    sources: list[str | Path | BenchmarkFiles] = []
+    for path in paths:
+        triple = triples.get(Path(path).parent)
+        if Path(path).is_dir():
+            sources.append(files_in(Path(path)))
+        elif triple is None or Path(path) not in triple:
+            sources.append(path)
+        elif triple not in sources:
+            sources.append(triple)
+    return sources
+
+
+def _triples(paths: Sequence[str | Path]) -> dict[Path, BenchmarkFiles]:
+    """The complete triples of files among the paths, by directory."""
+    by_directory: dict[Path, dict[str, Path]] = {}
+    for path in map(Path, paths):
+        by_directory.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
+    complete = {directory: names for directory, names in by_directory.items() if set(NAMES) <= names.keys()}
+    return {directory: BenchmarkFiles(*(names[name] for name in NAMES)) for directory, names in complete.items()}
+
+
+def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
+    """One answerable item for each query whose relevant section is known.
+
+    Other queries are left out and their number is logged: they cannot be scored.
+
+    Raises:
+        GoldError: A file is broken.
+    """
+    qrels = {qid: row for qid, _, row in _rows(files.qrels, _QREL_ROW)}
+    answers = _answers(files.answers)
+    unusable = total = 0
+    for qid, place, row in _rows(files.queries, _QUERY_ROW):
+        total += 1
+        qrel = qrels.get(qid, {})
+        if len(qrel) < len(_QREL_ROW):
+            unusable += 1
+            continue
+        yield place, _benchmark_item(qid, row, f"{qrel['doc_id']}_{qrel['section_id']}_", answers.get(qid))
+    if unusable:
+        _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
+
+
+def _benchmark_item(qid: str, row: Mapping[str, str], prefix: str, answer: str | None) -> GoldItem:
+    tags = {name: row[name] for name in ("type", "source") if row.get(name)}
+    return GoldItem(
+        qid=qid, question=row["query"], answerable=True, gold_claim=answer or None, sections=(prefix,), tags=tags
+    )
+
+
+def _rows(path: Path, fields: RowFields) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
+    for name, place, raw in JsonText(str(path), read_text(path)).members():
+        if not name.strip():
+            raise place.error("query id is empty", name, "give every query a permanent id")
+        yield name, place, read_row(fields, place, raw)
+
+
+def _answers(path: Path) -> dict[str, str | None]:
+    answers: dict[str, str | None] = {}
+    for name, place, raw in JsonText(str(path), read_text(path)).members():
+        if raw is not None and not isinstance(raw, str):
+            raise place.error(f"answer of {name!r} is not a string", raw, "write the reference answer as one string")
+        answers[name] = raw
+    return answers
+
+
+_COLUMNS: Final = 4
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_QRELS_HINT: Final = "write qid, iteration, docid and relevance, separated by spaces: 301 0 FR940202-2-00150 1"
+
+
+def looks_like_qrels(line: str) -> bool:
+    """Whether a line has the four columns of a relevance judgement."""
+    return len(line.split()) == _COLUMNS
+
+
+def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
+    """One answerable item per query id, without question text, in the order of the file.
+
+    A relevance above zero is relevant, whatever its grade.
+
+    Raises:
+        GoldError: A line is not a judgement, or judges a document a second time.
+    """
+    first_location: dict[str, JsonLocation] = {}
+    judged: dict[tuple[str, str], JsonLocation] = {}
+    relevant: dict[str, list[str]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = JsonLocation(path, number)
+        qid, docid, relevance = _judgement(line, place)
+        earlier = judged.setdefault((qid, docid), place)
+        if earlier is not place:
+            raise place.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
+        first_location.setdefault(qid, place)
+        relevant.setdefault(qid, []).extend([docid] if relevance > 0 else [])
+    for qid, ids in relevant.items():
+        yield first_location[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
+
+
+def _judgement(line: str, place: JsonLocation) -> tuple[str, str, int]:
+    columns = line.split()
+    if len(columns) != _COLUMNS:
+        raise place.error(f"{len(columns)} columns instead of {_COLUMNS}", line.strip(), _QRELS_HINT)
+    qid, _, docid, relevance = columns
+    if not _INTEGER.fullmatch(relevance):
+        raise place.error("relevance is not an integer", relevance, _QRELS_HINT)
+    return qid, docid, int(relevance)
+
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def as_paths(path: Paths) -> tuple[str | Path, ...]:
+    """One path or several, as a tuple."""
+    return (path,) if isinstance(path, (str, Path)) else tuple(path)
+
+
+def set_name(paths: Sequence[str | Path]) -> str:
+    """The default name of a set: its first file, or the directory of the seed 004 files."""
+    first = Path(paths[0])
+    if str(first) == STDIN:
+        return "stdin"
+    bare = first.name.removesuffix(".gz")
+    if bare in NAMES:
+        return first.resolve().parent.name
+    return first.resolve().name if first.is_dir() else Path(bare).stem
+
+
+def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem, ...]:
+    """Read the items of all files, in their order.
+
+    Args:
+        paths: At least one file or directory.
+        reader: Reads the rows.
+
+    Raises:
+        GoldError: One of the files is broken or empty, or a qid appears twice.
+    """
+    if not paths:
+        raise GoldError("no gold file given", hint=SHAPES)
+    first_location: dict[str, JsonLocation] = {}
+    items: list[GoldItem] = []
+    for source in group_files(paths):
+        before = len(items)
+        for place, item in _read_source(source, reader):
+            earlier = first_location.setdefault(item.qid, place)
+            if earlier is not place:
+                raise _duplicate_error(item, place, earlier)
+            items.append(item)
+        if len(items) == before:
+            file = file_location(source.queries if isinstance(source, BenchmarkFiles) else source)
+            raise file.error("holds no item", hint=SHAPES)
+    return tuple(items)
+
+
+def _duplicate_error(item: GoldItem, place: JsonLocation, earlier: JsonLocation) -> GoldError:
+    where = f"on line {earlier.line}" if earlier.path == place.path else f"in {earlier.path}:{earlier.line}"
+    return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
+
+
+def _read_source(source: str | Path | BenchmarkFiles, reader: RowReader) -> Iterator[tuple[JsonLocation, GoldItem]]:
+    if isinstance(source, BenchmarkFiles):
+        return read_benchmark(source)
+    path, kind = file_location(source).path, table_format(source)
+    if kind in ("parquet", "xlsx"):
+        return reader.table(binary_table(path, kind, reader.options), path)
+    raw = read_bytes(source)
+    if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
+        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse_row(path)), path)
+    text = as_text(raw, path)
+    start = text.lstrip()
+    if not start.startswith(("[", "{")) and looks_like_qrels(start.partition("\n")[0]):
+        return read_qrels(path, text)
+    rows = JsonText(path, text).array() if start.startswith("[") else JsonText.lines(path, text)
+    return reader.objects(rows)
+
+
+OWN_MEMBERS: Final = frozenset(
+    ("answerable", "gold_claim", "gold_claim_substr", "gold_citations", "gold_ids", "gold_contexts", "relevant")
+)
+"""Members that make an object a row of a gold file."""
+
+
+@dataclass
+class RowReader:
+    """Reads rows as gold items.
+
+    Args:
+        match: How gold texts are compared with contexts.
+        options: How tables are read, and which columns or members hold which field.
+        empty_reference: What a row means that names no answer (`ragmon.ingest.tables.gold_fields`).
+
+    Attributes:
+        skipped: How many rows were left out.
+    """
+
+    match: Match = "exact"
+    options: TableOptions = USUAL
+    empty_reference: str | None = None
+    skipped: int = 0
+
+    def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
+        """The items of JSON objects: rows of gold files, or rows with the usual names of other programs.
+
+        Raises:
+            GoldError: An object is no gold item.
+        """
+        for place, raw in rows:
+            item = self._object(place, raw)
+            if item is not None:
+                yield place, item
+
+    def _object(self, place: JsonLocation, raw: Any) -> GoldItem | None:
+        if isinstance(raw, dict):
+            if self.options.columns or (OWN_MEMBERS.isdisjoint(raw) and has_reference(raw)):
+                return self._row(place, raw)
+            if is_trace(raw):
+                raise place.error(TRACES_AS_GOLD, hint=TRACES_HINT)
+        return read_item(place, raw, self.match)
+
+    def table(self, table: TableRows, path: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
+        """The items of a table.
+
+        Args:
+            table: The table.
+            path: The file, for messages.
+
+        Raises:
+            GoldError: Its columns are no gold, or a row is no gold item.
+        """
+        try:
+            rows = list(table.rows)
+            check_gold(table.columns, rows[0][1] if rows else {}, self.options, path)
+        except GoldError:
+            raise
+        except InputError as error:
+            message = str(error).removeprefix(f"{error.path}: ")
+            raise GoldError(message, path=error.path, line=error.line, hint=error.hint) from None
+        for number, row in rows:
+            place = JsonLocation(path, number)
+            item = self._row(place, row)
+            if item is not None:
+                yield place, item
+
+    def _row(self, place: JsonLocation, row: Mapping[str, Any]) -> GoldItem | None:
+        try:
+            fields = gold_fields(row, self.options, self.empty_reference)
+        except MissingReferenceError as error:
+            hint = f"ragmon gold from-table {place.path} --empty-reference {', or '.join(EMPTY_REFERENCE)}"
+            raise place.error(str(error), hint=hint) from None
+        except (CellError, InputError) as error:
+            hint = error.hint if isinstance(error, InputError) else "mend the row, or map another column"
+            raise place.error(str(error), hint=hint) from None
+        if fields is None:
+            self.skipped += 1
+            return None
+        return read_item(place, fields, self.match)
+
+
+def as_line(item: GoldItem) -> dict[str, Any]:
+    """An item as a line of a gold file holds it.
+
+    >>> as_line(GoldItem("a", "Why?", answerable=False))
+    {'qid': 'a', 'question': 'Why?', 'answerable': False}
+    """
+    optional = {
+        "gold_claim": item.gold_claim,
+        "gold_claim_substr": item.claim_substrings,
+        "gold_citations": item.citations,
+        "gold_contexts": item.contexts,
+        "tags": item.tags,
+        "paraphrases": item.paraphrases,
+        "negatives": item.negatives,
+        "constraints": item.constraints,
+    }
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in optional.items() if value}
+    return {"qid": item.qid, "question": item.question, "answerable": item.answerable, **given}
+
+
+def refuse_row(path: str) -> RejectRow:
+    """Raises the error of a row that cannot be read: a gold file is accepted as a whole or not at all."""
+
+    def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
+        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
+
+    return refuse
+
+
+_ID: Final = {"type": ["string", "integer"], "pattern": r"\S"}
+_TEXT: Final = {"type": "string", "pattern": r"\S"}
+_TYPES: Final[Mapping[Callable[[Any], Any], Schema]] = {
+    id_string: _ID,
+    text: _TEXT,
+    string: {"type": "string"},
+    flag: {"type": "boolean"},
+    ids: {"type": "array", "items": _ID},
+    texts: {"type": "array", "items": _TEXT},
+    strings: {"type": "object", "additionalProperties": {"type": "string"}},
+}
+_NOTES: Final = {
+    "qid": "A permanent id. A whole number is read as its digits.",
+    "question": "The question. `q` and `query` are other names of it.",
+    "q": "The same as `question`.",
+    "query": "The same as `question`.",
+    "answerable": "Whether the corpus holds the answer. May be left out where `relevant` or `gold_contexts` names it.",
+    "gold_claim_substr": "Phrases; an answer that holds one of them is right.",
+    "gold_claim": "A complete reference answer.",
+    "gold_citations": "The ids of the documents that hold the answer. `gold_ids` and `relevant` are other names of it.",
+    "gold_ids": "The same as `gold_citations`.",
+    "relevant": "The same as `gold_citations`.",
+    "gold_contexts": "The passages that hold the answer, where documents have no ids.",
+    "anchor_section": "Read, not scored.",
+    "tags": "Slices the question belongs to.",
+    "paraphrases": "Other wordings of the question.",
+    "negatives": "Ids that look relevant and are not.",
+    "constraints": "Statements for other checks; kept, not scored.",
+}
+"""What each field holds. The hints of `GOLD_ROW` are for a value that is wrong."""
+
+
+def gold_schema() -> Schema:
+    """The JSON Schema of one gold item as an object."""
+    own = {"anyOf": [{"required": [name]} for name in sorted(OWN_MEMBERS)]}
+    return {
+        "$schema": DRAFT,
+        "$id": identifier("gold", 1),
+        "title": "A gold item of ragmon",
+        "description": (
+            "One question whose answer is known: a line of a JSON Lines file, or an element of a JSON array. Rows with "
+            "the names of Ragas or DeepEval, such as `user_input` and `reference`, are read too and are not described "
+            "here. So are tables, TREC qrels and the three files of seed 004, which are not JSON rows."
+        ),
+        "type": "object",
+        "if": own,
+        "then": {"$ref": "#/$defs/GoldItem"},
+        "else": {"not": {"propertyNames": {"enum": list(GOLD_ROW)}}},
+        "$defs": {"GoldItem": _item_schema({name: _TYPES[field.read] for name, field in GOLD_ROW.items()})},
+    }
+
+
+def _item_schema(types: Mapping[str, Schema]) -> Schema:
+    """A row in the names of gold files."""
+    properties = {
+        name: {"description": _NOTES[name], **(schema if name == "qid" else {"anyOf": [schema, {"type": "null"}]})}
+        for name, schema in types.items()
+    }
+    not_null = {"properties": {"answerable": {"type": "boolean"}}, "required": ["answerable"]}
+    named = [
+        {"properties": {name: {"type": "array", "minItems": 1}}, "required": [name]}
+        for name in ("relevant", "gold_contexts")
+    ]
+    return {
+        "description": "A row in the names of gold files.",
+        "type": "object",
+        "properties": properties,
+        "required": ["qid"],
+        "anyOf": [not_null, *named],
+    }

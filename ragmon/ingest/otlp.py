@@ -1,0 +1,839 @@
+"""OTLP requests decoded and assembled into one record per request of the application.
+
+The spans of one OTLP request: what is read of the messages of either encoding.
+
+`ragmon.ingest.otlp` has messages with the fields of protobuf's, so all that follows the wire is here.
+
+OTLP's JSON encoding, as exporters send it and as collectors write it to files, one export request per line.
+
+Ids are hexadecimal, 64-bit integers may be strings, unknown fields are ignored.
+
+Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
+
+Requests in OTLP's protobuf encoding, and `read` for a request with traces in either encoding.
+
+Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from ragmon.core import constants, semconv
+from ragmon.ingest.lines import Rejected, wrong_type
+from ragmon.ingest.otlp_wire import (
+    MALFORMED_PROTOBUF,
+    MAX_ITEMS,
+    TOO_MANY,
+    check_size,
+    json,
+    repaired,
+    span,
+    spans_in,
+    split_request,
+    too_many,
+)
+from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
+from ragmon.ingest.spans.mapper import MEMBERS
+from ragmon.ingest.spans.span import HIT_EVENTS, OWN_SCOPE, PLACES, Event, Span
+from ragmon.ingest.spans.tools import LISTS, Memo
+
+_EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
+
+
+def is_export(line: bytes, of: str | None = None) -> bool:
+    """Whether a line looks like an OTLP export request: of `Spans`, `Metrics` or `Logs`, where that is asked.
+
+    >>> is_export(b'{"resourceSpans":[]}'), is_export(b'{"qid":"a"}')
+    (True, False)
+    """
+    start = _EXPORT_START.match(line)
+    return start is not None and of in (None, start[1].decode())
+
+
+_SERVICE: Final = "service.name"
+"""The resource attribute with the name of the service."""
+_BUILD: Final = "service.version"
+"""The resource attribute with the version of the application."""
+_RECORD_SEARCH_LIMIT: Final = 2
+"""In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
+first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
+_MAX_DEPTH: Final = 50
+"""The maximum depth of nested values; protobuf's parser follows about as many."""
+_TRACE_ID_BYTES: Final = 16
+_SPAN_ID_BYTES: Final = 8
+_NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
+_NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
+_NO_PARENT: Final = (b"", _NO_SPAN)
+"""The parent ids of a root span."""
+_FAILED: Final = trace_pb2.Status.STATUS_CODE_ERROR
+_SAMPLED: Final = 1
+"""The bit of a span's flags that says that its trace is sampled."""
+
+
+class NativeSpan(msgspec.Struct, gc=False):
+    """A span of ragmon that holds a whole record.
+
+    Attributes:
+        trace_id: 16 bytes.
+        span_id: 8 bytes.
+        end_ns: The end time, nanoseconds since the epoch.
+        line: The record, one line of the trace contract, not decoded yet.
+    """
+
+    trace_id: bytes
+    span_id: bytes
+    end_ns: int
+    line: str
+
+
+class ExternalSpan(msgspec.Struct, gc=False):
+    """A span of another instrumentation.
+
+    Attributes:
+        trace_id: 16 bytes.
+        span_id: 8 bytes.
+        is_root: Whether it has no parent.
+        end_ns: The end time, nanoseconds since the epoch.
+        failed: Whether its status is an error.
+        service: The service of its process, `service.name`; None where that is unknown.
+        build: The version of the application, `service.version`.
+        scope: The name of the instrumentation.
+        content: The span, from JSON; from protobuf its bytes, because a message keeps its whole request in memory.
+    """
+
+    trace_id: bytes
+    span_id: bytes
+    is_root: bool
+    end_ns: int
+    failed: bool
+    service: str | None
+    build: str | None
+    scope: str
+    content: bytes | Span
+
+    def span(self) -> Span:
+        """The span in the mapper's form, with only the attributes the mapper reads."""
+        if isinstance(self.content, Span):
+            return self.content
+        return to_span(trace_pb2.Span.FromString(self.content), self.scope)
+
+
+class SpanOrigin(NamedTuple):
+    """The program that a span is of, and the instrumentation that made it.
+
+    Attributes:
+        service: Its service; None where that is unknown.
+        build: Its version.
+        scope: The name of the instrumentation.
+    """
+
+    service: str | None
+    build: str | None
+    scope: str
+
+
+@dataclass(slots=True)
+class SpanBatch:
+    """The spans of one request.
+
+    Attributes:
+        spans: The number of all spans.
+        native: The spans of ragmon that hold whole records.
+        external: The spans of other instrumentations.
+        stages: The number of child spans of ragmon; they add nothing to the record on their root.
+        rejected: The number of rejected spans, by reason.
+        first: The details of the first rejection; "" where there is none.
+        body: The request as it was read, where it had to be repaired first; b"" where it was read unchanged.
+    """
+
+    spans: int = 0
+    native: list[NativeSpan] = field(default_factory=list)
+    external: list[ExternalSpan] = field(default_factory=list)
+    stages: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+    body: bytes = b""
+
+    def refuse(self, rejected: Rejected) -> None:
+        """Count a span that is rejected."""
+        self.spans += 1
+        self.first = self.first or str(rejected)
+        self.rejected[rejected.reason] += 1
+
+    def sort(self, message: Any, process: SpanOrigin) -> None:
+        """Add a span to the list that it belongs to.
+
+        Args:
+            message: The span.
+            process: What made it.
+
+        Raises:
+            Rejected: It is malformed.
+        """
+        trace_id, span_id, end_ns = message.trace_id, message.span_id, message.end_time_unix_nano
+        check_ids(message)
+        own, pairs = process.scope == OWN_SCOPE, message.attributes
+        record = next(
+            (p.value for p in (pairs if own else pairs[:_RECORD_SEARCH_LIMIT]) if p.key == semconv.RAGMON_RECORD), None
+        )
+        if record is not None:
+            if record.WhichOneof("value") != "string_value":
+                raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
+            self.native.append(NativeSpan(trace_id, span_id, end_ns, record.string_value))
+        elif own:
+            self.stages += 1
+        else:
+            is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == _FAILED
+            content = (
+                message.SerializeToString() if isinstance(message, trace_pb2.Span) else to_span(message, process.scope)
+            )
+            self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *process, content))
+        self.spans += 1
+
+
+def spans_of(request: Any) -> Iterator[tuple[Any, SpanOrigin]]:
+    """The spans of a request, each with what made it.
+
+    Raises:
+        Rejected: There are too many.
+    """
+    processes = request.resource_spans
+    count = sum(len(scope_spans.spans) for resource_spans in processes for scope_spans in resource_spans.scope_spans)
+    if count > MAX_ITEMS:
+        raise too_many(count)
+    for resource_spans in processes:
+        texts = {pair.key: pair.value.string_value for pair in resource_spans.resource.attributes}
+        service, build = texts.get(_SERVICE) or None, texts.get(_BUILD) or None
+        for scope_spans in resource_spans.scope_spans:
+            process = SpanOrigin(service, build, scope_spans.scope.name)
+            for message in scope_spans.spans:
+                yield message, process
+
+
+def sorted_spans(batch: SpanBatch, request: Any) -> SpanBatch:
+    """A batch with the spans of a request; malformed ones are left out and counted.
+
+    Raises:
+        Rejected: There are too many.
+    """
+    for message, process in spans_of(request):
+        try:
+            batch.sort(message, process)
+        except Rejected as rejected:
+            batch.refuse(rejected)
+    return batch
+
+
+def check_ids(message: Any) -> None:
+    """Check the ids of a span.
+
+    Raises:
+        Rejected: One of them is none.
+    """
+    trace_id, span_id, parent = message.trace_id, message.span_id, message.parent_span_id
+    if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
+        raise wrong_type("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
+    if len(span_id) != _SPAN_ID_BYTES or span_id == _NO_SPAN:
+        raise wrong_type("span_id", f"{_SPAN_ID_BYTES} bytes, not all zero", span_id)
+    if parent and len(parent) != _SPAN_ID_BYTES:
+        raise wrong_type("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
+
+
+_READ_KEYS: Final = frozenset(
+    {
+        semconv.RAGMON_RECORD,
+        semconv.RAGMON_QID,
+        semconv.RAGMON_CLAIM,
+        semconv.RAGMON_CITATIONS,
+        semconv.RAGMON_INTERNAL,
+        semconv.OPERATION,
+        semconv.WORKFLOW_NAME,
+        semconv.INPUT_MESSAGES,
+        semconv.OUTPUT_MESSAGES,
+        semconv.QUERY_TEXT,
+        semconv.DOCUMENTS,
+        semconv.GENAI_TOOL_NAME,
+        semconv.TOOL_RESULT,
+        semconv.MCP_METHOD,
+        semconv.ERROR_TYPE,
+        semconv.CONVERSATION,
+        semconv.SPAN_KIND,
+        semconv.INPUT_VALUE,
+        semconv.OUTPUT_VALUE,
+        semconv.RERANKER_QUERY,
+        semconv.LLM_MODEL,
+        semconv.PROMPT_TEMPLATE,
+        semconv.METADATA,
+        semconv.SESSION,
+        semconv.REQUEST_MODEL,
+        semconv.RESPONSE_MODEL,
+        semconv.USER,
+        semconv.END_USER,
+        semconv.TOOL_NAME,
+        semconv.TRACELOOP_KIND,
+        semconv.TRACELOOP_WORKFLOW,
+        semconv.ENTITY_NAME,
+        semconv.FUNCTION_NAME,
+        semconv.ENTITY_INPUT,
+        semconv.ENTITY_OUTPUT,
+        semconv.TASK_STATUS,
+        semconv.REQUEST_TYPE,
+        semconv.VECTOR_TOP_K,
+        semconv.CHROMA_RESULTS,
+        semconv.TRULENS_KIND,
+        semconv.TRULENS_INPUT,
+        semconv.TRULENS_OUTPUT,
+        semconv.TRULENS_ERROR,
+        semconv.TRULENS_QUERY,
+        semconv.TRULENS_CONTEXTS,
+        semconv.TRULENS_RERANKED,
+        semconv.TRULENS_INPUT_ID,
+        semconv.TRULENS_CONVERSATION,
+        *KEYS,
+    }
+)
+"""The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
+_READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
+"""The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
+
+
+def _is_read(key: str) -> bool:
+    return key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(PLACES[key])
+
+
+IS_READ: Final = Memo(_is_read)
+"""Whether an attribute of a span is read, by its key; texts and names of models in any convention are, because the
+reason for an unknown field depends on whether there are such."""
+
+
+def on_event(event: str, key: str) -> bool:
+    """Whether an attribute of an event is read.
+
+    Args:
+        event: The event's name.
+        key: The attribute's key.
+
+    >>> on_event("exception", "exception.type"), on_event("exception", "exception.stacktrace")
+    (True, False)
+    """
+    return (
+        event in HIT_EVENTS
+        or (event in MESSAGE_EVENTS and key in EVENT_KEYS)
+        or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
+        or (event == semconv.EVALUATION and key in MEMBERS)
+    )
+
+
+def to_span(message: Any, scope: str) -> Span:
+    """A span in the mapper's form, with only the attributes the mapper reads.
+
+    Args:
+        message: The span.
+        scope: The name of the instrumentation.
+
+    Raises:
+        Rejected: A value is no number, or nested too deeply; only in JSON.
+    """
+    parent, flags = message.parent_span_id, message.flags
+    return Span(
+        message.trace_id.hex(),
+        message.span_id.hex(),
+        None if parent in _NO_PARENT else parent.hex(),
+        message.name,
+        message.start_time_unix_nano,
+        message.end_time_unix_nano,
+        {key: value(pair.value) for pair in message.attributes if IS_READ[key := pair.key]},
+        [_event(event) for event in message.events],
+        message.status.code == _FAILED,
+        message.dropped_attributes_count,
+        message.dropped_events_count,
+        scope,
+        bool(flags & _SAMPLED) if flags else None,
+        [link.trace_id.hex() for link in message.links] if message.links else (),
+    )
+
+
+def _event(message: Any) -> Event:
+    name = message.name
+    return Event(name, {pair.key: value(pair.value) for pair in message.attributes if on_event(name, pair.key)})
+
+
+def value(any_value: Any, depth: int = 0) -> Any:
+    """The value of an attribute as a Python object; bytes become base64 text, as in JSON.
+
+    Args:
+        any_value: The message `AnyValue`.
+        depth: The number of values around it.
+
+    Raises:
+        Rejected: It is nested too deeply, or no number; only in JSON.
+    """
+    kind = any_value.WhichOneof("value")
+    if kind == "string_value":
+        return any_value.string_value
+    if kind == "array_value":
+        return [value(member, depth + 1) for member in _members(any_value.array_value, depth)]
+    if kind == "kvlist_value":
+        return {pair.key: value(pair.value, depth + 1) for pair in _members(any_value.kvlist_value, depth)}
+    if kind == "bytes_value":
+        content = any_value.bytes_value
+        return base64.b64encode(content).decode() if isinstance(content, bytes) else content
+    return getattr(any_value, kind) if kind in _NUMBERS else None
+
+
+_NUMBERS: Final = ("bool_value", "int_value", "double_value")
+"""The other kinds of values that are set; an index into a string table, which traces do not have, is unset."""
+
+
+def _members(values: Any, depth: int) -> Iterable[Any]:
+    """The members of a list or an object.
+
+    Raises:
+        Rejected: It is nested too deeply.
+    """
+    if depth >= _MAX_DEPTH:
+        raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
+    members: Iterable[Any] = values.values
+    return members
+
+
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**64 - 1
+_START_TIME: Final = b'"startTimeUnixNano"'
+"""A key that is once in every span; quoted inside a string it has a backslash before its second quotation mark."""
+_FAILED_STATUS: Final = (2, "2", "STATUS_CODE_ERROR")
+Integer = int | float | str
+
+
+class _Message(msgspec.Struct, rename="camel", gc=False):
+    """A message; its unknown fields are ignored."""
+
+
+class AttributeValue(_Message):
+    """The value of an attribute; one of the fields is set."""
+
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_text: Integer | None = msgspec.field(default=None, name="intValue")
+    double_text: float | str | None = msgspec.field(default=None, name="doubleValue")
+    array_value: Array | None = None
+    kvlist_value: Pairs | None = None
+    bytes_value: str | None = None
+
+    def WhichOneof(self, _: str) -> str | None:  # noqa: N802 - protobuf's name
+        """The name of the field that is set."""
+        return next((kind for kind, name in _KINDS if getattr(self, name) is not None), None)
+
+    @property
+    def int_value(self) -> int:
+        """The integer."""
+        return integer("intValue", self.int_text or 0)
+
+    @property
+    def double_value(self) -> float:
+        """The number; NaN and infinities are strings in JSON."""
+        try:
+            return float(self.double_text or 0)
+        except ValueError:
+            raise wrong_type("doubleValue", "a number", self.double_text) from None
+
+
+_KINDS: Final = (
+    ("string_value", "string_value"),
+    ("array_value", "array_value"),
+    ("kvlist_value", "kvlist_value"),
+    ("int_value", "int_text"),
+    ("double_value", "double_text"),
+    ("bool_value", "bool_value"),
+    ("bytes_value", "bytes_value"),
+)
+"""The kinds of values, and the fields that hold them."""
+
+
+class Array(_Message):
+    """Values in order."""
+
+    values: list[AttributeValue] = []
+
+
+class Pair(_Message):
+    """An attribute."""
+
+    key: str = ""
+    value: AttributeValue = msgspec.field(default_factory=AttributeValue)
+
+
+class Pairs(_Message):
+    """Values by name."""
+
+    values: list[Pair] = []
+
+
+class EventMessage(_Message):
+    """An event of a span."""
+
+    name: str = ""
+    attributes: list[Pair] = []
+
+
+class LinkMessage(_Message):
+    """A link to another span."""
+
+    trace_hex: str = msgspec.field(default="", name="traceId")
+
+    @property
+    def trace_id(self) -> bytes:
+        """The id of its trace."""
+        return _id_bytes("traceId", self.trace_hex, 32)
+
+
+class SpanStatus(_Message):
+    """The status of a span."""
+
+    code_text: int | str = msgspec.field(default=0, name="code")
+
+    @property
+    def code(self) -> int:
+        """Protobuf's number for an error, 0 for anything else."""
+        return Status.STATUS_CODE_ERROR if self.code_text in _FAILED_STATUS else 0
+
+
+class SpanMessage(_Message):
+    """A span."""
+
+    trace_hex: str = msgspec.field(default="", name="traceId")
+    span_hex: str = msgspec.field(default="", name="spanId")
+    parent_hex: str = msgspec.field(default="", name="parentSpanId")
+    name: str = ""
+    start_time: Integer = msgspec.field(default=0, name="startTimeUnixNano")
+    end_time: Integer = msgspec.field(default=0, name="endTimeUnixNano")
+    attributes: list[Pair] = []
+    dropped_attributes_count: int = 0
+    events: list[EventMessage] = []
+    dropped_events_count: int = 0
+    links: list[LinkMessage] = []
+    status: SpanStatus = msgspec.field(default_factory=SpanStatus)
+    flags: int | None = None
+
+    @property
+    def trace_id(self) -> bytes:
+        """The id of its trace."""
+        return _id_bytes("traceId", self.trace_hex, 32)
+
+    @property
+    def span_id(self) -> bytes:
+        """Its id."""
+        return _id_bytes("spanId", self.span_hex, 16)
+
+    @property
+    def parent_span_id(self) -> bytes:
+        """The id of its parent; empty for a root."""
+        return _id_bytes("parentSpanId", self.parent_hex, 16) if self.parent_hex else b""
+
+    @property
+    def start_time_unix_nano(self) -> int:
+        """When it began, nanoseconds since the epoch."""
+        return integer("startTimeUnixNano", self.start_time, 0)
+
+    @property
+    def end_time_unix_nano(self) -> int:
+        """When it ended."""
+        return integer("endTimeUnixNano", self.end_time, 0)
+
+
+def _id_bytes(name: str, digits: str, size: int) -> bytes:
+    """An id.
+
+    Raises:
+        Rejected: It has another number of hexadecimal digits.
+    """
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        found = b""
+    if not 2 * len(found) == len(digits) == size:
+        raise wrong_type(name, f"{size} hex digits", digits)
+    return found
+
+
+class Scope(_Message):
+    """An instrumentation scope."""
+
+    name: str = ""
+
+
+class ScopeSpans(_Message):
+    """The spans of one instrumentation scope."""
+
+    scope: Scope = msgspec.field(default_factory=Scope)
+    spans: list[SpanMessage] = []
+
+
+class Resource(_Message):
+    """The resource of a process."""
+
+    attributes: list[Pair] = []
+
+
+class ResourceSpans(_Message):
+    """The spans of one resource."""
+
+    resource: Resource = msgspec.field(default_factory=Resource)
+    scope_spans: list[ScopeSpans] = []
+
+
+class ExportRequest(_Message):
+    """An export request with traces."""
+
+    resource_spans: list[ResourceSpans] = []
+
+
+_decode_export = msgspec.json.Decoder(ExportRequest).decode
+
+
+def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportRequest, bytes]:
+    """Decode an export request with traces; invalid UTF-8 and half surrogate pairs are repaired.
+
+    Args:
+        line: The request.
+        refuse: Called for every span that is no JSON or has a field of a wrong type; the other spans are read.
+
+    Returns:
+        The request, and its encoding after repairs and without rejected spans; b"" where it was read unchanged.
+
+    Raises:
+        Rejected: The request itself is malformed, not only its spans.
+    """
+    rejections: list[Rejected] = []
+    try:
+        request = _decode_request(line, rejections.append)
+        result = _as_encoded(request) if rejections else (request, b"")
+    except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
+        rejections.clear()
+        repaired = _repaired(json(line), rejections)
+        if repaired is None:
+            raise Rejected(rejected.reason, str(rejected), max(1, line.count(_START_TIME))) from None
+        result = _as_encoded(repaired)
+    for rejection in rejections:
+        refuse(rejection)
+    return result
+
+
+def _as_encoded(request: ExportRequest) -> tuple[ExportRequest, bytes]:
+    """Encode a request and decode it again; numbers that are not finite become null."""
+    try:
+        body = msgspec.json.encode(request)
+        return _decode_export(body), body
+    except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count too large for an integer
+        return request, b""
+
+
+def _repaired(line: bytes, rejections: list[Rejected]) -> ExportRequest | None:
+    """Decode a repaired request, if necessary without the spans that are no JSON; None where that fails too."""
+    try:
+        return _decode_request(line, rejections.append)
+    except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
+        rejections.clear()
+    parts = split_request(line)
+    if parts is None:
+        return None
+    try:
+        if len(parts.spans) > MAX_ITEMS:
+            raise too_many(len(parts.spans))
+        request, remaining = msgspec.json.decode(parts.envelope), len(parts.spans)
+        for resource_spans in _list_member(request, "resourceSpans"):
+            for scope_spans in _list_member(resource_spans, "scopeSpans"):
+                if indexes := _list_member(scope_spans, "spans"):
+                    remaining -= len(indexes)
+                    scope_spans["spans"] = list(
+                        _decoded_spans((parts.spans[index] for index in indexes), rejections.append)
+                    )
+        return None if remaining else _convert_leniently(_without_nulls(request), rejections.append)
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _decoded_spans(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Iterator[Any]:
+    for raw_span in spans:
+        try:
+            yield span(raw_span)
+        except Rejected as rejected:
+            refuse(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
+
+
+def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
+    """Decode a request that is JSON.
+
+    Raises:
+        Rejected: It is no JSON, or no request.
+    """
+    try:
+        try:
+            return _decode_export(line)
+        except msgspec.ValidationError:
+            return _convert_leniently(_without_nulls(msgspec.json.decode(line)), refuse)
+    except RecursionError:
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = constants.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else constants.MALFORMED_JSON
+        raise Rejected(reason, str(error)) from None
+
+
+def _convert_leniently(request: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
+    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out.
+
+    Raises:
+        msgspec.ValidationError: It is no request.
+    """
+    scopes = [
+        scope_spans
+        for resource_spans in _list_member(request, "resourceSpans")
+        for scope_spans in _list_member(resource_spans, "scopeSpans")
+    ]
+    count = sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes)
+    if count > MAX_ITEMS:
+        raise too_many(count)
+    for scope_spans in scopes:
+        if spans := _list_member(scope_spans, "spans"):
+            scope_spans["spans"] = [span for span in spans if _fits(span, refuse)]
+    return msgspec.convert(request, ExportRequest, strict=False)
+
+
+def _list_member(message: Any, name: str) -> list[Any]:
+    member = message.get(name) if isinstance(message, dict) else None
+    return member if isinstance(member, list) else []
+
+
+def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
+    try:
+        msgspec.convert(span, SpanMessage, strict=False)
+    except msgspec.ValidationError as error:
+        refuse(Rejected(constants.INVALID_SCHEMA, str(error)))
+        return False
+    return True
+
+
+def _without_nulls(decoded: Any) -> Any:
+    """JSON without members that are null: in protobuf's JSON encoding, null means not set."""
+    if isinstance(decoded, dict):
+        return {name: _without_nulls(value) for name, value in decoded.items() if value is not None}
+    return [_without_nulls(value) for value in decoded] if isinstance(decoded, list) else decoded
+
+
+def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
+    """An integer of at most 64 bits.
+
+    Args:
+        name: The name of the field.
+        value: The value in JSON.
+        least: The smallest valid integer.
+
+    Raises:
+        Rejected: It is no such integer.
+    """
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        raise wrong_type(name, "an integer", value) from None
+    if isinstance(value, float) and number != value:
+        raise wrong_type(name, "an integer", value)
+    if not least <= number <= _LARGEST:
+        raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
+    return number
+
+
+def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, SpanOrigin]]:
+    """The spans of one request, each with what made it; requests with metrics or logs have none.
+
+    Args:
+        line: One request.
+        refuse: Called for every span that is malformed; the other spans are read.
+
+    Raises:
+        Rejected: The request itself is malformed.
+    """
+    for message, process in spans_of(export(line, refuse)[0]):
+        try:
+            check_ids(message)
+            yield to_span(message, process.scope), process
+        except Rejected as rejected:
+            refuse(rejected)
+
+
+def read_json(body: bytes) -> SpanBatch:
+    """The spans of a request in JSON; a malformed span is left out and counted.
+
+    Raises:
+        Rejected: The request itself is malformed.
+    """
+    check_size(body, ExportTraceServiceRequest, json=True)
+    batch = SpanBatch()
+    request, batch.body = export(body, batch.refuse)
+    return sorted_spans(batch, request)
+
+
+def parse_message(message: Any, body: bytes) -> Any:
+    """Parse a request.
+
+    Args:
+        message: Its class.
+        body: The bytes.
+
+    Raises:
+        Rejected: The body is no such message, or holds too many.
+    """
+    check_size(body, message, json=False)
+    try:
+        return message.FromString(body)
+    except DecodeError as error:
+        raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}") from None
+
+
+def _read_protobuf(body: bytes) -> SpanBatch:
+    batch = SpanBatch()
+    try:
+        request = parse_message(ExportTraceServiceRequest, body)
+    except Rejected as rejected:
+        if rejected.reason != MALFORMED_PROTOBUF:
+            raise
+        try:
+            request = repaired(body, batch.refuse)
+        except DecodeError:
+            raise Rejected(rejected.reason, str(rejected), spans_in(body)) from None
+        batch.body = request.SerializeToString()
+    return sorted_spans(batch, request)
+
+
+def read(body: bytes, *, json: bool) -> SpanBatch:
+    """The spans of a request; invalid text is repaired, and a malformed span is left out and counted.
+
+    Args:
+        body: The decompressed body.
+        json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
+
+    Raises:
+        Rejected: The request itself is truncated, malformed, or holds too much.
+
+    Examples:
+        >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
+        >>> batch = read(body, json=True)
+        >>> batch.spans, batch.external, batch.first
+        (1, [], "traceId is 32 hex digits, not '0'")
+    """
+    return read_json(body) if json else _read_protobuf(body)

@@ -1,1 +1,0 @@
-"""Tables of other programs: rows of files and DataFrames, usual names of columns, and cells that hold lists."""
