@@ -227,8 +227,6 @@ FUNCTIONS = {
     tools.text_of: lambda text: tools.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
     tools.python_value: tools.python_value,
-    tools.documents_in: tools.documents_in,
-    tools.returned_list: tools.returned_list,
     prompts.claims_prompt: prompts.claims_prompt,
     prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
     prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
@@ -300,6 +298,8 @@ READERS = (texts, citations, grounding, pii, messages, entries, tools, prompts, 
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
 """Functions that take a text of the configuration or of the program itself."""
+BOUNDED = {tools.documents_in, tools.returned_list}
+"""Functions that read no more than a `LiteralBudget` allows."""
 
 
 @pytest.mark.slow
