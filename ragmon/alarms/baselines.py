@@ -19,8 +19,8 @@ from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
-from ragmon.scoring.clusters import CLUSTER
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.cohorts import add_counts
+from ragmon.scoring.minutes import CLUSTER
 from ragmon.stats.histograms import MICRO, bucket, bucket_edge, buckets, quantile
 from ragmon.stats.intervals import wilson
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats.histograms import MICRO, bucket_edge, decile_edges
 

@@ -29,8 +29,7 @@ from ragmon.core.constants import LATENCY
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
-from ragmon.scoring.clusters import Membership
-from ragmon.scoring.minutes import CountedRecord, Step, rank
+from ragmon.scoring.minutes import CountedRecord, Membership, Step, rank
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats.histograms import MICRO

@@ -20,10 +20,10 @@ from ragmon.core import record
 from ragmon.core.constants import LABELS_PATH
 from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
-from ragmon.gold.labels.sampling import queue, rows
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.labels import read_labels, template
 from ragmon.monitor.build import file_options, file_span_options
+from ragmon.scoring.ratings import queue, rows
 from ragmon.server.journal.reader import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ragmon.gates.history import TimeSpan
-from ragmon.gold.labels.ratings import Raters
+from ragmon.scoring.ratings import Raters
 from ragmon.scoring.windows import ItemPoint, SetPipeline
 from ragmon.stats.intervals import flip_chance, tail_chance
 

@@ -18,10 +18,10 @@ from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import MAX_IDS, Label, parse_label
 from ragmon.export.state import SdkStats, StageCounters
-from ragmon.gold.labels.ratings import REJECTED
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.judges import Panel
 from ragmon.monitor.sharing import SharedMonitor
+from ragmon.scoring.ratings import REJECTED
 
 _BATCH_SIZE: Final = 1000
 """Labels in one batch."""

@@ -26,15 +26,15 @@ from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
-from ragmon.gold.labels.ratings import ORPHAN, LabelStore
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
 from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import Rename, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, Prediction, predictions
+from ragmon.scoring.ratings import ORPHAN, LabelStore
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver
 from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, retrieved_counts

@@ -10,7 +10,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.record import Totals
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.cohorts import add_counts
 
 T = TypeVar("T")
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Record, encode_entry
 from ragmon.gates.failing import Failed
-from ragmon.scoring.clusters import HASH_DIGITS
-from ragmon.scoring.minutes import rank
+from ragmon.scoring.minutes import HASH_DIGITS, rank
 
 PER_GATE: Final = 8
 """Failing requests of a pipeline and metric that are kept."""

@@ -30,8 +30,7 @@ from ragmon.core.constants import (
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import RECENT, CallTotals
 from ragmon.scoring.captured import CapturedTable
-from ragmon.scoring.cohorts import Cohorts
-from ragmon.scoring.counts import Sums, add_counts, add_sums
+from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums
 
 CELLS: Final = 4096
 """Distinct facts that a bucket keeps, those with the smallest hashes; the sums of the others go into the spill."""

@@ -1,4 +1,6 @@
-"""Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.labels`).
+"""Addition of counts and of sums: what everything that is counted has in common.
+
+Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.labels`).
 
 A label comes days after its answer. It is compared with the proxies of all answers of its own hour and judge version,
 so that neither a change of the judge nor of the traffic comes between them. Everything is a sum of integers.
@@ -8,15 +10,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from ragmon.core.constants import FOLDED, FRESH, HOUR, JUDGE_PREFIX, OTHER, STEP
-from ragmon.gold.labels.ratings import TTL
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.scoring.counts import Sums as Counts
-from ragmon.scoring.counts import add_sums
+from ragmon.scoring.ratings import TTL
+from ragmon.stats.histograms import MICRO
+
+T = TypeVar("T")
+Sums = list[int]
+"""`[n, sum, squares // MICRO, squares % MICRO]` of a measure in micro-units: each part of the sum of squares adds up by
+itself, and fits the 64 bits of a saved number for a lifetime of requests."""
+
+
+def sums_of(n: int, score: int) -> Sums:
+    """The sums of requests with one score in micro-units."""
+    high, low = divmod(score * score, MICRO)
+    return [n, n * score, n * high, n * low]
+
+
+def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
+    """Add counts to a dictionary of counts."""
+    if not mine:  # as most are at first; this copies many at once
+        mine.update(other)
+        return
+    for key, n in other.items():
+        mine[key] = mine.get(key, 0) + n
+
+
+def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
+    """Add sums to those of a key."""
+    own_sums = mine.get(key)
+    if own_sums is None:
+        mine[key] = list(sums)
+    else:
+        for i, x in enumerate(sums):
+            own_sums[i] += x
+
 
 METRIC: Final = AnswerCorrect.name
 """The metric whose estimates are made more precise."""
@@ -73,11 +105,11 @@ class Cohorts(msgspec.Struct):
         versions: By pipeline, proxy and version: the first hour, the last hour, and the number of scored answers.
     """
 
-    answers: dict[tuple[str, str, int], Counts] = {}
-    proxies: dict[Judged, dict[int, Counts]] = {}
-    labels: dict[Judged, dict[int, dict[int, Counts]]] = {}
-    past: dict[Judged, Counts] = {}
-    versions: dict[tuple[str, str, str], Counts] = {}
+    answers: dict[tuple[str, str, int], Sums] = {}
+    proxies: dict[Judged, dict[int, Sums]] = {}
+    labels: dict[Judged, dict[int, dict[int, Sums]]] = {}
+    past: dict[Judged, Sums] = {}
+    versions: dict[tuple[str, str, str], Sums] = {}
 
     def see(self, pipeline: str, stratum: str, ts: float | None, answers: int, *, known: int, shipped: int) -> None:
         """Count answers of an hour.
@@ -151,7 +183,7 @@ class Cohorts(msgspec.Struct):
         seen[0], seen[1], seen[2] = min(seen[0], hour), max(seen[1], hour), seen[2] + 1
         return version
 
-    def arrived(self, judged: Judged, begin: float | None, end: float) -> dict[int, Counts]:
+    def arrived(self, judged: Judged, begin: float | None, end: float) -> dict[int, Sums]:
         """The sums of labels by the hour of their answers.
 
         Args:
@@ -159,7 +191,7 @@ class Cohorts(msgspec.Struct):
             begin: The first second in which labels count; None for all labels.
             end: The first second in which they do not.
         """
-        sums: dict[int, Counts] = {}
+        sums: dict[int, Sums] = {}
         for hour, steps in self.labels.get(judged, {}).items():
             for step, counts in steps.items():
                 if begin is None or begin <= step < end:

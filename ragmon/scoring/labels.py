@@ -25,12 +25,12 @@ from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS, OTHER
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
 from ragmon.core.text import READ, fold
-from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.metrics import facts as bits
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.buckets import State, edges
-from ragmon.scoring.clusters import question_of
 from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
+from ragmon.scoring.minutes import question_of
+from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, StratumSample, Sums, predicted, stratified

@@ -22,8 +22,8 @@ from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Ke
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.clusters import CLUSTER, group_of
-from ragmon.scoring.counts import Sums, add_counts, add_sums, sums_of
+from ragmon.scoring.cohorts import Sums, add_counts, add_sums, sums_of
+from ragmon.scoring.minutes import CLUSTER, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
 from ragmon.stats import histograms

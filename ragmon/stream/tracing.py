@@ -16,12 +16,12 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.record import Label, Record
-from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.native import record_in
 from ragmon.ingest.otlp import ExternalSpan, NativeSpan, SpanBatch, read
 from ragmon.ingest.trace_buffer import DECORATED, LATE
+from ragmon.scoring.ratings import REJECTED
 from ragmon.stream.accounts import count
 from ragmon.stream.answers import ReadMessages
 from ragmon.stream.assembler import (

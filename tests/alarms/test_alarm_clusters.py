@@ -21,8 +21,7 @@ from ragmon.alarms.detector import Alarm
 from ragmon.alarms.observations import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
-from ragmon.scoring.clusters import Membership
-from ragmon.scoring.minutes import CountedRecord, Step
+from ragmon.scoring.minutes import CountedRecord, Membership, Step
 from ragmon.scoring.windows import ItemSums
 from ragmon.stats.histograms import MICRO
 from tests.support.alarming import GOOD, World

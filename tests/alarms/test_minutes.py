@@ -12,8 +12,7 @@ from ragmon.alarms.observations import observe
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.ingest.gold import GoldSet
-from ragmon.scoring.clusters import cluster_of
-from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches
+from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches, cluster_of
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats.histograms import buckets
 from tests.support.examples import cases

@@ -19,7 +19,7 @@ from ragmon.export.schema import compared_gate
 from ragmon.gates.releases.release import Clusters, Release, of_release
 from ragmon.gates.releases.verdicts import compare, judge
 from ragmon.scoring.buckets import State
-from ragmon.scoring.clusters import CLUSTER
+from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats import betting
 from ragmon.stats.betting import log_worse

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from ragmon.core.record import Label
-from ragmon.gold.labels import ratings
-from ragmon.gold.labels.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
 from ragmon.ingest.receiver import Encoding
+from ragmon.scoring import ratings
+from ragmon.scoring.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from tests.support.manual_writer import ManualWriter
 from tests.support.saved import saved
@@ -110,7 +110,7 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
 
 
 def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
-    monkeypatch.setattr("ragmon.gold.labels.ratings.MAX_ANSWERS", MOST)
+    monkeypatch.setattr("ragmon.scoring.ratings.MAX_ANSWERS", MOST)
     one, other = LabelStore(), LabelStore()
     for number in range(3 * MOST):
         for book in (one, other):

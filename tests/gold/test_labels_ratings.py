@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Label
-from ragmon.gold.labels.ratings import (
+from ragmon.scoring.ratings import (
     CHANGED,
     CONFLICT,
     DUPLICATE,

@@ -19,7 +19,7 @@ from ragmon.gates.releases.release import Clusters
 from ragmon.gates.releases.verdicts import judge
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
-from ragmon.scoring.clusters import CLUSTER
+from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import betting
 from ragmon.stats.betting import ALPHA, BETS, log_worse

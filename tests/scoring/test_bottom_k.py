@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.scoring import minutes
-from ragmon.scoring.clusters import Membership
-from ragmon.scoring.minutes import CountedRecord, MinuteBatches, Step, left_out, rank
+from ragmon.scoring.minutes import CountedRecord, Membership, MinuteBatches, Step, left_out, rank
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_record
 from tests.support.examples import cases

@@ -14,7 +14,7 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.metrics import build
 from ragmon.scoring import score_table
 from ragmon.scoring.buckets import Bucket, State
-from ragmon.scoring.clusters import group_of
+from ragmon.scoring.minutes import group_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import ALL

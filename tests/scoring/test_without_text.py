@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 
 from ragmon.core.record import Answer, Record, TextFacts, encode
-from ragmon.gold.labels.ratings import Consensus
 from ragmon.scoring.labels import gold_item, labelled_record, without_text
+from ragmon.scoring.ratings import Consensus
 from ragmon.scoring.scorer import Scorer
 from tests.support.oracle.draw import drawn
 from tests.support.random_records import IDS, NOON, record

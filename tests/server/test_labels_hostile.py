@@ -10,7 +10,6 @@ from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, decode_entry, parse_label
 from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
-from ragmon.gold.labels.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
 from ragmon.ingest.labels import LabelSpelling, read_labels
 from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.engine import Engine
@@ -18,6 +17,7 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal.erasure import erase
 from ragmon.server.journal.reader import open_readonly

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from ragmon.config.load import load
 from ragmon.core.constants import LOG_DELETED
 from ragmon.core.record import Label, encode
-from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.trace_buffer import DECORATED, LATE
+from ragmon.scoring.ratings import REJECTED
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.tracing import TracePartitionCounter
 from ragmon.testing import make_record

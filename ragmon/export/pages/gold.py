@@ -21,10 +21,10 @@ from ragmon.export.state import MonitorSnapshot
 from ragmon.gates import coverage
 from ragmon.gates.gold_items import FlippedItem, GoldFindings, ItemFindings, ItemShare
 from ragmon.gates.history import TimeSpan
-from ragmon.gold.labels.ratings import RESULTS
 from ragmon.ingest.gold import GoldInfo
 from ragmon.scoring.cohorts import METRIC
 from ragmon.scoring.labels import Prediction
+from ragmon.scoring.ratings import RESULTS
 from ragmon.scoring.snapshot import ALL
 
 SHOWN: Final = 20

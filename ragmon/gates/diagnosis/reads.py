@@ -16,7 +16,7 @@ from ragmon.gates.diagnosis.model import Side, Stage, Times
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
 from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counts import add_counts
+from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.snapshot import FEW, SLACK
 from ragmon.scoring.windows import Clusters, clusters_of

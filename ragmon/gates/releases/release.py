@@ -35,8 +35,7 @@ from ragmon.gates.evaluate import MAX_MISSING
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
-from ragmon.scoring.clusters import cluster_of
-from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
 from ragmon.scoring.windows import ItemSums, item_sums

@@ -22,8 +22,8 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.gold.labels.ratings import LabelStore
 from ragmon.scoring.captured import CapturedTable
+from ragmon.scoring.ratings import LabelStore
 from ragmon.server.journal import failures, files, store
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest

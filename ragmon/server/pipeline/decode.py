@@ -15,12 +15,12 @@ from typing import Any, Final
 from ragmon.core.errors import log_error
 from ragmon.core.http_server import RejectedError
 from ragmon.core.record import ChunkEntry, Entry, Record, check_trace_id, encode_entry, parse_label
-from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.native import NativeRecord, native_record, totals
 from ragmon.ingest.otlp import ExternalSpan, read
 from ragmon.ingest.otlp_wire import TOO_MANY
 from ragmon.ingest.receiver import Encoding, ExportResult
+from ragmon.scoring.ratings import REJECTED
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.chunk_lines import ChunkLines, take_apart
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
