@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 import ragmon
-from ragmon.capture import runtime
-from ragmon.capture.convert import to_record
-from ragmon.capture.runtime import CaptureSettings
+from ragmon.capture import call
+from ragmon.capture.call import CaptureSettings
+from ragmon.capture.convert import call_to_record
 from ragmon.capture.worker import Worker
 from ragmon.core.refusals import RefusalRule
 from ragmon.testing import Collected
@@ -42,13 +42,13 @@ TERMS = {
     "sampled, five documents (asked 1/2.5)": replace(STRATA, rate=1.0),
 }
 
-WORKER = Worker(to_record, Collected(), max_bytes=1 << 60)
+WORKER = Worker(call_to_record, Collected(), max_bytes=1 << 60)
 
 
 def forget() -> None:
     """Take away what waits, as a worker would that keeps up."""
     WORKER._queue.clear()  # noqa: SLF001 - what is measured is how calls get there
-    for counters in () if runtime.current is None else runtime.current.tallies.values():
+    for counters in () if call.current is None else call.current.tallies.values():
         for source, stratum in counters.latencies:
             counters.take_latencies(source, stratum)
 
@@ -123,11 +123,11 @@ def in_loop(function: Callable[[str], Coroutine[Any, Any, Any]]) -> Callable[[],
 @contextmanager
 def installed(terms: CaptureSettings) -> Iterator[None]:
     """A runtime with a worker that does not run: this is about the caller's thread."""
-    before = runtime.install_runtime(runtime.Runtime(WORKER.submit, terms=lambda _: terms))
+    before = call.install_runtime(call.Runtime(WORKER.submit, terms=lambda _: terms))
     try:
         yield
     finally:
-        runtime.install_runtime(before)
+        call.install_runtime(before)
 
 
 def measure(kinds: Mapping[str, Callable[[], float]]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
-from ragmon.capture.exporters.otlp import OtlpExporter, ProcessResource, SpanWriter
+from ragmon.capture.otlp_exporter import OtlpExporter, ProcessResource, SpanWriter
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512

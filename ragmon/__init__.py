@@ -13,10 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ragmon.capture.api import label, propagate, record, stage, trace_id
-    from ragmon.capture.judges.results import Verdict, judge
+    from ragmon.capture.judge_endpoint import Verdict, judge
     from ragmon.capture.span_processor import RagmonSpanProcessor
-    from ragmon.capture.trace import trace
+    from ragmon.capture.trace import label, propagate, record, stage, trace, trace_id
     from ragmon.core.policy import Policy
     from ragmon.gates.evaluate import evaluate
     from ragmon.ingest.gold import GoldSet
@@ -33,19 +32,19 @@ _MODULES = {
     "Policy": "ragmon.core.policy",
     "RagmonSpanProcessor": "ragmon.capture.span_processor",
     "Scorer": "ragmon.scoring.scorer",
-    "Verdict": "ragmon.capture.judges.results",
+    "Verdict": "ragmon.capture.judge_endpoint",
     "evaluate": "ragmon.gates.evaluate",
     "install": "ragmon.monitor.install",
     "install_signal_handlers": "ragmon.monitor.install",
-    "label": "ragmon.capture.api",
-    "judge": "ragmon.capture.judges.results",
-    "propagate": "ragmon.capture.api",
-    "record": "ragmon.capture.api",
+    "label": "ragmon.capture.trace",
+    "judge": "ragmon.capture.judge_endpoint",
+    "propagate": "ragmon.capture.trace",
+    "record": "ragmon.capture.trace",
     "register": "ragmon.metrics.base",
     "replay": "ragmon.monitor.replay",
-    "stage": "ragmon.capture.api",
+    "stage": "ragmon.capture.trace",
     "trace": "ragmon.capture.trace",
-    "trace_id": "ragmon.capture.api",
+    "trace_id": "ragmon.capture.trace",
 }
 
 __all__ = [

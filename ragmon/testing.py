@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragmon.capture import runtime
+from ragmon.capture.call import install_runtime
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.core.errors import Unassessed
@@ -152,7 +152,7 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
         yield exporter.records
     finally:
         installation.shutdown(timeout)
-        runtime.install_runtime(previous)
+        install_runtime(previous)
 
 
 def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:

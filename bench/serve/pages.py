@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from bench.serve.durable import CONFIG, Server, feed
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Answer, Latency, Record
 
 PIPELINES = 50

@@ -1,25 +1,44 @@
 """One traced call while it runs: its sampling decision, its data, and how code inside it finds it.
 
 Imported on the request path: it imports only the standard library and `ragmon.core.constants`.
+
+The parent span of a call, and probes that come from another process.
+
+A request whose baggage names a gold question is a probe only with a valid token: an HMAC over its trace, its question
+and its time, under a key both ends have. Baggage alone proves nothing, as any client can write it: a request marked
+falsely would be missing in the totals of users, and its text would be kept.
+
+OpenTelemetry is looked up in `sys.modules`, never imported: an application that does not use it does not pay for it.
+
+The runtime of this process, its sampling plans and call counters, and the start of calls that need a lookup.
+
+`ragmon.install` sets one runtime for the process; every decorated function reads it. The wrappers themselves begin a
+call that lost the draw; one that won it, or may have a parent span, a probe or an outer call, starts in `start_call`.
+
+The outcome of a call: its stratum, whether it is kept for it, and its submission to the worker.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import Context, ContextVar, Token, copy_context
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count
 from random import Random
+from time import time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
 
 from ragmon.core import constants
+from ragmon.core.constants import REST
+from ragmon.core.errors import error_location, warn_once
 
 if TYPE_CHECKING:
-    from ragmon.capture.parent import Parent
-    from ragmon.capture.runtime import Plan
     from ragmon.core.text import Path
 
 RANDOM_BITS: Final = 56
@@ -274,3 +293,676 @@ def count_value(counter: count[int]) -> int:
     `next` on a counter is atomic between threads; adding 1 to an attribute is not.
     """
     return int(str(counter).removeprefix("count(").removesuffix(")"))
+
+
+QID: Final = "ragmon.qid"
+PROBE: Final = "ragmon.probe"
+TOKEN: Final = "ragmon.token"  # noqa: S105 - the name of a token, not a token
+VALID: Final = 300.0
+"""Seconds for which a token is valid, in either direction: clocks differ."""
+_MAX_QID_LENGTH: Final = 512
+"""Longest accepted question id, in characters."""
+
+
+def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
+    """The token that authenticates a probe (HMAC-SHA256, RFC 2104).
+
+    Args:
+        key: The key both ends have.
+        trace_id: The trace it is for: it is valid for no other.
+        qid: The gold question.
+        at: When the probe is sent, seconds since the epoch.
+
+    >>> sign(b"key", 1, "q", 1e9).partition("-")[0] == format(10**9, "x")
+    True
+    """
+    import hmac  # noqa: PLC0415 - most processes never see a probe
+
+    moment = int(at)
+    message = "\0".join(("ragmon.probe", f"{trace_id:032x}", f"{moment:x}", qid))
+    return f"{moment:x}-{hmac.new(key, message.encode('utf-8', 'surrogatepass'), 'sha256').hexdigest()}"
+
+
+def probe_question(key: bytes, trace_id: int) -> str | None:
+    """The gold question of the running request; None for a user's request, or if the token is not valid.
+
+    Args:
+        key: The key both ends have.
+        trace_id: The trace the request runs in.
+    """
+    module = sys.modules.get("opentelemetry.baggage")
+    baggage: Mapping[str, Any] = {} if module is None else module.get_all()
+    qid, code = baggage.get(QID), baggage.get(TOKEN)
+    if not (isinstance(qid, str) and isinstance(code, str)) or not 0 < len(qid) <= _MAX_QID_LENGTH:
+        return None
+    return qid if is_proved(key, trace_id, qid, code) else None
+
+
+def is_proved(key: bytes, trace_id: int, qid: str, code: str) -> bool:
+    """Whether a token is valid for this key, trace and question, and recent."""
+    import hmac  # noqa: PLC0415 - as above
+    from time import time  # noqa: PLC0415 - as above
+
+    try:
+        moment = int(code.partition("-")[0], 16)
+    except ValueError:
+        return False
+    fresh = abs(time() - moment) <= VALID
+    return fresh and hmac.compare_digest(sign(key, trace_id, qid, moment).encode(), code.encode("utf-8", "replace"))
+
+
+_HEX_DIGITS = RANDOM_BITS // 4
+_HEX = frozenset("0123456789abcdef")
+
+
+class Parent(NamedTuple):
+    """The span a call runs in.
+
+    Attributes:
+        trace_id: Its trace.
+        span_id: Its own id.
+        sampled: The application's tracer sampled it.
+        draw: The trace's randomness, 56 bits.
+        rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
+    """
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+    draw: int
+    rejected: int | None
+
+    def decision(self, rate: float, lowest: int, *, respected: bool) -> SamplingDecision | None:
+        """The result of the audit draw; None if the parent was not sampled and that is respected.
+
+        Args:
+            rate: The share of calls that is kept.
+            lowest: The smallest draw that is kept at that rate.
+            respected: Only calls with sampled parents are eligible.
+        """
+        audit = self.draw >= lowest
+        if not respected:
+            return SamplingDecision(audit, rate)
+        if not self.sampled:
+            return None
+        if self.rejected is None:
+            return SamplingDecision(audit=False, p_audit=0.0, known=False)
+        p_parent = 1 - self.rejected / SPAN
+        return SamplingDecision(audit, min(rate, p_parent), p_parent)
+
+
+def watcher() -> Callable[[], Mapping[str, Any]] | None:
+    """A function that checks cheaply if a call may have a parent; None while the application uses no OpenTelemetry."""
+    module = sys.modules.get("opentelemetry.context")
+    if module is None or "opentelemetry.trace" not in sys.modules:
+        return None
+    # The context variable behind the public function, if it is still there: read on every call, it is ten times faster.
+    variable = getattr(getattr(module, "_RUNTIME_CONTEXT", None), "_current_context", None)
+    # While another thread is still importing the module, its functions may be missing.
+    return variable.get if isinstance(variable, ContextVar) else getattr(module, "get_current", None)
+
+
+def active_span() -> Parent | None:
+    """The span that is active in this context."""
+    trace = sys.modules.get("opentelemetry.trace")
+    span = None if trace is None else trace.get_current_span().get_span_context()
+    return read_span_context(span) if span is not None and span.is_valid else None
+
+
+def read_span_context(span: Any) -> Parent:
+    """The parent described by a span context (`opentelemetry.trace.SpanContext`)."""
+    state = _members(span.trace_state.get("ot") or "")
+    rejected = _number(state.get("th", ""))
+    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), trace_randomness(span), rejected)
+
+
+def trace_randomness(span: Any) -> int:
+    """The randomness of a span's trace: from its trace id, or an explicit one (`tracestate ot=rv`)."""
+    members: str = span.trace_state.get("ot") if span.trace_state else ""
+    explicit = _number(_members(members).get("rv", ""), exact=True) if members else None
+    return int(span.trace_id % SPAN) if explicit is None else explicit
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of OpenTelemetry's tracestate entry: `th:c;rv:0123456789abcd`."""
+    return dict(part.split(":", 1) for part in text.split(";") if ":" in part)
+
+
+def _number(text: str, *, exact: bool = False) -> int | None:
+    """A threshold or randomness of up to 14 hex digits, padded with zeros on the right; None if it is not one."""
+    is_valid = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
+    return int(text.ljust(_HEX_DIGITS, "0"), 16) if is_valid and _HEX.issuperset(text) else None
+
+
+WAITING: Final = 65_536
+"""Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
+CODES: Final = 32
+"""Error types of a pipeline that are counted by name; all others are counted together."""
+LONGEST_REFUSAL: Final = 400
+"""Characters of the longest answer that is searched for a refusal in other words, because the caller waits for it.
+
+A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
+"""
+_MAX_WHITESPACE: Final = 8
+"""Whitespace that may surround a refusal token, in characters."""
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """The capture settings of one pipeline.
+
+    Args:
+        rate: Share of all calls that are kept.
+        keep: Rates at which calls are kept for their outcome, by stratum.
+        refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
+        refuses: Whether an answer is a refusal in other words; None where those do not count.
+        slow_above: Seconds above which a call counts as slow; None where nothing is slow.
+        time_all: Time all calls, not only kept ones.
+        detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
+        parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
+            (`respect`).
+        id_from: Path from a document to its id.
+        retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
+        probe_key: The key that authenticates probes of an external prober; None accepts none.
+    """
+
+    rate: float = 1.0
+    keep: Mapping[str, float] = field(default_factory=dict)
+    refusals: frozenset[str] = frozenset({constants.REFUSAL_TOKEN})
+    refuses: Callable[[str], bool] | None = None
+    slow_above: float | None = None
+    time_all: bool = True
+    detail: bool = False
+    parent: Literal["ignore", "respect"] = "ignore"
+    id_from: Path | None = None
+    retrievers: tuple[str, ...] = ()
+    probe_key: bytes | None = field(default=None, repr=False)
+
+
+class CallCounters:
+    """Counters of all calls of one pipeline, kept or not.
+
+    Attributes:
+        live: User calls by stratum.
+        probes: Calls that asked a gold question, by stratum.
+        kept: Kept calls, by source and stratum.
+        latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
+        errors: User calls that raised, by the class name of the exception.
+    """
+
+    def __init__(self) -> None:
+        self.live = {stratum: count() for stratum in constants.CALL_STRATA}
+        self.probes = {stratum: count() for stratum in constants.CALL_STRATA}
+        pairs = [(source, stratum) for source in (constants.LIVE, constants.PROBE) for stratum in constants.CALL_STRATA]
+        self.kept = {pair: count() for pair in pairs}
+        self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
+        self.errors: dict[str, count[int]] = {}
+
+    def take_latencies(self, source: str, stratum: str) -> list[float]:
+        """The seconds of calls that are in no histogram yet; they are not given again."""
+        waiting = self.latencies[source, stratum]
+        return [waiting.popleft() for _ in range(len(waiting))]
+
+    def count_error(self, code: str) -> None:
+        """Count a user call that raised."""
+        counter = self.errors.get(code)
+        if counter is None:
+            counter = self.errors.setdefault(code if len(self.errors) < CODES else constants.OTHER, count())
+        next(counter)
+
+
+class Plan:
+    """The sampling plan of one decorated function under one runtime; computed once, read on every call.
+
+    Attributes:
+        threshold: The smallest draw that is kept.
+        p_unsampled: The probability that the audit draw does not sample a call.
+        sampled: The sampling decision of a sampled call without a parent.
+        unsampled: The sampling decision of an unsampled one.
+        detail: What is said inside unsampled calls is kept, so they need a call object from the beginning.
+        outcome_rates: Rates at which unsampled calls are kept, by stratum.
+        times: All latencies are counted, and not only those of kept calls.
+        slow_above: Seconds above which a call is slow; infinite where no outcome is looked for.
+        longest_refusal: Characters of the longest answer that may be a refusal; -1 where no outcome is looked for.
+        stale: Another runtime is installed than the one it is of.
+        probe_key: As in the settings.
+        requests_in_context: The application uses a web framework whose request is no argument but a context variable.
+        parents: Cheap check whether a call may have a parent; None while it cannot.
+        watch: Cheap check whether `start_call` must look at a call before it begins; None while it need not.
+    """
+
+    __slots__ = (
+        "_refuses",
+        "_tokens",
+        "count_rest",
+        "detail",
+        "id_from",
+        "kept",
+        "live",
+        "longest_refusal",
+        "outcome_rates",
+        "p_unsampled",
+        "parents",
+        "pipeline",
+        "probe_key",
+        "requests_in_context",
+        "respected",
+        "retrievers",
+        "runtime",
+        "sampled",
+        "slow_above",
+        "stale",
+        "tally",
+        "threshold",
+        "time_rest",
+        "times",
+        "timings",
+        "unsampled",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime | None,
+        pipeline: str,
+        rate: float,
+        terms: CaptureSettings,
+        tally: CallCounters,
+    ) -> None:
+        self.runtime = runtime
+        self.pipeline = pipeline
+        self.p_unsampled = 1.0 - rate
+        self.threshold = threshold(rate)
+        self.sampled, self.unsampled = (
+            SamplingDecision(audit=True, p_audit=rate),
+            SamplingDecision(audit=False, p_audit=rate),
+        )
+        self.outcome_rates = {stratum: p for stratum, p in terms.keep.items() if p}
+        peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
+        self.times = terms.time_all or peeks
+        self._tokens = terms.refusals
+        self._refuses = terms.refuses if "refusal" in self.outcome_rates else None
+        longest_token = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
+        longest = longest_token if self._refuses is None else max(longest_token, LONGEST_REFUSAL)
+        self.longest_refusal = longest if peeks else -1
+        self.slow_above = terms.slow_above if peeks and terms.slow_above is not None else float("inf")
+        self.detail = terms.detail and bool(self.outcome_rates)
+        self.refresh()
+        self.respected = terms.parent == "respect"
+        self.id_from = terms.id_from
+        self.retrievers = terms.retrievers
+        self.probe_key = terms.probe_key
+        self.tally = tally
+        self.live = tally.live
+        self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.count_rest = tally.live[REST]
+        self.stale = False
+        self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.time_rest = self.timings[REST].append
+
+    def refresh(self) -> None:
+        """Detect what the application has begun to use: OpenTelemetry's spans, Flask or Quart."""
+        self.parents = watcher()
+        self.watch = _always if self.runtime is None or self.detail else self.parents
+        self.requests_in_context = "flask" in sys.modules or "quart" in sys.modules
+
+    def stratum(self, seconds: float, result: Any) -> str | None:
+        """The stratum of a call that returned, by a look at the outside of its result; None if it may be a stream."""
+        text, kind = result, type(result)
+        try:
+            if kind is dict:
+                text = result.get("claim")
+                if text is None:
+                    text = result.get("answer")
+                    if text is None:
+                        text = result.get("answer_json")
+                if type(text) is dict:
+                    text = text.get("claim")
+            elif kind is not str:
+                return None
+            if type(text) is str and len(text) <= self.longest_refusal and self._is_refusal(text):
+                return "refusal"
+        except Exception as error:  # noqa: BLE001 - keys of the application's classes may raise anything
+            warn_once(f"an answer could not be looked at: {error_location(error)}")
+        return REST if seconds <= self.slow_above else "slow"
+
+    def _is_refusal(self, text: str) -> bool:
+        return text.strip().casefold() in self._tokens or (self._refuses is not None and self._refuses(text))
+
+
+def _always() -> Mapping[str, Any]:
+    """Leaves every call to `start_call`."""
+    return {"": None}
+
+
+class Runtime:
+    """The installed capture.
+
+    Attributes:
+        submit: The callable given as `submit`.
+        claim: Called with the span a call begins in; set while spans are collected as well.
+
+    Args:
+        submit: Hands a finished call to the worker; never blocks, never raises.
+        pipeline: Name of pipelines without a name of their own.
+        terms: Returns the settings of a pipeline, by its name.
+        keep_all: Keep every call, ignoring the rates.
+        awaken: Called before the first call of a function, to restart in a forked child the threads a fork stops.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Call], None],
+        *,
+        awaken: Callable[[], None] | None = None,
+        pipeline: str = constants.DEFAULT_PIPELINE,
+        terms: Callable[[str], CaptureSettings] = lambda _: CaptureSettings(),
+        keep_all: bool = False,
+    ) -> None:
+        self.submit = submit
+        self.claim: Callable[[int], None] | None = None
+        self._awaken = awaken
+        self._pipeline = pipeline
+        self._terms = terms
+        self._keep_all = keep_all
+        self._plans: dict[tuple[str, float], Plan] = {}
+        self.tallies: dict[str, CallCounters] = {}
+
+    def plan(self, site: TracedFunction) -> Plan:
+        """The sampling plan of a decorated function; its own sample rate overrides the configured one."""
+        pipeline = self._pipeline if site.name is None else site.name
+        terms = self._terms(pipeline)
+        rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
+        plan = self._plans.get((pipeline, rate))
+        if plan is None:
+            tally = self.tallies.setdefault(pipeline, CallCounters())
+            made = Plan(self, pipeline, rate, terms, tally)
+            plan = self._plans.setdefault((pipeline, rate), made)  # another thread may have made one meanwhile
+        try:
+            if self._awaken is not None:
+                self._awaken()
+        except Exception as error:  # noqa: BLE001 - the process may be out of threads, and must go on
+            warn_once(f"capture could not be started: {error_location(error)}")
+        return plan
+
+    def reset_after_fork(self) -> Runtime:
+        """The runtime of a forked child: the same settings, no counts; the parent reports the calls that still run."""
+        child = Runtime(
+            self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
+        )
+        child.claim = self.claim
+        self.submit = _leave_to_parent
+        return child
+
+    def refresh(self) -> None:
+        """Detect what the application has begun to use; called periodically, off the request path."""
+        for plan in list(self._plans.values()):
+            plan.refresh()
+
+    def mark(self, *, stale: bool) -> None:
+        """Tell the plans whether another runtime is installed, so that no call has to compare."""
+        for plan in list(self._plans.values()):
+            plan.stale = stale
+
+    def totals(self) -> dict[tuple[str, str, str], int]:
+        """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
+        totals = {}
+        for pipeline, counters in list(self.tallies.items()):
+            for stratum in constants.CALL_STRATA:
+                calls = count_value(counters.live[stratum])
+                if calls or stratum in constants.STRATA:
+                    totals[pipeline, constants.LIVE, stratum] = calls
+                if probes := count_value(counters.probes[stratum]):
+                    totals[pipeline, constants.PROBE, stratum] = probes
+        return totals
+
+    def errors(self) -> dict[tuple[str, str], int]:
+        """User calls that raised, by pipeline and class name of the exception."""
+        return {
+            (pipeline, code): count_value(counter)
+            for pipeline, counters in list(self.tallies.items())
+            for code, counter in list(counters.errors.items())
+        }
+
+
+def _leave_to_parent(_call: Call) -> None:
+    """Ignore a call that was running during the fork: the parent counts it."""
+
+
+NO_PLAN: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
+"""The plan of every function while no runtime is installed."""
+
+current: Runtime | None = None
+"""The runtime of this process; None if `ragmon.install` was not called."""
+_warn_if_missing = True
+_orphans = count()
+
+
+def install_runtime(runtime: Runtime | None) -> Runtime | None:
+    """Set the runtime of the process; returns the previous one."""
+    global current  # one process has one capture, and decorated functions must find it without a lookup
+    expect_none()
+    previous, current = current, runtime
+    # After `current` is set: `prepare` looks at it when it has made a plan, so that none stays valid by mistake.
+    if previous is not None:
+        previous.mark(stale=True)
+    if runtime is not None:
+        runtime.mark(stale=False)
+    NO_PLAN.stale = runtime is not None
+    return previous
+
+
+def expect_none() -> None:
+    """Do not warn when no runtime is installed: it was not installed on purpose."""
+    global _warn_if_missing  # noqa: PLW0603 - as above
+    _warn_if_missing = False
+
+
+def prepare(site: TracedFunction) -> Plan:
+    """Compute and cache the plan of a function under the runtime installed now."""
+    if current is None:
+        _not_installed()
+    found = current
+    plan = site.plan = NO_PLAN if found is None else found.plan(site)
+    if found is not current:  # another one was installed meanwhile
+        plan.stale = True
+    return plan
+
+
+def _not_installed() -> None:
+    """Warn once that nothing is monitored, unless that is intended."""
+    if _warn_if_missing:
+        warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
+
+
+def current_call(what: str) -> Call | None:
+    """The running call, if it is kept; a use outside any traced call is counted and warned about once."""
+    call = running_call()
+    if call is None:
+        if current is None:
+            _not_installed()
+        else:
+            next(_orphans)
+            warn_once(f"ragmon.{what}() was called outside a traced call; it is counted and ignored")
+    return call if isinstance(call, Call) else None
+
+
+def outside_calls() -> int:
+    """How often `record` and the like were used outside a traced call."""
+    return count_value(_orphans)
+
+
+_PROBE = SamplingDecision(audit=True, p_audit=1.0)
+_PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
+"""The sampling decision of a call whose parent was not sampled, where that is respected."""
+
+
+def start_call(
+    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool
+) -> Call | None:
+    """Start a call; None if it is part of an outer call, or nothing is monitored.
+
+    Args:
+        site: The function.
+        plan: Its plan.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        lost: The result of the audit draw, for a call without a parent.
+    """
+    probe = active.get()[0]
+    if plan.runtime is None or not (probe is None or isinstance(probe, str)):
+        return None
+    parent = _parent_span() if plan.parents is not None and plan.parents() else None
+    if parent is not None and plan.runtime.claim is not None:
+        plan.runtime.claim(parent.span_id)
+    if probe is None:
+        probe = _probe_qid(plan, parent)
+    if probe is not None:
+        odds = _PROBE
+    elif parent is not None:
+        odds = parent.decision(plan.sampled.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
+    else:
+        odds = plan.unsampled if lost else plan.sampled
+    call = Call(site, plan, args, kwargs, odds)
+    call.parent = parent
+    call.probe = probe
+    call.detailed = odds.audit or plan.detail
+    return call
+
+
+def _probe_qid(plan: Plan, parent: Parent | None) -> str | None:
+    """The gold question an external prober asks; None unless its token is valid."""
+    if parent is None or plan.probe_key is None:
+        return None
+    try:
+        return probe_question(plan.probe_key, parent.trace_id)
+    except Exception as error:  # noqa: BLE001 - whatever the application has put there
+        warn_once(f"the baggage of a call could not be read: {error_location(error)}")
+        return None
+
+
+def _parent_span() -> Parent | None:
+    """The span the call runs in; None if there is none, or it cannot be read."""
+    try:
+        return active_span()
+    except Exception as error:  # noqa: BLE001 - whatever the application has put there
+        warn_once(f"the span around a call could not be read: {error_location(error)}")
+        return None
+
+
+CANCELLED: Final = "cancelled"
+ABANDONED: Final = "abandoned"
+CUT: Final = "cut"
+"""Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
+_CANCELLATIONS: Final = ("CancelledError", "Cancelled")
+"""The exceptions of asyncio and trio in a cancelled task."""
+_SMALL: Final = 64
+_ENTRY: Final = 1024
+"""Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
+
+
+def streamed(call: Call, seconds: float) -> None:
+    """Count a call whose stream ended, and submit it if it is kept."""
+    items, text = call.items, None
+    if items and call.traced_function.reduce is None and len(items) <= call.plan.longest_refusal:
+        text = "".join(items) if all(type(item) is str for item in items) else None
+    count_outcome(call, call.plan.stratum(seconds, text), seconds)
+
+
+def raised(call: Call, seconds: float, error: BaseException) -> None:
+    """Count a call that raised; only the exception's class name is kept, as its frames reference many objects."""
+    with suppress(Exception):  # the application must see its own error, not an error of ours
+        code = type(error).__name__
+        if isinstance(error, GeneratorExit):  # the coroutine was closed
+            count_ended(call, seconds, ABANDONED)
+        elif code in _CANCELLATIONS:
+            count_ended(call, seconds, CANCELLED)
+        else:
+            call.error = code
+            if call.probe is None:
+                call.plan.tally.count_error(code)
+            count_outcome(call, "error", seconds)
+
+
+def count_ended(call: Call, seconds: float, ending: str) -> None:
+    """Count a call that neither returned nor raised."""
+    call.ending = ending
+    count_outcome(call, constants.REST, seconds)
+
+
+def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any = None) -> None:
+    """Count a call that has ended, and hand it to the worker if it is kept.
+
+    Args:
+        call: The call.
+        stratum: Its stratum; None where its duration decides.
+        seconds: Its duration.
+        result: What it returned.
+    """
+    plan, odds = call.plan, call.decision
+    if not odds.known:
+        stratum = constants.UNKNOWN_WEIGHT
+    elif stratum is None:
+        stratum = constants.REST if seconds <= plan.slow_above else "slow"
+    if call.probe is not None:
+        next(plan.tally.probes[stratum])
+        plan.tally.latencies[constants.PROBE, stratum].append(seconds)
+    else:
+        next(plan.live[stratum])
+        if odds.audit or plan.times:
+            plan.timings[stratum].append(seconds)
+        if odds.known and not (odds.audit or _wins_draw_of(call, stratum)):
+            call.forget()
+            return
+    call.stratum = stratum
+    call.seconds = seconds
+    call.ts = time()
+    try:
+        # The application may change the result after it has returned it.
+        kind = type(result)
+        call.result = result.copy() if kind is dict or kind is list else result
+        parts = [*(result.values() if kind is dict else (result,)), *call.args, *call.kwargs.values()]
+        if call.fields:
+            parts += call.fields.values()
+        if call.items:
+            parts += call.items
+        call.weight = estimated_bytes(parts)
+        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
+        if plan.runtime is not None:
+            plan.runtime.submit(call)
+    except Exception as error:  # noqa: BLE001 - the application must not see it
+        warn_once(f"a captured call could not be handed over: {error_location(error)}")
+
+
+def _wins_draw_of(call: Call, stratum: str) -> bool:
+    """The draw for calls that lost the audit draw, at the rate of their stratum."""
+    keep = call.plan.outcome_rates.get(stratum) if call.decision.p_parent else None
+    return keep is not None and random() < keep
+
+
+def shallow_copy(value: Any) -> Any:
+    """A copy of a list or dict, which the application may change; its members are not copied."""
+    return value.copy() if type(value) in (list, dict) else value
+
+
+def estimated_bytes(parts: Iterable[Any]) -> int:
+    """A rough estimate of the bytes that values keep alive, without walking through them."""
+    size = 0
+    for part in parts:
+        kind = type(part)
+        if kind is str or kind is bytes:
+            size += len(part)
+        elif kind is list and part:  # all entries count as the first one
+            first = part[0]
+            if type(first) is str:
+                entry = len(first)
+            else:
+                entry = _ENTRY
+                if type(first) is dict:
+                    for value in first.values():
+                        if type(value) is str:
+                            entry += len(value)
+            size += len(part) * entry
+        else:
+            size += _SMALL
+    return size

@@ -1,4 +1,20 @@
-"""Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
+"""What requests and responses of web frameworks hold in memory: query, parsed body, rendered body.
+
+They are known by their shape: Starlette, FastAPI, Flask, Django, aiohttp, API gateways. Nothing is read from a
+connection: a body that the application has not read is unknown.
+
+Chat messages in arguments and results: of OpenAI, Anthropic, LangChain, LlamaIndex, Haystack, by their shape.
+
+The question of a call, looked for among its arguments. Runs in the worker, never on the request path.
+
+Usual names are tried first among the parameters, then in the data that they hold: bodies, messages, requests.
+
+The answer and the documents of a call, looked for in its result. Runs in the worker, never on the request path.
+
+A result may be a text, a message, a response of a web framework, an object of any class with the usual fields, or one
+of these inside another.
+
+Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
 
 The documents may be plain ids, dicts, or objects of LangChain or LlamaIndex. `question` and `result` find the rest in
 the call's arguments and result.
@@ -7,21 +23,43 @@ the call's arguments and result.
 from __future__ import annotations
 
 import math
+import re
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import Context
 from datetime import date, datetime
 from decimal import Decimal
+from http import HTTPStatus
+from inspect import Parameter
 from itertools import chain, islice
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
 from uuid import UUID
 
-from ragmon.capture.call import Call
-from ragmon.capture.layouts import is_a, is_str
-from ragmon.capture.question import question
-from ragmon.capture.result import CONTEXT, LABEL_FIELDS, SOURCES, are_ids, as_id, extract, stream_fields, text_of
-from ragmon.capture.stored import attempt, entries, first, held, held_at, number, plain_text, storage, stored
+import msgspec
+
+from ragmon.capture.call import Call, TracedFunction
+from ragmon.capture.objects import (
+    STEPS,
+    attempt,
+    class_name,
+    entries,
+    first,
+    held,
+    held_at,
+    is_a,
+    is_data,
+    is_handle,
+    is_list,
+    is_str,
+    number,
+    plain_text,
+    storage,
+    stored,
+    stored_fields,
+)
 from ragmon.core import capture_hints, constants
 from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.errors import warn_once
@@ -29,6 +67,605 @@ from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, R
 from ragmon.core.text import Path, clean
 from ragmon.ingest.spans.mapper import fill
 from ragmon.ingest.spans.span import from_sdk_span
+
+_MAX_BODY: Final = 1 << 20
+"""The bytes of a body that is decoded; a longer one is unknown."""
+_MAX_QUERY: Final = 1 << 16
+_MAX_QUERY_FIELDS: Final = 64
+_PARSED: Final = ("_json", "_cached_json", "_full_data", "_form", "_post", "GET", "_query_params")
+"""Where a request keeps what it has parsed: Starlette, Flask, Django REST framework, forms, queries."""
+_RAW: Final = ("_body", "_cached_data", "_read_bytes")
+"""Where a request keeps the bytes of a body that was read."""
+_GATEWAY_QUERY: Final = "queryStringParameters"
+_decode = msgspec.json.Decoder().decode
+
+
+def is_request(value: Any) -> bool:
+    """Whether a value is an HTTP request, or the dictionary a server makes of it (ASGI, WSGI, an API gateway)."""
+    return _environment(value) is not None
+
+
+def requests_in(context: Context) -> Iterator[Any]:
+    """The requests that context variables hold: Flask and Quart hand none to the functions that answer."""
+    for value in context.values():
+        request = stored(value, "request", "_request")
+        if request is not None and is_request(request):
+            yield request
+
+
+def request_fields(request: Any) -> Iterator[dict[str, Any]]:
+    """The fields of a request's parsed body, then those of its query.
+
+    Args:
+        request: A value that `is_request`.
+    """
+    for name in _PARSED:
+        yield _as_fields(stored(request, name))
+    for name in _RAW:
+        yield _as_fields(decoded(stored(request, name)))
+    environment = _environment(request) or {}
+    if request is environment:
+        yield _as_fields(decoded(environment.get("body")))
+        yield _as_fields(environment.get(_GATEWAY_QUERY))
+    yield _query(environment.get("query_string", environment.get("QUERY_STRING")))
+
+
+def _environment(value: Any) -> dict[str, Any] | None:
+    """The dictionary that describes a request: a `scope` of ASGI, an `environ` of WSGI, the event of a gateway."""
+    fields = storage(value)
+    inner = dict.get(fields, "_request")  # Django REST framework
+    holders = (fields,) if inner is None else (fields, storage(inner))
+    candidates = (value, *(dict.get(holder, name) for holder in holders for name in ("scope", "environ")))
+    return next((candidate for candidate in candidates if type(candidate) is dict and _describes(candidate)), None)
+
+
+def _describes(environment: dict[str, Any]) -> bool:
+    is_asgi = "path" in environment and environment.get("type") in ("http", "websocket")
+    return is_asgi or "REQUEST_METHOD" in environment or _GATEWAY_QUERY in environment
+
+
+def _as_fields(value: Any) -> dict[str, Any]:
+    """The fields of a parsed body or form; of a field with several values the last one."""
+    if type(value) is tuple and value:  # Flask keeps a value for each way to parse
+        value = value[0]
+    if type(value) is not dict:
+        parsed = stored(value, "_dict")
+        value = value if parsed is None else parsed
+    if type(value) is dict or not is_a(value, dict):
+        return value if type(value) is dict else {}
+    return {name: field[-1] if type(field) is list and field else field for name, field in stored_fields(value).items()}
+
+
+def _query(text: Any) -> dict[str, Any]:
+    if type(text) is bytes:
+        text = text.decode("utf-8", "replace")
+    if type(text) is not str or len(text) > _MAX_QUERY:
+        return {}
+    try:
+        fields = parse_qs(text, max_num_fields=_MAX_QUERY_FIELDS)
+    except ValueError:
+        return {}
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def decoded(body: Any) -> Any:
+    """The value of a JSON body; None where it is none, or too long."""
+    if type(body) not in (bytes, bytearray, str) or len(body) > _MAX_BODY:
+        return None
+    try:
+        return _decode(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_response(value: Any) -> bool:
+    """Whether a value is an HTTP response, known by its status and its body."""
+    return _body(value) is not None
+
+
+def response_value(response: Any) -> Any:
+    """What a response says: the value of a JSON body, or a plain text; None where it is neither, as a page is.
+
+    Args:
+        response: A value that `is_response`.
+    """
+    if stored(response, "_is_rendered") is False:  # Django renders after its views; REST framework keeps the value
+        return stored(response, "data")
+    body = _body(response)
+    value = decoded(body)
+    if value is not None or body is None or len(body) > _MAX_BODY:
+        return value
+    if "text/plain" not in _content_type(response):
+        return None
+    return body if isinstance(body, str) else body.decode("utf-8", "replace")
+
+
+def _body(response: Any) -> str | bytes | None:
+    """The rendered body: Starlette's `body`, the parts of Flask and Django, the text of an API gateway."""
+    if type(response) is dict:
+        body = response.get("body") if "statusCode" in response else None
+    elif stored(response, "status_code", "_status_code") is not None:
+        body = stored(response, "body", "response", "_content")
+    else:
+        body = stored(response, "_container") if stored(response, "headers") is not None else None
+    if type(body) is list and all(type(part) is bytes for part in body) and sum(map(len, body)) <= _MAX_BODY:
+        return b"".join(body)
+    return body if type(body) in (str, bytes) else None
+
+
+def _content_type(response: Any) -> str:
+    """The header that names the content type: headers are pairs or a dict, or objects that keep either."""
+    headers = stored(response, "raw_headers", "headers")
+    kept = stored(headers, "_list", "_store")
+    kept = headers if kept is None else kept
+    pairs = list(dict.items(kept)) if is_a(kept, dict) else kept if type(kept) is list else ()
+    plain = (pair for pair in pairs if type(pair) is tuple and all(map(_is_plain, pair)))
+    return next((text for pair in plain if "content-type" in (text := str(pair).lower())), "")
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether to write a part of a header runs no code: a text, bytes, or a pair of them."""
+    return type(part) in (str, bytes) or (type(part) is tuple and all(map(_is_plain, part)))
+
+
+USER: Final = frozenset({"user", "human"})
+ASSISTANT: Final = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
+NOT_USER: Final = ASSISTANT | {"system", "developer", "tool"}
+_ROLES: Final = ("role", "type", "_role")
+_CONTENTS: Final = ("content", "parts", "blocks", "_content")
+_MAX_MESSAGES: Final = 256
+"""The messages of a list that are read, the last ones."""
+_MAX_MESSAGE_PARTS: Final = 256
+_MAX_MESSAGE_DEPTH: Final = 4
+"""How deep the text of a message may lie: a part of a content, its text, the value of that."""
+_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
+def last_text(messages: Any, roles: frozenset[str]) -> str | None:
+    """The text of the last message of one of the roles that has any.
+
+    >>> last_text([{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "It is."}], USER)
+    'Is it?'
+    """
+    if not is_list(messages):
+        return None
+    for entry in reversed((entries(messages) or ())[-_MAX_MESSAGES:]):
+        if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
+            said = part_text(entry[1]) if is_str(entry[0]) and plain_text(entry[0]) in roles else None
+        else:
+            said = message_text(entry, roles)
+        if said:
+            return said
+    return None
+
+
+def message_text(message: Any, roles: frozenset[str] | None = None) -> str | None:
+    """The text of a message; None where it has no text, or its role is none of those that are asked for."""
+    said_by = role(message)
+    is_asked = said_by is not None and (roles is None or said_by in roles)
+    return part_text(stored(message, *_CONTENTS)) if is_asked else None
+
+
+def role(message: Any) -> str | None:
+    """The role of a message; None where the value has no content and so is no message."""
+    fields = held(message)
+    if first(fields, _CONTENTS) is None:
+        return None
+    # An enumeration of texts becomes a plain text, which has the hash of its value.
+    return next((plain_text(name) for field in _ROLES if is_str(name := dict.get(fields, field))), None)
+
+
+def is_text(part: Any) -> bool:
+    """Whether a part of a message is not a step of the model on its way: reasoning, or the call of a tool."""
+    fields = held(part)
+    kind = first(fields, ("type", "block_type"))
+    kind = plain_text(kind) if is_str(kind) else ""
+    return not (kind in _NOT_TEXT or kind.endswith(("_call", "_call_output")) or dict.get(fields, "thought") is True)
+
+
+def part_text(content: Any, depth: int = _MAX_MESSAGE_DEPTH) -> str | None:
+    """The text of a message's content: a text, or the texts of its parts together."""
+    if is_str(content):
+        return plain_text(content)
+    if not depth:
+        return None
+    if is_list(content):
+        parts = (
+            part_text(part, depth - 1) for part in (entries(content) or ())[:_MAX_MESSAGE_PARTS] if part is not None
+        )
+        texts = [said for said in parts if said is not None]
+        return "".join(texts) if texts else None
+    return part_text(stored(content, "text", "content", "value"), depth - 1) if is_text(content) else None
+
+
+_CERTAIN: Final = ("question", "query", "q", "user_question", "user_query", "user_input", "user_message")
+"""Names that mean the question in an object of any class."""
+_NAMES: Final = (
+    *_CERTAIN,
+    *("query_str", "query_text", "message", "messages", "input", "inputs", "search", "search_query", "prompt", "text"),
+)
+"""Names of parameters and fields that hold the question, the surest first."""
+_LABEL: Final = re.compile(
+    r"(?:.*_)?(?:id|ids|key|token|lang|language|locale|user|username|tenant|session|thread|model)", re.IGNORECASE
+)
+"""Names of parameters and fields whose text is no question."""
+_SENTENCE: Final = re.compile(r"\s|[^\x00-\x7f]|\?")
+"""A text without any of these is a label, not a question."""
+_NOT_READ: Final = frozenset({"config", "settings", "options", "metadata", "headers", "cookies"})
+"""Names of parameters and fields that are not looked into: a prompt among settings is no question."""
+_MAX_QUESTION_DEPTH: Final = 3
+"""How many objects deep below a parameter the question is looked for."""
+_MAX_OBJECTS: Final = 128
+"""The objects of one depth that are looked into."""
+
+
+def question(
+    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+) -> Any:
+    """The question of a call; None if there is none.
+
+    It is where `question=` of the decorator says; else the parameter with a usual name; else a field with such a name
+    in the other arguments, or in the request that the context holds; else the first text among the arguments, or the
+    only one in an object.
+
+    Args:
+        site: The function.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        context: The context the call began in; None where no request is looked for there.
+
+    Raises:
+        Exception: A callable `question=` raised it.
+    """
+    if callable(site.question):
+        return site.question(*args, **kwargs)
+    if site.question is not None:
+        return held_at(arguments(site, args, kwargs), site.question)
+    passed = _without_instance(arguments(site, args, kwargs, defaults=False))
+    text = _named([passed])
+    if text is not None:
+        return text
+    read = [value for name, value in passed.items() if name not in _NOT_READ]
+    text = _nested(read)
+    if text is not None:
+        return text
+    text = _named([_without_instance(arguments(site, args, kwargs))])
+    if text is None and context is not None:
+        text = _nested(requests_in(context))
+    if text is not None:
+        return text
+    text = _first_text(passed)
+    return text if text is not None else next((text for value in read if (text := _only_text(value)) is not None), None)
+
+
+def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without the object whose method was called."""
+    first = next(iter(values), None)
+    return {name: value for name, value in values.items() if name not in ("self", "cls") or name != first}
+
+
+def _named(values: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
+    """The text in the field with the surest name, over several objects."""
+    objects = [storage(value) for value in values]
+    found = ((name, field) for name in names for fields in objects if (field := dict.get(fields, name)) is not None)
+    return next((text for name, field in found if (text := _text_at(name, field)) is not None), None)
+
+
+def _text_at(name: str, value: Any) -> str | None:
+    """The question that a field is: a text, a message of a user, or the last such message in a list."""
+    if is_str(value):
+        return value
+    if is_list(value):
+        return last_text(value, USER)
+    said_by = role(value)
+    return part_text(value) if said_by in USER or (name == "message" and said_by not in NOT_USER) else None
+
+
+def _nested(values: Iterable[Any]) -> str | None:
+    """The question in the data that arguments hold, the least deep first."""
+    level = [value for value in values if not is_str(value)]
+    for _ in range(_MAX_QUESTION_DEPTH):
+        level = level[:_MAX_OBJECTS]
+        data = [inner for value in level for inner in _readable(value)]
+        text = _named(data) or _named((value for value in level if not (is_data(value) or is_handle(value))), _CERTAIN)
+        if text is not None:
+            return text
+        level = [field for value in data for name, field in stored_fields(value).items() if _holds(name, field)]
+    return None
+
+
+def _readable(value: Any) -> Iterator[Any]:
+    """The data in a value: itself, or the fields of a request; a body of JSON is decoded."""
+    if is_request(value):
+        yield from request_fields(value)
+    elif is_str(value):
+        inner = decoded(value)
+        if type(inner) is dict:
+            yield inner
+    elif is_data(value):
+        yield value
+    messages = dict.get(storage(value), "root") if is_data(value) else value  # of a root model of pydantic
+    if is_list(messages):
+        yield {"messages": messages}
+
+
+def _holds(name: str, value: Any) -> bool:
+    """Whether the question may lie in a field: in data, or in a body of JSON."""
+    if is_str(value):
+        return name == "body" and value.lstrip().startswith("{")
+    return name not in _NOT_READ and (is_data(value) or is_request(value))
+
+
+def _only_text(model: Any) -> str | None:
+    """The one sentence in a body whose fields have names of their own; None where there are several."""
+    if not is_data(model) or type(model) is dict:
+        return None
+    texts = [
+        field
+        for name, field in stored_fields(model).items()
+        if is_str(field) and _SENTENCE.search(field) and not _LABEL.fullmatch(name)
+    ]
+    return texts[0] if len(texts) == 1 else None
+
+
+def _first_text(values: Mapping[str, Any]) -> str | None:
+    """The first text that was passed, but no label."""
+    return next((text for name, text in values.items() if is_str(text) and not _LABEL.fullmatch(name)), None)
+
+
+def arguments(
+    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
+) -> dict[str, Any]:
+    """The arguments of a call by parameter name; those of catch-all parameters have their own names or numbers.
+
+    Args:
+        site: The function.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        defaults: Include parameters that were not passed, with their defaults.
+    """
+    names = None if defaults else site.places
+    if names is not None and len(args) <= len(names):
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+    try:
+        bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
+    except TypeError:  # the call itself has already raised for such arguments
+        bound = None
+    if bound is None:
+        return {**{str(index): value for index, value in enumerate(args)}, **kwargs}
+    if defaults:
+        bound.apply_defaults()
+    values = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is Parameter.VAR_POSITIONAL:
+            values.update({f"{name}[{index}]": entry for index, entry in enumerate(value)})
+        elif kind is Parameter.VAR_KEYWORD:
+            values.update(value)
+        else:
+            values[name] = value
+    return values
+
+
+_CLAIM_FIELDS: Final = (
+    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "generation", "text"),
+    *("content", "completion", "message", "reply", "refusal"),
+)
+_ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
+"""Lists of which the first entry is the answer: of OpenAI, LangChain, Haystack."""
+_ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
+"""Fields that may hold the whole result inside another one, the innermost of which is read first."""
+_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
+_DOCUMENT_FIELDS: Final = (
+    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
+    *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
+)
+_SOURCE_FIELDS: Final = ("sources", "references")
+"""Documents that were retrieved, or of several retrieved ones those that the answer cites."""
+_COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
+_CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
+LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+_MAX_ANSWER_DEPTH: Final = 5
+"""How deep the answer may be nested, for example a message in a field of the result."""
+_MAX_ENVELOPES: Final = 3
+_MAX_PARTS: Final = 64
+"""The objects of a result that are searched for its fields."""
+_MAX_RETURNED: Final = 8
+"""The values of a returned tuple that are looked at."""
+_MAX_COMPONENTS: Final = 32
+"""The components of a pipeline's result that are looked into."""
+_ID: Final = re.compile(r"[!-~]{1,200}")
+SOURCES: Final = "sources"
+CONTEXT: Final = "context"
+"""Fields of `extract` beside those of `ragmon.record`: see there."""
+
+
+def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
+    """The fields of a result, named as in `ragmon.record`.
+
+    Documents without an id list are under `documents`, those that may be citations under `sources`, and a text that was
+    made of all of them under `context`.
+
+    Args:
+        result: Any return value of a pipeline: text, mappings, dataclasses, pydantic models, framework responses.
+        site: The function, with the decorator's `extract=`.
+    """
+    told = site.extract
+    if callable(told):
+        return attempt("result", lambda: dict(told(result))) or {}
+    if told is not None:
+        return {field: attempt(field, held_at, result, path) for field, path in told.items()}
+    fields = attempt("result", _result_fields, result, steps=2 * STEPS) or {}
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def _result_fields(result: Any) -> dict[str, Any]:
+    if is_response(result):
+        return _result_fields(response_value(result))
+    if is_str(result):
+        return {"claim": result}
+    if type(result) is tuple:
+        return _fields_of_tuple(result)
+    if is_a(result, list):
+        return {"claim": last_text(result, ASSISTANT)}
+    if not _has_parts(result):
+        return {}
+    parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
+    views = [view for part in parts if (view := attempt("result", held, part)) is not None]
+    context = _first_in(views, (CONTEXT,))
+    return {
+        "claim": attempt("claim", lambda: next((said for part in parts if (said := text_of(part)) is not None), None)),
+        "citations": _first_in(views, ("citations",)),
+        "retrieved": _first_in(views, _ID_LIST_FIELDS),
+        "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
+        SOURCES: _sources(views),
+        CONTEXT: context if is_str(context) else None,
+        "candidates": _first_in(views, _CANDIDATE_FIELDS),
+        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
+    }
+
+
+def _fields_of_tuple(result: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields of several return values: an answer and its documents, or the body and status of a response."""
+    if len(result) > 1 and (type(result[1]) is int or is_a(result[1], HTTPStatus)):
+        return _result_fields(result[0])
+    result = result[:_MAX_RETURNED]
+    answers = (part for part in result if is_str(part) or _has_parts(part))
+    fields = next((fields for part in answers if (fields := _result_fields(part)).get("claim") is not None), {})
+    documents = next((part for part in result if is_a(part, list)), None)
+    name = "documents" if documents is None or not are_ids(documents) else "retrieved"
+    return {**fields, name: documents} if documents is not None and fields else fields
+
+
+def are_ids(documents: Any) -> bool:
+    """Whether documents are short texts without spaces, as ids and file names are: a passage must never pass for an id.
+
+    Many scripts are written without spaces, so these texts are ASCII.
+    """
+    found = (entries(documents) or ())[:MAX_DOCUMENTS_KEPT]
+    return bool(found) and all(is_str(entry) and _ID.fullmatch(entry) for entry in found)
+
+
+def _inside(result: Any, depth: int) -> Iterator[Any]:
+    """The results inside a result, the innermost first."""
+    fields = held(result) if depth else {}
+    inner = {id(part): part for name in _ENVELOPES if _has_parts(part := first(fields, (name,))) and part is not result}
+    for part in inner.values():
+        yield from _inside(part, depth - 1)
+        yield part
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether an answer is an object with members, and no text."""
+    return value is not None and not is_a(value, str, int, float) and not is_list(value)
+
+
+def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
+    return next((value for fields in views if (value := first(fields, names)) is not None), None)
+
+
+def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
+    values = (first(fields, (name,)) for fields in views for name in names)
+    return next((value for value in values if entries(value) is not None), default)
+
+
+def _sources(views: Sequence[dict[str, Any]]) -> Any:
+    """The documents under `sources`; beside `source_nodes`, LlamaIndex has the outputs of tools there."""
+    has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    return None if has_nodes else _first_listed(views, _SOURCE_FIELDS)
+
+
+def _components(result: Any) -> Iterator[Any]:
+    """The outputs of the components of a Haystack pipeline, the last one first."""
+    if type(result) is not dict or len(result) > _MAX_COMPONENTS:
+        return
+    for output in reversed(result.values()):
+        if type(output) is dict and not output.keys().isdisjoint(_COMPONENT_FIELDS):
+            answers = output.get("answers")
+            yield from (entries(answers) or ())[:1] if is_a(answers, list) else ()
+            yield output
+
+
+def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
+    """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
+    if is_str(value):
+        return part_text(value)
+    if value is None or not depth:
+        return None
+    if (found := number(value)) is not None:
+        return str(found)
+    if is_list(value):
+        texts = [
+            said for part in entries(value) or () if is_text(part) and (said := text_of(part, depth - 1)) is not None
+        ]
+        return "".join(texts) if texts else None
+    fields = held(value)
+    in_fields = (text_of(first(fields, (name,)), depth - 1) for name in _CLAIM_FIELDS)
+    said = next((said for said in in_fields if said is not None), None)
+    return _alternative(value, depth) if said is None else said
+
+
+def _alternative(value: Any, depth: int) -> str | None:
+    """The text of a message, of the first alternative that a model gave, or of the last message in a conversation."""
+    if (said := message_text(value)) is not None:
+        return said
+    for name in _ALTERNATIVES:
+        alternative, levels = stored(value, name), depth
+        while is_a(alternative, list) and (listed := entries(alternative)) and levels:
+            alternative, levels = listed[0], levels - 1
+        said = None if is_a(alternative, list) else text_of(alternative, depth - 1)
+        said = text_of(stored(alternative, "data"), depth - 1) if said is None and name == "answers" else said
+        if said is not None:
+            return said
+    return last_text(stored(value, "messages"), ASSISTANT)
+
+
+def as_id(value: Any) -> str | None:
+    """An id as text, from a string, an integer or a UUID; None for all other types.
+
+    >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
+    ('a', '7', None, None)
+    """
+    if value is None or is_str(value):
+        return None if value is None else part_text(value)
+    found = number(value)
+    return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
+
+
+def stream_fields(items: Sequence[Any], site: TracedFunction) -> dict[str, Any]:
+    """The fields of a stream: its text joined, and what its last item says beside that.
+
+    Args:
+        items: The items in order; texts, bytes, the chunks of a model's client, or these and a result at the end.
+        site: The function, with the decorator's `reduce=` and `extract=`.
+    """
+    if site.reduce is not None:
+        reduced = attempt("stream", lambda reduce: (reduce(list(items)),), site.reduce)
+        return {} if reduced is None else extract(reduced[0], site)
+    if all(is_a(item, bytes, bytearray) for item in items):
+        return extract(b"".join(items).decode("utf-8", "replace"), site)
+    # How long a stream may be is bounded while it runs.
+    pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
+    if pieces is None:
+        return {}
+    others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
+    said = "".join(piece for piece in pieces if piece is not None)
+    if not others:
+        return extract(said, site)
+    fields = extract(items[-1] if site.extract is not None else others[-1], site)
+    return {**fields, "claim": said} if said and not fields.get("claim") else fields
+
+
+def _piece(item: Any) -> str | None:
+    """The text that an item of a stream adds: an item that is a text, or a chunk of a model's client."""
+    if is_str(item):
+        return part_text(item)
+    choices = stored(item, "choices")
+    delta = stored((entries(choices) or [item])[0] if is_list(choices) else item, "delta")
+    if delta is not None:
+        return part_text(delta)
+    return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
+
 
 _ID_FIELDS: Final = ("id", "node_id")
 _METADATA_FIELDS: Final = ("metadata", "meta", "payload", "_source")
@@ -177,7 +814,7 @@ def _citations(citations: Any, id_from: Path | None) -> list[str] | None:
     return None if listed is None else _ids(map(_opened, listed[:MAX_DOCUMENTS_KEPT]), id_from)
 
 
-def to_record(call: Call, *, build: str | None = None) -> Record:
+def call_to_record(call: Call, *, build: str | None = None) -> Record:
     """The record of a call; spans of the application's tracer inside it fill its missing fields.
 
     Args:
@@ -185,7 +822,7 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         build: The application's version, unless the call has set another.
     """
     id_from = call.traced_function.id_from or call.plan.id_from
-    fields = _fields(call)
+    fields = _call_fields(call)
     documents = _documents(fields, id_from)
     is_probe = call.probe is not None
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
@@ -256,7 +893,7 @@ def _cited_sources(sources: Any, retrieved: list[str] | None, id_from: Path | No
     return cited if cited is None or retrieved is None or alike(cited, retrieved) else None
 
 
-def _fields(call: Call) -> dict[str, Any]:
+def _call_fields(call: Call) -> dict[str, Any]:
     """The fields of the result, overridden by those of `ragmon.record` inside the call."""
     fields = dict(call.fields or {})
     if "candidates" in fields:

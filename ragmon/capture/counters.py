@@ -25,8 +25,7 @@ from time import time
 from typing import Final
 from uuid import uuid4
 
-from ragmon.capture.call import count_value
-from ragmon.capture.runtime import Runtime
+from ragmon.capture.call import Runtime, count_value
 from ragmon.core import constants
 from ragmon.core.process import allocate, is_private, make_private
 from ragmon.core.record import Totals

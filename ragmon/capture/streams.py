@@ -16,9 +16,20 @@ from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
-from ragmon.capture.call import Call, Mark, Running, active, end_mark
-from ragmon.capture.outcomes import ABANDONED, CUT, count, count_ended, raised, streamed
-from ragmon.capture.stored import stored
+from ragmon.capture.call import (
+    ABANDONED,
+    CUT,
+    Call,
+    Mark,
+    Running,
+    active,
+    count_ended,
+    count_outcome,
+    end_mark,
+    raised,
+    streamed,
+)
+from ragmon.capture.objects import stored
 from ragmon.core import constants
 
 ITEMS: Final = 65_536
@@ -367,7 +378,7 @@ def finish(call: Call, seconds: float, running: Running, result: Any, stratum: s
     """
     if stratum is None and (wrap_stream := stream_wrapper(result)) is not None:
         return wrap_stream(call, perf_counter() - seconds, running, result)
-    count(call, stratum, seconds, result)
+    count_outcome(call, stratum, seconds, result)
     return result
 
 
@@ -377,7 +388,7 @@ def _trace_response(call: Call, started: float, running: Running, response: Any)
         body = TracedAsyncIterator(call, started, running, aiter(stored(response, _BODY)))
         setattr(response, _BODY, body)
     except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
-        count(call, constants.REST, perf_counter() - started, response)
+        count_outcome(call, constants.REST, perf_counter() - started, response)
     return response
 
 

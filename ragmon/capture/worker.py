@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ragmon.capture.call import Call
 from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
-from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
+from ragmon.capture.exporters import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.process import sleep_if_inherited

@@ -15,9 +15,14 @@ import click
 from click.core import ParameterSource
 
 from ragmon.alarms.pipelines import as_alert_line
-from ragmon.capture.judges.endpoint import ModelEndpoint, read_key
-from ragmon.capture.judges.prompts import RequestTexts, contextual_precision
-from ragmon.capture.judges.results import JudgeError, Opinion
+from ragmon.capture.judge_endpoint import (
+    JudgeError,
+    ModelEndpoint,
+    Opinion,
+    RequestTexts,
+    contextual_precision,
+    read_key,
+)
 from ragmon.cli import fail
 from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.common import (

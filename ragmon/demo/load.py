@@ -19,7 +19,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Final
 
-from ragmon.capture.api import probe
+from ragmon.capture.trace import probe
 from ragmon.demo.answerer import Application, RagPipeline
 
 _SEED: Final = 20

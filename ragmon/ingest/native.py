@@ -1,6 +1,6 @@
 """Native records: the spans that ragmon's own capture sends, each of which is a whole record.
 
-The totals of producers, read from the OTLP metrics that `ragmon.capture.exporters.otlp` writes.
+The totals of producers, read from the OTLP metrics that `ragmon.capture.otlp_exporter` writes.
 
 Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
 """

@@ -8,11 +8,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.capture import runtime, stored
-from ragmon.capture.api import DROPPED, Given, LabelSender
+from ragmon.capture import exporters
+from ragmon.capture.call import Runtime, outside_calls
 from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
-from ragmon.capture.exporters import base
-from ragmon.capture.trace_buffer import RequestAssembler
+from ragmon.capture.objects import unread
+from ragmon.capture.span_processor import RequestAssembler
+from ragmon.capture.trace import DROPPED, Given, LabelSender
 from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
@@ -48,7 +49,7 @@ class SelfMetrics:
         shared: The monitor that the processes of the application share; None where records go elsewhere.
     """
 
-    def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
+    def __init__(self, worker: Worker, calls: Runtime, sink: Any, folder: Path | None) -> None:
         self._worker = worker
         self._calls = calls
         self._sink = sink
@@ -82,8 +83,8 @@ class SelfMetrics:
             calls=self._calls.totals(),
             latency=self._latency(),
             errors=self._calls.errors(),
-            orphans=runtime.outside_calls(),
-            unread=dict(stored.unread),
+            orphans=outside_calls(),
+            unread=dict(unread),
             spans=spans,
             labels=dict(self.labels.dropped),
             withheld=0 if self.redactions is None else self.redactions.failed,
@@ -130,7 +131,7 @@ class SelfMetrics:
         """Export one batch of labels; returns whether it is done, so that the next one may follow."""
         batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
         try:
-            accepted = base.label(self._sink, [label for _, label in batch])
+            accepted = exporters.label(self._sink, [label for _, label in batch])
         except Exception as error:  # noqa: BLE001 - an exporter may raise anything
             self.labels.dropped[DROPPED] += len(batch)
             warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
@@ -164,12 +165,12 @@ class SelfMetrics:
         timings = self._timings.read(self._calls)
         lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
         if lines:
-            base.export_totals(self._sink, lines)
+            exporters.export_totals(self._sink, lines)
 
     def _export_dead_process(self, process: DeadProcess) -> bool:
         """Count and export the losses of a dead process; returns whether the sink accepted them."""
         dropped = Counter(process.dropped) + self._missing(process)
-        accepted = base.export_totals(self._sink, lines_of_dead_process(process, dropped))
+        accepted = exporters.export_totals(self._sink, lines_of_dead_process(process, dropped))
         if accepted:
             self._lost_in_dead[process.instance] = dropped
             if self.shared is not None:
@@ -179,7 +180,7 @@ class SelfMetrics:
     def _missing(self, process: DeadProcess) -> Counter[str]:
         """A dead process's uncounted losses; a record that was being exported when it died may have arrived."""
         missing, doubtful = process.missing, process.doubtful
-        arrived = base.confirms(self._sink, process.doubt) if process.doubt else None
+        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
         if arrived is not None:
             missing, doubtful = missing - arrived, doubtful - 1
         return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})

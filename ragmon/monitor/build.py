@@ -20,7 +20,7 @@ import msgspec
 from ragmon.alarms.baselines import LEARN, VERSION, AlarmTerms, FrozenPipeline, index_terms, version
 from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import budget_divisor, plan
-from ragmon.capture.runtime import CaptureSettings
+from ragmon.capture.call import CaptureSettings
 from ragmon.config.settings import CaptureTable, GoldSpec, PipelineSettings, Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR
 from ragmon.core.errors import ConfigError, RagmonError
@@ -36,8 +36,8 @@ from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, ScoreObserver, Scorer
 
 if TYPE_CHECKING:
-    from ragmon.capture.redaction import Redaction
-    from ragmon.capture.trace_buffer import SpanSettings
+    from ragmon.capture.redact import Redaction
+    from ragmon.capture.span_processor import SpanSettings
 
 CACHE_SIZE: Final = 1024
 """Pipelines whose alarm terms are cached."""
@@ -372,7 +372,7 @@ class Redactions:
         content = self._settings.unconfigured.capture.content
         if text is None or content in ("none", "hash"):
             return None
-        from ragmon.capture.pii import redact  # noqa: PLC0415 - compiles the patterns of personal data
+        from ragmon.capture.redact import redact  # noqa: PLC0415 - compiles the patterns of personal data
 
         return text if content == "full" else redact(text)
 
@@ -382,7 +382,7 @@ class Redactions:
         return sum(redaction.failed for redaction in list(self._by_pipeline.values()))
 
     def _redaction(self, pipeline: PipelineSettings) -> Redaction:
-        from ragmon.capture.redaction import Redaction  # noqa: PLC0415 - as above
+        from ragmon.capture.redact import Redaction  # noqa: PLC0415 - as above
 
         capture, reduction = pipeline.capture, reduction_rules(pipeline)
         return Redaction(
@@ -467,7 +467,7 @@ def file_span_options(settings: Settings) -> SpanOptions:
 
 def span_settings(settings: Settings) -> SpanSettings:
     """The settings for requests without a decorator: those of the process's own pipeline."""
-    from ragmon.capture.trace_buffer import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
+    from ragmon.capture.span_processor import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
 
     common, options = _capture_settings(settings.of(settings.pipeline)), file_span_options(settings)
     return SpanSettings(

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmon.capture.exporters.base import BatchExporter, BatchTee, Exporter, ForwardingExporter, Tee
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Tee
 from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
 from ragmon.config.services import OTEL, SIGNALS, Signal, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
@@ -30,9 +29,8 @@ from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from ragmon.capture.exporters.http import OtlpSession
-    from ragmon.capture.exporters.otlp import OtlpExporter
-    from ragmon.capture.exporters.scores import Scored, ScoreExporter
+    from ragmon.capture.exporters import Scored, ScoreExporter
+    from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
 
 
 class ScoreExporting(ForwardingExporter):
@@ -71,7 +69,7 @@ class ScoreExporting(ForwardingExporter):
         return lost
 
     def _scores(self, record: Record) -> Scored | None:
-        from ragmon.capture.exporters.scores import Scored  # noqa: PLC0415 - needed only if a backend is configured
+        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - needed only if a backend is configured
 
         gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
         scores = [
@@ -136,8 +134,8 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     export = settings.export
     if export.endpoint is None:
         return None
-    from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - requests and protobuf take long to load
-    from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - as above
+    # Requests and protobuf take long to load.
+    from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession  # noqa: PLC0415 - as above
 
     if export.endpoint == OTEL:
         traces, metrics = (_otel_session(signal) for signal in SIGNALS)
@@ -171,7 +169,7 @@ def _otel_session(signal: Signal) -> OtlpSession:
     Raises:
         ConfigError: A variable is wrong.
     """
-    from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - as above
+    from ragmon.capture.otlp_exporter import OtlpSession  # noqa: PLC0415 - as above
 
     wrong: list[WrongVariable] = []
     found = otel_receiver(os.environ, signal, wrong.append)
@@ -193,7 +191,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.exporters.scores import ScoreExporter  # noqa: PLC0415 - as above
+    from ragmon.capture.exporters import ScoreExporter  # noqa: PLC0415 - as above
 
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans

@@ -18,12 +18,11 @@ from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ragmon.capture import api, runtime
+from ragmon.capture import call, trace
 from ragmon.capture.call import reset_after_fork
-from ragmon.capture.convert import to_record
-from ragmon.capture.exporters import base
-from ragmon.capture.exporters.base import BatchExporter, DroppingExporter, Exporter
-from ragmon.capture.trace_buffer import RequestAssembler
+from ragmon.capture.convert import call_to_record
+from ragmon.capture.exporters import BatchExporter, DroppingExporter, Exporter, close
+from ragmon.capture.span_processor import RequestAssembler
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
@@ -142,20 +141,20 @@ class Installation:
         self._sink = exporter if settings.disabled else optional(lambda: with_embeddings(settings, exporter), exporter)
         self._folder = folder
         self._worker = Worker(
-            partial(to_record, build=settings.build or None),
+            partial(call_to_record, build=settings.build or None),
             self._sink,
             folder=folder,
             every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child replaces it
             processor=self.judges,
         )
-        self._runtime = runtime.Runtime(
+        self._runtime = call.Runtime(
             self._worker.submit,
             awaken=self._start_worker,
             pipeline=settings.pipeline,
             terms=capture_settings(settings),
             keep_all=keep_all,
         )
-        self._labels = api.LabelSender(taken=not settings.disabled)
+        self._labels = trace.LabelSender(taken=not settings.disabled)
         self._self_metrics = self._make_self_metrics()
         self._requests: RequestAssembler | None = None
         self._processors: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
@@ -176,7 +175,7 @@ class Installation:
         """The monitor in this process; None where there is none, or another process of the application has it."""
         return self._given_monitor if self._shared is None else self._shared.monitor
 
-    def start(self, *, alone: bool = False) -> runtime.Runtime | None:
+    def start(self, *, alone: bool = False) -> call.Runtime | None:
         """Start capturing, and return the runtime that captured before; it is replaced.
 
         Args:
@@ -186,10 +185,10 @@ class Installation:
             RagmonError: The monitor's address is in use.
         """
         global _current  # noqa: PLW0603 - one process has one installation
-        api.current = self._labels
+        trace.label_sender = self._labels
         if self.settings.disabled:
-            runtime.expect_none()
-            return runtime.current
+            call.expect_none()
+            return call.current
         try:
             if self._shared is not None:
                 self._shared.start()
@@ -202,7 +201,7 @@ class Installation:
         atexit.register(self.shutdown)
         _running.add(self)
         _current = self if alone else _current
-        return runtime.install_runtime(self._runtime)
+        return call.install_runtime(self._runtime)
 
     def watch(self, provider: Any) -> None:
         """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing.
@@ -218,9 +217,8 @@ class Installation:
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
             raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
-        from ragmon.capture.span_processor import (  # noqa: PLC0415 - the SDK is the application's choice
-            RagmonSpanProcessor,
-        )
+        # The SDK is the application's choice.
+        from ragmon.capture.span_processor import RagmonSpanProcessor  # noqa: PLC0415 - as above
 
         if self._requests is None:
             self._requests = self._self_metrics.requests = RequestAssembler(self._worker, span_settings(self.settings))
@@ -258,9 +256,9 @@ class Installation:
             return False
         atexit.unregister(self.shutdown)
         _running.discard(self)
-        if runtime.current is self._runtime:
-            runtime.install_runtime(None)
-        api.detach_labels(self._labels)
+        if call.current is self._runtime:
+            call.install_runtime(None)
+        trace.detach_labels(self._labels)
         if _current is self:
             _current = None
         for _, processor in self._processors:
@@ -281,7 +279,7 @@ class Installation:
         if self.judges is not None:
             self.judges.close()
         for sink in self._owned:
-            base.close(sink)
+            close(sink)
 
     def reset_after_fork(self) -> None:
         """Reset in a forked child before its first call: it must not export what belongs to its parent."""
@@ -296,15 +294,15 @@ class Installation:
             self.judges.reset_after_fork()
         # Dropped records are not judged.
         self._worker.reset_after_fork(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
-        was_current = runtime.current is self._runtime
+        was_current = call.current is self._runtime
         self._runtime = self._runtime.reset_after_fork()
-        self._labels = api.reset_labels_after_fork(self._labels)
+        self._labels = trace.reset_labels_after_fork(self._labels)
         self._self_metrics = self._make_self_metrics()
         if self._requests is not None:
             self._requests.reset_after_fork()
             self._self_metrics.requests = self._requests
         if was_current:
-            runtime.install_runtime(self._runtime)
+            call.install_runtime(self._runtime)
 
     def _start_worker(self) -> None:
         """Start the worker thread, which a fork does not copy, on the first call; in a child, register the shutdown."""

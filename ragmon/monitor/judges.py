@@ -11,11 +11,8 @@ from time import monotonic, time
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from ragmon.capture.judges.endpoint import Breaker, ModelEndpoint, read_key
-from ragmon.capture.judges.judge import Judge, JudgeSettings
-from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION
-from ragmon.capture.judges.results import Judgement, functions
-from ragmon.capture.judges.worker import JudgeTask, JudgeWorkers
+from ragmon.capture.judge_endpoint import CONTEXTUAL_PRECISION, Breaker, Judgement, ModelEndpoint, functions, read_key
+from ragmon.capture.judges import Judge, JudgeSettings, JudgeTask, JudgeWorkers
 from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT

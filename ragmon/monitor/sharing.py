@@ -20,7 +20,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from ragmon.capture.exporters.base import DroppingExporter
+from ragmon.capture.exporters import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, UnavailableError, error_location, warn_once
@@ -35,7 +35,7 @@ from ragmon.monitor.embedded import Monitor
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from ragmon.capture.exporters.otlp import OtlpExporter
+    from ragmon.capture.otlp_exporter import OtlpExporter
     from ragmon.monitor.process_receiver import ProcessReceiver
 
 TIMEOUT: Final = 10.0
@@ -321,8 +321,8 @@ class SharedMonitor:
             return None
         if self._exporter is None or leader != self._leader:
             with importing:
-                from ragmon.capture.exporters.http import OtlpSession  # noqa: PLC0415 - protobuf takes long to load
-                from ragmon.capture.exporters.otlp import OtlpExporter  # noqa: PLC0415 - as above
+                # Protobuf takes long to load.
+                from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession  # noqa: PLC0415 - as above
 
             self._disconnect()
             resource = {"service.name": self._settings.pipeline, "service.instance.id": self.instance}

@@ -15,9 +15,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
-from ragmon.capture import parent, runtime
-from ragmon.capture.api import probe
-from ragmon.capture.convert import to_record
+from ragmon.capture.call import _members, _number, install_runtime
+from ragmon.capture.convert import call_to_record
+from ragmon.capture.trace import probe
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults
 from ragmon.monitor.install import Installation
@@ -113,7 +113,7 @@ def test_results_that_resist_being_looked_at_arrive_and_are_counted(make, rate):
 def test_what_stands_where_a_span_should_be_is_no_parent():
     with capturing() as (found, kept), trace.use_span(object()):
         assert traced("q")["answer"] == "q"
-    assert (total(found), to_record(kept[0]).exported) == (1, None)
+    assert (total(found), call_to_record(kept[0]).exported) == (1, None)
 
 
 def test_a_task_started_by_a_probe_asks_for_users_once_the_probe_is_over():
@@ -181,7 +181,7 @@ def test_among_greenlets_the_calls_of_one_thread_keep_apart():
 
 @pytest.mark.parametrize("ot", ["th:-fffffffffffff", "th:0_1", "th:+1", "th: 1", "th:A"])
 def test_a_header_a_client_made_up_is_no_probability(ot):
-    assert parent._number(parent._members(ot)["th"]) is None
+    assert _number(_members(ot)["th"]) is None
 
 
 def test_a_kept_call_lets_go_of_the_application_once_it_is_delivered():
@@ -212,7 +212,7 @@ def test_a_kept_call_lets_go_of_the_application_once_it_is_delivered():
         asyncio.run(main())
     finally:
         installation.shutdown()
-        runtime.install_runtime(before)
+        install_runtime(before)
 
 
 class Liar:
@@ -227,7 +227,7 @@ class Liar:
 
 @pytest.mark.parametrize("lost", [{"lost": 5}, {"lost": -1}, {"lost": "some"}, 7, None])
 def test_a_sink_that_answers_nonsense_does_not_end_the_worker(lost):
-    worker = Worker(to_record, Liar(lost))
+    worker = Worker(call_to_record, Liar(lost))
     worker.start()
     with capturing() as (_, kept):
         traced("q")
@@ -242,7 +242,7 @@ def test_after_the_end_there_is_nothing_to_wait_for():
     installation = Installation(defaults(), Collected())
     before = installation.start()
     assert installation.shutdown()
-    runtime.install_runtime(before)
+    install_runtime(before)
     assert installation.flush(timeout=TIMEOUT)
     assert installation._worker.flush(timeout=TIMEOUT)
 
@@ -258,7 +258,7 @@ def test_a_sink_that_is_empty_is_a_sink():
     before = installation.start()
     traced("q")
     assert installation.shutdown()
-    runtime.install_runtime(before)
+    install_runtime(before)
     assert (installation.monitor, len(sink)) == (None, 1)
 
 
@@ -273,7 +273,7 @@ def test_a_new_installation_on_an_old_provider_sees_every_span_once(configured):
             span.set_attribute("gen_ai.operation.name", "retrieval")
         assert installation.flush(30)
         assert installation.shutdown()
-        runtime.install_runtime(before)
+        install_runtime(before)
         assert installation.counters().received == 1
 
 

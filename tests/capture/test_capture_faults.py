@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ragmon
-from ragmon.capture import outcomes
-from ragmon.capture.convert import to_record
+from ragmon.capture import call as outcomes
+from ragmon.capture.convert import call_to_record
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults
 from ragmon.monitor.install import Installation
@@ -66,7 +66,7 @@ def test_a_result_may_be_changed_by_its_caller_at_once():
     result["answer"] = "changed"
     result.pop("citations")
     result["documents"] = []
-    record = to_record(kept[0])
+    record = call_to_record(kept[0])
     assert (record.answer_json.claim, record.answer_json.citations, record.retrieved_ids) == ("mine", ["d1"], ["d1"])
 
 
@@ -78,7 +78,7 @@ def test_a_result_may_be_changed_by_its_caller_at_once():
 def test_huge_results_are_held_up_to_a_bound_and_then_dropped_and_counted(result):
     """One of 50 MB fits the 64 MB a queue may keep alive, two do not."""
     gate = Gate()
-    worker = Worker(to_record, gate)
+    worker = Worker(call_to_record, gate)
     with capturing() as (_, kept):
         for _ in range(3):
             ragmon.trace(lambda question: result)("q")
@@ -93,7 +93,7 @@ def test_huge_results_are_held_up_to_a_bound_and_then_dropped_and_counted(result
 
 def test_the_bound_is_given_back_with_every_record_delivered():
     sink = Collected()
-    worker = Worker(to_record, sink, max_bytes=3000)
+    worker = Worker(call_to_record, sink, max_bytes=3000)
     worker.start()
     with capturing(1.0) as (found, _):
         found.submit = worker.submit
@@ -148,7 +148,7 @@ def test_sixty_four_threads_lose_nothing():
         assert installed.flush(60)
     finally:
         installed.shutdown(60)
-        ragmon.capture.runtime.install_runtime(before)
+        ragmon.capture.call.install_runtime(before)
     books = installed.counters()
     assert (books.received, books.residual) == (3200, 0)
     assert books.scored + sum(books.dropped.values()) == 3200
@@ -169,7 +169,7 @@ def test_ten_thousand_tasks_at_once_keep_their_calls_apart():
     with capturing() as (found, kept):
         asyncio.run(main())
     assert sum(found.totals().values()) == len(kept) == 10_000
-    assert all(record.retrieved_ids == [record.answer_json.claim] for record in map(to_record, kept))
+    assert all(record.retrieved_ids == [record.answer_json.claim] for record in map(call_to_record, kept))
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_durations(monkeypatch):
@@ -179,7 +179,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_durations(monkeypatch):
     with capturing() as (_, kept):
         for _ in range(2):
             ragmon.trace(lambda question: question)("q")
-    records = list(map(to_record, kept))
+    records = list(map(call_to_record, kept))
     assert [record.ts for record in records] == [2_000_000_000.0, 1_000_000_000.0]
     assert all(0 <= record.latency_ms.total < 10_000 for record in records)
 
@@ -203,7 +203,7 @@ def test_a_sink_that_hangs_costs_the_application_nothing_and_shutdown_its_time_l
         answer("q")
     started = time.monotonic()
     assert not installed.shutdown(timeout=0.2)
-    ragmon.capture.runtime.install_runtime(before)
+    ragmon.capture.call.install_runtime(before)
     assert time.monotonic() - started < TIMEOUT / 3, "the sink never ends"
     books = installed.counters()
     assert (books.received, books.scored, books.residual) == (5000, 0, 0)
@@ -256,7 +256,7 @@ def test_the_very_exception_arrives_also_where_counting_it_fails(rate, monkeypat
     def broken(*_):
         raise MemoryError
 
-    monkeypatch.setattr(ragmon.capture.runtime.CallCounters, "count_error", broken)
+    monkeypatch.setattr(ragmon.capture.call.CallCounters, "count_error", broken)
     with capturing(rate), pytest.raises(BrokenError) as caught:
         ragmon.trace(raises(BrokenError("q")))("q")
     assert caught.value.__context__ is None

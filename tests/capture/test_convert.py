@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from ragmon.core.record import encode
 from ragmon.ingest.lines import decode
 from tests.support.capturing import capturing, record_of
@@ -63,7 +63,7 @@ def test_a_record_of_anything_can_be_written_and_read_back_as_it_was(result, sai
         answer(result)
         assert list(stream(said, result)) == [said, result]
     for call in kept:
-        record = to_record(call, build="b1")
+        record = call_to_record(call, build="b1")
         assert decode(encode(record)) == record
 
 
@@ -77,7 +77,7 @@ def test_the_model_and_the_user_of_a_decorated_call():
 
     with capturing() as (_, kept):
         answer("Who?")
-    record = to_record(kept[0], build="b1")
+    record = call_to_record(kept[0], build="b1")
     assert (record.model, record.user) == ("fixed-1", "u1")
 
 
@@ -101,7 +101,7 @@ def test_text_that_has_no_utf_8_form_is_mended_wherever_it_stands():
 
     with capturing() as (_, kept):
         answer("q")
-    record = to_record(kept[0])
+    record = call_to_record(kept[0])
     assert decode(encode(record)) == record
     mended = HALF.replace("\ud83d", "?")
     assert (record.q, record.answer_json.claim, record.pipeline, record.tags) == (

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ragmon.capture.exporters.base import Tee
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture.exporters import JsonlExporter, Tee
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
 from ragmon.testing import Collected

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import ragmon
-from ragmon.capture import stored
+from ragmon.capture import objects
 from ragmon.core import errors
 from tests.support.capturing import found, record_of
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_read_is_unknown_and_counted_and_never_reaches_the_applic
 ):
     """All other fields of the record are known; the log says where reading failed, not what was asked."""
     monkeypatch.setattr(errors, "_said", set())
-    stored.unread.clear()
+    objects.unread.clear()
     sink = ragmon.testing.Collected()
     installation = ragmon.install(ragmon.testing.defaults(), sink=sink)
     results = iter(["before", result, "after"])
@@ -215,6 +215,6 @@ def test_what_cannot_be_read_is_unknown_and_counted_and_never_reaches_the_applic
     assert sink.records[1].latency_ms.total is not None
     books = installation.counters()
     assert (books.received, books.scored, books.dropped) == (3, 3, {})
-    assert (books.residual, dict(stored.unread)) == (0, unread)
+    assert (books.residual, dict(objects.unread)) == (0, unread)
     assert "secret" not in caplog.text
     assert caplog.text.count("cannot be read and is unknown") == len(unread)

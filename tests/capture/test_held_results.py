@@ -30,7 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from pydantic_ai.messages import ModelResponse, TextPart
 
 import ragmon
-from ragmon.capture import stored
+from ragmon.capture.objects import unread
 from ragmon.testing import Collected, defaults
 from tests.support.capturing import found, record_of
 
@@ -302,7 +302,7 @@ UNKNOWN = {
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     ran.clear()
-    stored.unread.clear()
+    unread.clear()
 
 
 @pytest.mark.parametrize("name", READ)
@@ -319,7 +319,7 @@ def test_what_a_result_computes_is_unknown_and_costs_no_other_field(name):
     ran.clear()
     record = record_of(result)
     assert (record.answer_json.claim, record.retrieved_ids, record.session) == (None, ["d1"], "s1")
-    assert (record.q, ran, dict(stored.unread)) == ("q", [], {})
+    assert (record.q, ran, dict(unread)) == ("q", [], {})
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -474,7 +474,7 @@ class Colliding:
 def test_a_field_that_cannot_be_read_is_unknown_and_counted_and_the_others_stay(result, field, expected):
     record = record_of(result)
     assert (record.answer_json.claim, record.retrieved_ids, record.contexts) == expected
-    assert dict(stored.unread) == {(field, "raised"): 1}
+    assert dict(unread) == {(field, "raised"): 1}
     assert record.q == "q"
 
 

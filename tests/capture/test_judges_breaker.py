@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
-from ragmon.capture.judges.judge import Judge, JudgeSettings
+from ragmon.capture.judge_endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
+from ragmon.capture.judges import Judge, JudgeSettings
 from ragmon.core import constants
 from ragmon.core.http_client import DailyQuota
 from ragmon.metrics.facts import FactReader

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.capture.judges.judge import Judge, JudgeSettings
+from ragmon.capture.judges import Judge, JudgeSettings
 from ragmon.core.record import Record
 
 

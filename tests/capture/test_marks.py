@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import call as running
-from ragmon.capture.api import probe
+from ragmon.capture.call import WAITING
 from ragmon.capture.counters import Timings
-from ragmon.capture.runtime import WAITING
+from ragmon.capture.trace import probe
 from tests.support.capturing import BrokenError, capturing
 
 RESULTS = [

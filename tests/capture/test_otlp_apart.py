@@ -14,8 +14,8 @@ import pytest
 import urllib3
 from opentelemetry import context
 
-from ragmon.capture.exporters.otlp import OtlpExporter
-from ragmon.capture.exporters.scores import Scored, ScoreExporter
+from ragmon.capture.exporters import Scored, ScoreExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 from tests.support.otlp_receiver import Answer, receiving
@@ -34,8 +34,8 @@ def receiver():
 
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
-    head = "import os, sys\nfrom ragmon.capture.exporters.otlp import OtlpExporter\n"
-    head += "from ragmon.capture.exporters.scores import Scored, ScoreExporter\n"
+    head = "import os, sys\nfrom ragmon.capture.otlp_exporter import OtlpExporter\n"
+    head += "from ragmon.capture.exporters import Scored, ScoreExporter\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],
@@ -159,7 +159,7 @@ def test_a_child_forked_in_the_middle_of_a_request_is_not_held_up_by_it(receiver
     """The parent's thread holds locks that nobody in the child will ever give back."""
     script = """
 import os, signal, sys, threading, warnings
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Record
 warnings.simplefilter("ignore", DeprecationWarning)  # that forking beside threads is risky is what this is about
 sink = OtlpExporter(sys.argv[1], resource={}, timeout=60.0)

@@ -10,8 +10,7 @@ from time import monotonic
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ragmon.capture.exporters import otlp as sinks
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import REQUEST_SIZE, OtlpExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Record, Totals
 from ragmon.testing import make_record
@@ -101,7 +100,7 @@ def test_a_connection_the_receiver_dropped_while_it_was_idle_costs_no_record(rec
 
 
 def test_a_large_batch_goes_in_several_requests(receiver, sink_to):
-    sent = [make_record("q", contexts=["x" * sinks.REQUEST_SIZE], trace_id=f"{n:032x}") for n in (1, 2, 3)]
+    sent = [make_record("q", contexts=["x" * REQUEST_SIZE], trace_id=f"{n:032x}") for n in (1, 2, 3)]
     assert sink_to(receiver).deliver([*sent, make_record("small")]) == {}
     assert receiver.records() == [*sent, make_record("small")]
     assert len(receiver.requests) == 4

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon.capture.exporters.otlp import SCALE, OtlpExporter, _index
+from ragmon.capture.otlp_exporter import SCALE, OtlpExporter, _index
 from ragmon.core.record import Totals
 from ragmon.stats.histograms import NOT_POSITIVE, bucket, bucket_value, buckets
 from tests.support.otlp_receiver import attributes, receiving

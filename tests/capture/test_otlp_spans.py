@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core import semconv
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, encode
 from ragmon.testing import make_record

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.capture.pii import redact
+from ragmon.capture.redact import redact
 from tests.support.effort import least_ratio
 
 

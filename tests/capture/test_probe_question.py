@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ragmon
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from tests.support.capturing import capturing
 
 
@@ -18,7 +18,7 @@ def asked(function, args, kwargs=None, *, where=None):
     """The question that is found in a call."""
     with capturing() as (_, kept):
         ragmon.trace(question=where)(function)(*args, **(kwargs or {}))
-    return to_record(kept[0]).q
+    return call_to_record(kept[0]).q
 
 
 def named(user, question="by default", lang="en"):

@@ -22,7 +22,7 @@ from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
 
 import ragmon
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from tests.support.capturing import capturing
 
 Q = "Is it?"
@@ -32,7 +32,7 @@ def asked(function, *args, **kwargs):
     """The question that is found in a call."""
     with capturing() as (_, kept):
         ragmon.trace(function)(*args, **kwargs)
-    return to_record(kept[0]).q
+    return call_to_record(kept[0]).q
 
 
 def ask(body, session=None):
@@ -194,7 +194,7 @@ def test_the_object_of_a_method_is_not_looked_into():
     with capturing() as (_, kept):
         Pipeline().ask({"unknown": 1})
         Pipeline().ask(Ask(question=Q))
-    assert [to_record(call).q for call in kept] == [None, Q]
+    assert [call_to_record(call).q for call in kept] == [None, Q]
 
 
 class Session:
@@ -338,7 +338,7 @@ def test_the_request_that_flask_keeps_in_its_context_is_read():
         client.post("/ask/quay", json={"question": "And now?"})
         client.get("/static?q=Query")
         client.get("/static")
-    assert [to_record(call).q for call in kept] == [Q, "And now?", "Query", None]
+    assert [call_to_record(call).q for call in kept] == [Q, "And now?", "Query", None]
 
 
 def test_the_body_of_a_request_that_was_not_read_is_unknown():

@@ -12,8 +12,8 @@ from unittest.mock import MagicMock, Mock
 import pytest
 
 import ragmon
-from ragmon.capture import stored
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
+from ragmon.capture.objects import TOO_LARGE, unread
 from ragmon.testing import Collected, defaults
 from tests.support.capturing import capturing
 
@@ -95,7 +95,7 @@ RESULTS = {
 
 def seconds_of(call):
     started = time.thread_time()
-    to_record(call)
+    call_to_record(call)
     return time.thread_time() - started
 
 
@@ -108,7 +108,7 @@ def test_a_result_and_an_argument_cost_little_whatever_they_hold(name):
         ragmon.trace(lambda body, question_text: "yes")(value, "Is it?")
         calls += kept
     for call in calls:
-        record = to_record(call)
+        record = call_to_record(call)
         assert record.answer_json is not None
         assert min(seconds_of(call) for _ in range(5)) < LIMIT
     assert record.answer_json.claim == "yes"
@@ -124,24 +124,24 @@ def test_a_result_and_an_argument_cost_little_whatever_they_hold(name):
     ids=["wide", "tree", "text"],
 )
 def test_a_field_that_costs_too_much_is_unknown_and_counted_and_the_others_stay(result, field):
-    stored.unread.clear()
+    unread.clear()
     with capturing() as (_, kept):
         ragmon.trace(lambda question: result)("Is it?")
-    record = to_record(kept[0])
+    record = call_to_record(kept[0])
     assert (record.q, record.answer_json.claim, record.retrieved_ids) == ("Is it?", None, ["d1"])
-    assert stored.unread[field, stored.TOO_LARGE] >= 1
-    assert stored.unread.keys() == {(field, stored.TOO_LARGE)}
+    assert unread[field, TOO_LARGE] >= 1
+    assert unread.keys() == {(field, TOO_LARGE)}
 
 
 def test_a_long_honest_answer_with_many_documents_is_read_whole():
     documents = [{"id": f"d{n}", "text": "word " * 1_000} for n in range(1_000)]
     answer = "word " * 100_000
-    stored.unread.clear()
+    unread.clear()
     with capturing() as (_, kept):
         ragmon.trace(lambda question: {"answer": answer, "documents": documents})("Is it?")
-    record = to_record(kept[0])
+    record = call_to_record(kept[0])
     assert (record.answer_json.claim, len(record.retrieved_ids), len(record.contexts)) == (answer, 1_000, 1_000)
-    assert not stored.unread
+    assert not unread
 
 
 def test_calls_after_a_hostile_one_become_records_soon():

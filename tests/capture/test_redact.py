@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture.api import probe
-from ragmon.capture.redaction import Redaction
+from ragmon.capture.redact import Redaction
+from ragmon.capture.trace import probe
 from ragmon.core import errors
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem

@@ -24,7 +24,7 @@ from openai.types.responses import Response as OpenAIResponse
 from pydantic import BaseModel
 
 import ragmon
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from tests.support.capturing import capturing, record_of
 
 DOCUMENTS = [Document("one", id="d1", metadata={"page": 1}), Document("two", id="d2", metadata={"page": 2})]
@@ -246,7 +246,7 @@ def test_sources_are_the_citations_where_the_call_recorded_its_retrieval():
     with capturing() as (_, kept):
         for sources in (["d2"], [], ["d9"], ["A title"], [{"title": "A title"}], None):
             answer("q", sources)
-    found = [to_record(call) for call in kept]
+    found = [call_to_record(call) for call in kept]
     assert [record.retrieved_ids for record in found] == [["d1", "d2"]] * 6
     # A source that is written as no id is leaves it to the marks of the text.
     assert [record.answer_json.citations for record in found] == [["d2"], [], ["d9"], ["d1"], ["d1"], ["d1"]]
@@ -308,7 +308,7 @@ def test_marks_count_the_documents_that_the_call_recorded():
 
     with capturing() as (_, kept):
         answer("q")
-    assert to_record(kept[0]).answer_json.citations == ["d2"]
+    assert call_to_record(kept[0]).answer_json.citations == ["d2"]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -342,5 +342,5 @@ def test_streams_of_chunks_and_of_texts_with_a_result(items, expected):
 
     with capturing() as (_, kept):
         assert list(answer("q")) == items
-    record = to_record(kept[0])
+    record = call_to_record(kept[0])
     assert (record.answer_json.claim, record.retrieved_ids) == expected

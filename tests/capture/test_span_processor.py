@@ -18,7 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 import ragmon
 from ragmon.capture.call import SPAN, threshold
-from ragmon.capture.trace_buffer import BufferLimits, SpanBuffer
+from ragmon.capture.span_processor import BufferLimits, SpanBuffer
 from ragmon.config.load import defaults, load
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
@@ -201,7 +201,7 @@ def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced):
             answer("is it?")
     finally:
         installation.shutdown()
-        ragmon.capture.runtime.install_runtime(before)
+        ragmon.capture.call.install_runtime(before)
     (record,) = sink.records
     assert (record.q, record.retrieved_ids, record.answer_json.citations) == ("is it?", ["d1", "d2"], ["d1"])
 
@@ -224,7 +224,7 @@ def test_a_decorated_call_waits_a_moment_for_spans_inside_it_that_have_not_ended
         assert installation.flush(30)
     finally:
         installation.shutdown()
-        ragmon.capture.runtime.install_runtime(before)
+        ragmon.capture.call.install_runtime(before)
     assert [record.retrieved_ids for record in sink.records] == [["d1"]]
 
 
@@ -250,7 +250,7 @@ def test_what_lies_around_a_decorated_call_is_no_request_of_its_own(keep_all, co
         assert installation.flush(30)
     finally:
         installation.shutdown()
-        ragmon.capture.runtime.install_runtime(before)
+        ragmon.capture.call.install_runtime(before)
     assert [record.q for record in sink.records] == ["is it?"] * keep_all
     assert installation.counters().ignored == {"decorated": 1}
 

@@ -13,7 +13,7 @@ import traceback
 import pytest
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture.call import install_runtime
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.install import Installation
@@ -265,7 +265,7 @@ def test_functions_decorated_before_install_are_captured_from_then_until_shutdow
     before = installation.start()
     module_level("in time")
     assert installation.shutdown()
-    runtime.install_runtime(before)
+    install_runtime(before)
     module_level("too late")
     assert [r.q for r in sink.records] == ["in time"]
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture.call import outside_calls
 from ragmon.testing import capture_traces
 from tests.support.capturing import capturing, pipeline
 from tests.support.waiting import TIMEOUT
@@ -36,12 +36,12 @@ def test_traced_calls_inside_a_traced_call_are_one_trace():
 
 def test_a_call_that_is_not_kept_hides_the_calls_inside_it():
     """Else every sampled-out request would draw again for each of its parts, and count more than once."""
-    orphans = runtime.outside_calls()
+    orphans = outside_calls()
     with capturing(0.0) as (found, kept):
         outer("q")
     assert kept == []
     assert sum(found.totals().values()) == 1
-    assert runtime.outside_calls() == orphans, "what is said inside it is no orphan"
+    assert outside_calls() == orphans, "what is said inside it is no orphan"
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
@@ -140,7 +140,7 @@ def test_a_call_is_carried_into_a_thread_that_does_not_inherit_it():
 
 
 def test_a_call_that_is_not_kept_is_carried_as_well():
-    orphans = runtime.outside_calls()
+    orphans = outside_calls()
 
     @ragmon.trace
     def answer(question):
@@ -149,7 +149,7 @@ def test_a_call_that_is_not_kept_is_carried_as_well():
 
     with capturing(0.0) as (found, kept):
         answer("q")
-    assert (sum(found.totals().values()), kept, runtime.outside_calls()) == (1, [], orphans)
+    assert (sum(found.totals().values()), kept, outside_calls()) == (1, [], orphans)
 
 
 def test_carried_into_work_that_outlives_it_a_call_is_over():

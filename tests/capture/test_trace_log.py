@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from ragmon.capture.exporters import jsonl
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture import exporters
+from ragmon.capture.exporters import JsonlExporter
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import ReadSummary, read_files
@@ -50,8 +50,8 @@ def test_a_log_past_its_size_is_put_aside_and_none_is_larger(log, tmp_path):
 
 def test_a_log_of_yesterday_is_put_aside(log, tmp_path, monkeypatch):
     now = 1_000_000.0
-    monkeypatch.setattr(jsonl, "time", lambda: now)
-    monkeypatch.setattr(jsonl, "monotonic", lambda: now)
+    monkeypatch.setattr(exporters, "time", lambda: now)
+    monkeypatch.setattr(exporters, "monotonic", lambda: now)
     sink = log(age=86_400)
     sink.submit(Record(qid="today"))
     assert len(list(tmp_path.iterdir())) == 1
@@ -65,7 +65,7 @@ def test_a_log_of_yesterday_is_put_aside(log, tmp_path, monkeypatch):
 def test_a_log_another_process_has_put_aside_is_followed(log, tmp_path, monkeypatch):
     """Else its lines would go on into a file nobody reads any more."""
     now = 0.0
-    monkeypatch.setattr(jsonl, "monotonic", lambda: now)
+    monkeypatch.setattr(exporters, "monotonic", lambda: now)
     sink = log()
     sink.submit(Record(qid="a"))
     (tmp_path / "trace.jsonl").rename(tmp_path / "elsewhere")
@@ -86,7 +86,7 @@ def test_a_log_that_ends_in_half_a_line_loses_that_line_alone(log, tmp_path):
 
 PROGRAM = """
 import sys
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture.exporters import JsonlExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
 sink = JsonlExporter("trace.jsonl", lambda record: record, size=4000)
@@ -117,7 +117,7 @@ def test_it_can_tell_whether_a_record_arrived_whole(log, tmp_path):
 @pytest.mark.parametrize(("fsync", "times"), [("never", 0), ("record", 4)])
 def test_the_disk_is_told_when_it_was_asked_for(log, fsync, times, monkeypatch):
     told = []
-    monkeypatch.setattr(jsonl.os, "fsync", told.append)
+    monkeypatch.setattr(exporters.os, "fsync", told.append)
     sink = log(fsync=fsync)
     for _ in range(4):
         sink.submit(Record(qid="a"))
@@ -126,8 +126,8 @@ def test_the_disk_is_told_when_it_was_asked_for(log, fsync, times, monkeypatch):
 
 def test_once_a_second_the_disk_is_told_once_a_second(log, monkeypatch):
     now, told = 0.0, []
-    monkeypatch.setattr(jsonl, "monotonic", lambda: now)
-    monkeypatch.setattr(jsonl.os, "fsync", told.append)
+    monkeypatch.setattr(exporters, "monotonic", lambda: now)
+    monkeypatch.setattr(exporters.os, "fsync", told.append)
     sink = log(fsync="second")
     for _ in range(30):
         sink.submit(Record(qid="a"))
@@ -233,7 +233,7 @@ def test_a_folder_behind_a_link_is_as_good_as_another(tmp_path):
 @pytest.mark.parametrize("path", ["/dev/stdout", "/proc/self/fd/1"])
 def test_the_systems_own_links_are_followed(path):
     program = f"""
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture.exporters import JsonlExporter
 from ragmon.core.record import Record
 JsonlExporter({path!r}, lambda record: record).submit(Record(qid="a"))
 """

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 import ragmon
-from ragmon.capture import parent
+from ragmon.capture import call as parent
 from ragmon.capture.call import SPAN, threshold
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from tests.support.capturing import capturing, pipeline
 
 traced = ragmon.trace(pipeline)
@@ -34,27 +34,27 @@ def record_under(trace_id, rate=1.0, **told):
     terms = {name: told.pop(name) for name in ("keep", "parent") if name in told}
     with capturing(rate, **terms) as (_, kept), under(trace_id, **told):
         traced("q")
-    return to_record(kept[0]) if kept else None
+    return call_to_record(kept[0]) if kept else None
 
 
 def test_the_record_has_the_trace_id_of_the_span_the_call_runs_in():
     tracer = TracerProvider(sampler=ALWAYS_ON).get_tracer("app")
     with capturing() as (_, kept), tracer.start_as_current_span("request") as span:
         traced("q")
-    assert to_record(kept[0]).trace_id == f"{span.get_span_context().trace_id:032x}"
+    assert call_to_record(kept[0]).trace_id == f"{span.get_span_context().trace_id:032x}"
 
 
 @pytest.mark.parametrize(("sampler", "exported"), [(ALWAYS_ON, True), (ALWAYS_OFF, False)])
 def test_the_record_says_whether_the_applications_tracer_kept_the_trace(sampler, exported):
     with capturing() as (_, kept), TracerProvider(sampler=sampler).get_tracer("app").start_as_current_span("request"):
         traced("q")
-    assert to_record(kept[0]).exported is exported
+    assert call_to_record(kept[0]).exported is exported
 
 
 def test_without_a_span_nothing_is_said_of_one():
     with capturing() as (_, kept):
         traced("q")
-    assert to_record(kept[0]).exported is None
+    assert call_to_record(kept[0]).exported is None
 
 
 @given(trace_ids, st.floats(0.01, 1), st.floats(0.01, 1))
@@ -102,7 +102,7 @@ def test_respected_a_call_kept_for_its_outcome_is_as_likely_as_its_parent_allows
         for _ in range(60):
             with under(SPAN // 2, ot="th:8"):
                 traced("not in context")
-    sampling = to_record(kept[0]).sampling
+    sampling = call_to_record(kept[0]).sampling
     assert (sampling.audit, sampling.p_audit) == (False, 0.1)
     assert sampling.p == pytest.approx(0.5 * (1 - (1 - 0.1 / 0.5) * (1 - 0.5)))
 
@@ -111,7 +111,7 @@ def test_respected_a_parent_sampled_nobody_knows_how_is_in_no_estimate_and_count
     """The sampler left no threshold: how many calls this one stands for is unknown."""
     with capturing(1.0, parent="respect") as (found, kept), under(SPAN - 1):
         traced("q")
-    sampling = to_record(kept[0]).sampling
+    sampling = call_to_record(kept[0]).sampling
     assert (sampling.audit, sampling.stratum, sampling.p_audit) == (False, "unknown_weight", 0.0)
     assert found.totals()["default", "live", "unknown_weight"] == 1
 
@@ -128,7 +128,7 @@ def test_a_context_without_a_span_is_no_parent():
             traced("q")
     finally:
         context.detach(token)
-    assert to_record(kept[0]).exported is None
+    assert call_to_record(kept[0]).exported is None
 
 
 def test_opentelemetry_is_noticed_when_the_application_begins_to_use_it(monkeypatch):
@@ -140,7 +140,7 @@ def test_opentelemetry_is_noticed_when_the_application_begins_to_use_it(monkeypa
         found.refresh()
         with under(SPAN - 1):
             traced("after")
-    assert [to_record(call).exported for call in kept] == [None, True]
+    assert [call_to_record(call).exported for call in kept] == [None, True]
 
 
 def test_without_the_private_variable_the_public_function_is_asked(monkeypatch):

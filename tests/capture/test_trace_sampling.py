@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import runtime
-from ragmon.capture.api import probe
-from ragmon.capture.call import RANDOM_BITS, threshold
+from ragmon.capture.call import CODES, RANDOM_BITS, CaptureSettings, Runtime, install_runtime, threshold
+from ragmon.capture.trace import probe
 from ragmon.core import constants
 from ragmon.testing import capture_traces
 from tests.support.capturing import BrokenError, capturing, pipeline, raises, returns
@@ -125,13 +124,13 @@ def test_refusal_tokens_are_those_of_the_pipeline(configured):
 
 
 def test_kinds_of_errors_are_counted_by_name_up_to_a_cap():
-    kinds = [type(f"Error{number}", (ValueError,), {}) for number in range(runtime.CODES + 20)]
+    kinds = [type(f"Error{number}", (ValueError,), {}) for number in range(CODES + 20)]
     with capturing(0.0) as (found, _):
         for kind in kinds:
             with pytest.raises(ValueError):
                 ragmon.trace(raises(kind))("q")
     errors = found.errors()
-    assert len(errors) == runtime.CODES + 1
+    assert len(errors) == CODES + 1
     assert errors["default", constants.OTHER] == 20
     assert sum(errors.values()) == live(found)["error"] == len(kinds)
 
@@ -160,26 +159,26 @@ def test_a_worker_that_cannot_take_a_call_does_not_reach_the_application():
     def full(call):
         raise MemoryError(call)
 
-    before = runtime.install_runtime(runtime.Runtime(full))
+    before = install_runtime(Runtime(full))
     try:
         assert traced("q")["answer"] == "q"
         with pytest.raises(BrokenError):
             traced("raise")
     finally:
-        runtime.install_runtime(before)
+        install_runtime(before)
 
 
 def test_a_function_follows_the_installed_runtime_also_back_to_an_earlier_one():
     first, second = [], []
-    runtimes = [runtime.Runtime(kept.append) for kept in (first, second)]
-    before = runtime.install_runtime(None)
+    runtimes = [Runtime(kept.append) for kept in (first, second)]
+    before = install_runtime(None)
     try:
         for found in (*runtimes, *runtimes, None, runtimes[0]):
-            runtime.install_runtime(found)
+            install_runtime(found)
             traced("q")
             traced("q")
     finally:
-        runtime.install_runtime(before)
+        install_runtime(before)
     assert (len(first), len(second)) == (6, 4)
     assert [live(found)["rest"] for found in runtimes] == [6, 4]
 
@@ -189,15 +188,15 @@ def test_a_plan_that_is_made_while_another_runtime_is_installed_is_used_once():
     first, second = [], []
 
     def interrupted(_):
-        runtime.install_runtime(later)
-        return runtime.CaptureSettings()
+        install_runtime(later)
+        return CaptureSettings()
 
-    later = runtime.Runtime(second.append)
+    later = Runtime(second.append)
     function = ragmon.trace(pipeline)
-    before = runtime.install_runtime(runtime.Runtime(first.append, terms=interrupted))
+    before = install_runtime(Runtime(first.append, terms=interrupted))
     try:
         for _ in range(3):
             function("q")
     finally:
-        runtime.install_runtime(before)
+        install_runtime(before)
     assert (len(first), len(second)) == (1, 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture import call as draws
 from ragmon.capture.call import SamplingDecision
-from ragmon.capture.convert import to_record
+from ragmon.capture.convert import call_to_record
 from ragmon.core.refusals import RefusalRule
 from ragmon.testing import capture_traces
 from tests.support.capturing import BrokenError, capturing, seed_draws
@@ -90,7 +90,7 @@ def test_what_was_said_inside_such_a_call_is_unknown_not_false():
     """Its arguments and its result are held; `partial` says that the rest is missing."""
     with capturing(0.0, keep=KEEP | {"refusal": 1.0}) as (_, kept):
         asked("not in context", "raise")
-    refusal, error = map(to_record, kept)
+    refusal, error = map(call_to_record, kept)
     assert (refusal.partial, refusal.retrieved_ids, refusal.tags) == (True, None, None)
     assert (refusal.q, refusal.answer_json.claim) == ("not in context", "not in context")
     assert (error.partial, error.error, error.q) == (True, "BrokenError", "raise")
@@ -99,7 +99,9 @@ def test_what_was_said_inside_such_a_call_is_unknown_not_false():
 def test_detail_keeps_what_was_said_inside_such_a_call():
     with capturing(0.0, keep=KEEP | {"refusal": 1.0}, detail=True) as (found, kept):
         asked("not in context", "raise", "an answer")
-    assert [(r.partial, r.retrieved_ids, r.tags) for r in map(to_record, kept)] == [(False, ["d1"], {"lang": "de"})] * 2
+    assert [(r.partial, r.retrieved_ids, r.tags) for r in map(call_to_record, kept)] == [
+        (False, ["d1"], {"lang": "de"})
+    ] * 2
     assert sum(found.totals().values()) == 3
 
 
@@ -107,7 +109,7 @@ def test_the_record_says_by_which_draw_it_was_kept_and_how_likely_that_was():
     """Two draws: kept by either. A call that won the audit draw and failed belongs to both."""
     with capturing(0.2, keep=KEEP) as (_, kept):
         asked(*["raise", "not in context", "an answer"] * 400)
-    found = {(s.stratum, s.audit): (s.p_audit, round(s.p, 9)) for s in (to_record(call).sampling for call in kept)}
+    found = {(s.stratum, s.audit): (s.p_audit, round(s.p, 9)) for s in (call_to_record(call).sampling for call in kept)}
     assert found == {
         ("error", True): (0.2, 1.0),
         ("error", False): (0.2, 1.0),
@@ -148,7 +150,7 @@ def estimate(calls):
     """
     total = variance = 0.0
     for call in calls:
-        record = to_record(call)
+        record = call_to_record(call)
         p = record.sampling.p
         right = record.error is None and record.answer_json.claim == "right"
         total += right / p

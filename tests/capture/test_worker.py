@@ -10,8 +10,8 @@ from itertools import count
 import pytest
 
 import ragmon
-from ragmon.capture.convert import to_record
-from ragmon.capture.outcomes import estimated_bytes
+from ragmon.capture.call import estimated_bytes
+from ragmon.capture.convert import call_to_record
 from ragmon.capture.worker import Worker
 from ragmon.testing import Collected
 from tests.support.capturing import Gate, capturing, pipeline
@@ -36,7 +36,7 @@ def worker():
     """Makes workers and ends them."""
     made = []
 
-    def make(sink, *, capacity=64, convert=to_record, start=True):
+    def make(sink, *, capacity=64, convert=call_to_record, start=True):
         made.append(Worker(convert, sink, capacity))
         if start:
             made[-1].start()
@@ -162,7 +162,7 @@ def test_nothing_ends_the_thread(worker, calls, error):
     def convert(call):
         if call.args == ("poison",):
             raise error
-        return to_record(call)
+        return call_to_record(call)
 
     sink = Collected()
     one = worker(sink, convert=convert)
@@ -204,7 +204,7 @@ def test_the_books_close_at_every_moment(calls):
     done = threading.Event()
     gate = Gate()
     gate.opened.set()
-    one = Worker(to_record, gate, capacity=20)
+    one = Worker(call_to_record, gate, capacity=20)
     one.start()
     looks = count()
 

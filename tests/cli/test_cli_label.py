@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 
 import ragmon as library
-from ragmon.capture import api as giving
+from ragmon.capture import trace as giving
 from ragmon.cli.client import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode
@@ -284,7 +284,7 @@ class TestCall:
             wait_for(lambda: server.writer.server_state.engine.labels.book.pending, lambda waiting: waiting == 1)
 
     def test_without_an_installation_it_is_lost_with_a_word(self, caplog):
-        assert giving.current is None
+        assert giving.label_sender is None
         library.label(trace(1), correct=True, rater="ada")
         assert "ragmon.label was called before ragmon.install" in caplog.text
 

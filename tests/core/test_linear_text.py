@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import convert, pii, result
-from ragmon.capture.judges import prompts
+from ragmon.capture import convert, judge_endpoint, redact
+from ragmon.capture import convert as result
 from ragmon.compat import seed_002
 from ragmon.core import citations, errors
 from ragmon.core import text as texts
@@ -201,7 +201,7 @@ FUNCTIONS = {
     grounding.words: grounding.words,
     grounding.content_words: grounding.content_words,
     grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
-    pii.redact: pii.redact,
+    redact.redact: redact.redact,
     convert.answer: lambda text: convert.answer({"claim": text}, None),
     result.text_of: lambda text: result.text_of([{"content": text}]),
     result.as_id: result.as_id,
@@ -227,11 +227,11 @@ FUNCTIONS = {
     tools.text_of: lambda text: tools.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
     tools.python_value: tools.python_value,
-    prompts.claims_prompt: prompts.claims_prompt,
-    prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
-    prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
-    prompts.parse_claims: prompts.parse_claims,
-    prompts.relevance: lambda text: prompts.relevance(text, text, [text], reasons=True),
+    judge_endpoint.claims_prompt: judge_endpoint.claims_prompt,
+    judge_endpoint.completion: lambda text: judge_endpoint.completion(text.encode("utf-8", "replace")),
+    judge_endpoint.findings: lambda text: judge_endpoint.findings(text, 1, reasons=True),
+    judge_endpoint.parse_claims: judge_endpoint.parse_claims,
+    judge_endpoint.relevance: lambda text: judge_endpoint.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
     is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
@@ -294,7 +294,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, pii, messages, entries, tools, prompts, tables, errors)
+READERS = (texts, citations, grounding, redact, messages, entries, tools, judge_endpoint, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
 """Functions that take a text of the configuration or of the program itself."""
@@ -364,7 +364,7 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
         reply = space + opening + body + end
         found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
         wanted = reply if found is None else found[1]
-        assert prompts._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+        assert judge_endpoint._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
 
 
 @given(

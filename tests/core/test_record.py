@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import runtime
-from ragmon.capture.call import Call, SamplingDecision, TracedFunction
-from ragmon.capture.convert import to_record
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction, outside_calls
+from ragmon.capture.convert import call_to_record
 from ragmon.core import errors
 from ragmon.testing import capture_traces
 from tests.support.capturing import capturing
@@ -95,7 +94,7 @@ def test_a_caller_that_changes_its_result_does_not_change_the_record(shape):
     with capturing() as (_, kept):
         result = answer("as it was")
         result["answer" if shape == "dict" else 0] = "changed"
-    assert to_record(kept[0]).answer_json.claim == "as it was"
+    assert call_to_record(kept[0]).answer_json.claim == "as it was"
 
 
 @pytest.mark.parametrize("field", ["retrieved", "candidates", "citations", "tags", "claim", "qid", "session", "build"])
@@ -114,11 +113,11 @@ def test_an_iterator_that_is_handed_over_is_not_used_up():
 
 def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monkeypatch):
     monkeypatch.setattr(errors, "_said", set())
-    before = runtime.outside_calls()
+    before = outside_calls()
     with capturing(), caplog.at_level(logging.WARNING, logger="ragmon"):
         for _ in range(3):
             ragmon.record(retrieved=["a"])
-    assert runtime.outside_calls() == before + 3
+    assert outside_calls() == before + 3
     assert [r.getMessage() for r in caplog.records] == [
         "ragmon.record() was called outside a traced call; it is counted and ignored"
     ]
@@ -126,7 +125,7 @@ def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monke
 
 def test_what_is_said_once_the_call_has_ended_is_outside_it():
     """Background work that inherited the context of a call must not write on a record that has left."""
-    before = runtime.outside_calls()
+    before = outside_calls()
 
     async def later(release):
         await release.wait()
@@ -146,7 +145,7 @@ def test_what_is_said_once_the_call_has_ended_is_outside_it():
     with capture_traces() as records:
         asyncio.run(main())
     assert records[0].retrieved_ids is None
-    assert runtime.outside_calls() == before + 1
+    assert outside_calls() == before + 1
 
 
 def test_what_was_said_before_an_error_stands_on_the_record_of_the_error():
@@ -172,7 +171,7 @@ def latency(*stages, seconds=9.0):
             SamplingDecision(audit=True, p_audit=1.0),
         )
     call.stages, call.seconds = list(stages), seconds
-    return to_record(call).latency_ms
+    return call_to_record(call).latency_ms
 
 
 def test_stages_are_timed_in_milliseconds():

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture.redaction import Redaction
+from ragmon.capture.redact import Redaction
 from ragmon.core import semconv
 from ragmon.core.citations import split_citations
 from ragmon.core.constants import TEXT_CUT
@@ -274,7 +274,7 @@ def test_a_key_that_never_ends_takes_no_memory_by_the_hundredfold():
     """One MiB of text behind the first line of a PEM block took 121 MiB more."""
     script = """
 import resource
-from ragmon.capture.pii import redact
+from ragmon.capture.redact import redact
 redact("-----BEGIN A-----" + "a-" * 100)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 redact("-----BEGIN A-----" + "a-" * 524_288)

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture import call
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected
@@ -28,7 +28,7 @@ def receiver():
 @pytest.fixture
 def installed(configured):
     """Installs by the text of a configuration, and takes it away again."""
-    before, made = runtime.current, []
+    before, made = call.current, []
 
     def install(text, sink=None):
         made.append(Installation(configured(text), sink, keep_all=True))
@@ -38,7 +38,7 @@ def installed(configured):
     yield install
     for one in made:
         one.shutdown(30)
-    runtime.install_runtime(before)
+    call.install_runtime(before)
 
 
 @ragmon.trace(name="support")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ragmon as api
-from ragmon.capture import runtime
+from ragmon.capture.call import install_runtime
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
@@ -242,7 +242,7 @@ def test_the_application_matches_and_the_server_counts_what_it_was_told(folder, 
             assert installed.flush()
         finally:
             installed.shutdown()
-            runtime.install_runtime(before)
+            install_runtime(before)
         accounted(running)
         (ways,) = running.status()["gold"]["ways"].values()
         assert ways["embedding"] >= 15

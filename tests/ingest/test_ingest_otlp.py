@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import ReadSummary, read_files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.capture.redaction import Redaction
+from ragmon.capture.redact import Redaction
 from ragmon.core.record import Answer, Record, encode
 from ragmon.core.refusals import RefusalRule
 from ragmon.ingest.lines import decode

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture import call
 from ragmon.config.load import defaults
 from ragmon.core.errors import ConfigError, GoldError, RagmonError
 from ragmon.monitor import install as installation
@@ -33,7 +33,7 @@ traced = ragmon.trace(sample=1.0)(pipeline)
 def nothing_stays():
     """Every test leaves the process as it found it, with books that close."""
     yield
-    assert runtime.current is None
+    assert call.current is None
     assert installation._current is None
 
 

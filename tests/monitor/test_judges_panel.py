@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 import ragmon
-from ragmon.capture.judges.judge import Judge, JudgeSettings
-from ragmon.capture.judges.worker import WAITING
+from ragmon.capture.judges import WAITING, Judge, JudgeSettings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
@@ -147,7 +146,7 @@ class TestFunctions:
             raise GeneratorExit
 
         judge("traced")(lambda _: 1.0)
-        monkeypatch.setattr("ragmon.capture.judges.worker.suppressed", broken)
+        monkeypatch.setattr("ragmon.capture.judges.suppressed", broken)
         with Panel(configured("[judges.traced]\nsample = 1.0\nconcurrency = 1")) as panel:
             assert len(returned(panel, [record(1), record(2)])) == 2
             assert panel.calls() == {("traced", "judge_error"): 2}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import ragmon
-from ragmon.capture.api import probe
+from ragmon.capture.trace import probe
 from ragmon.config.load import load
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.build import ScorerFactory, load_gold

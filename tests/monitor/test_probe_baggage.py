@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 import ragmon as library
-from ragmon.capture.convert import to_record
-from ragmon.capture.parent import QID, TOKEN, VALID, is_proved, probe_question, sign
+from ragmon.capture.call import QID, TOKEN, VALID, is_proved, probe_question, sign
+from ragmon.capture.convert import call_to_record
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.build import probe_key
@@ -55,7 +55,7 @@ def kept(*, rate=1.0, key=KEY, trace_id=9, **members):
     with capturing(rate, probe_key=key) as (found, calls), request(trace_id, **members):
         traced("Is it?")
     totals = {source: n for (_, source, _), n in found.totals().items() if n}
-    return (to_record(calls[0]) if calls else None), totals
+    return (call_to_record(calls[0]) if calls else None), totals
 
 
 class TestBelieved:
@@ -98,7 +98,7 @@ class TestBelieved:
                 traced("q")
         finally:
             context.detach(token)
-        assert to_record(calls[0]).source == "live"
+        assert call_to_record(calls[0]).source == "live"
 
     @given(st.binary(min_size=1), st.integers(1, (1 << 128) - 1), texts, st.floats(0, 4e9))
     def test_what_one_key_signs_that_key_believes_in_its_time(self, key, trace_id, qid, at):

@@ -10,7 +10,7 @@ from time import time
 
 import pytest
 
-from ragmon.capture.parent import is_proved
+from ragmon.capture.call import is_proved
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.probes.targets import HttpTarget
 from tests.support.fake_consumer import certificate

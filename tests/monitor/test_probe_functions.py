@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import ragmon
-from ragmon.capture import runtime
+from ragmon.capture import call
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
 from ragmon.monitor import install
@@ -91,7 +91,7 @@ def test_an_application_that_installs_ragmon_itself_changes_nothing():
     found = ask("tests.support.probed_functions:installs")
     assert (found.result, found.record.retrieved_ids) == ("ok", ["d1", "d2"])
     assert install._current is None
-    assert runtime.current is None
+    assert call.current is None
 
 
 def test_a_question_is_no_call_of_a_user():
@@ -99,7 +99,7 @@ def test_a_question_is_no_call_of_a_user():
         for _ in range(3):
             client.ask(QUESTION, client.sending(QUESTION))
         counted = client.capture._installation.counters()
-        calls = runtime.current.totals()
+        calls = call.current.totals()
     assert counted.received == 3
     assert calls["support", "probe", "rest"] == 3
     assert not any(n for (_, source, _), n in calls.items() if source == "live")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.capture.api import probe
+from ragmon.capture.trace import probe
 from ragmon.core.record import encode
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, gold_questions

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture.redaction import Redaction
+from ragmon.capture.redact import Redaction
 from ragmon.config.load import load
 from ragmon.core.constants import HEAD_NOTE
 from ragmon.core.gold_item import GoldItem

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 import ragmon
-from ragmon.capture.convert import to_record
-from ragmon.capture.runtime import Runtime
+from ragmon.capture.call import Runtime
+from ragmon.capture.convert import call_to_record
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.markdown import render
@@ -212,7 +212,7 @@ def test_a_trace_log_written_by_capture_says_how_common_each_outcome_is():
                 answer(question)
             except LookupError:
                 continue
-    records = [to_record(call) for call in kept]
+    records = [call_to_record(call) for call in kept]
     run = scored([*records, *told(found, records)])
     (series,) = (s for s in run.scorer.snapshot().series if s.source == "live")
     errors = questions.count("raise") / len(questions)

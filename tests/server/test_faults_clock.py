@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from ragmon.alarms.pipelines import as_alert_line
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Totals
 from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import BELIEVED

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.record import Sampling, Totals
 from ragmon.scoring.cardinality import CODES

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ragmon.alarms.pipelines import AlarmState
-from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export import status_page as glance
 from ragmon.export import status_page as views

@@ -6,8 +6,9 @@ import threading
 from contextlib import contextmanager
 
 import ragmon
-from ragmon.capture import call, runtime
-from ragmon.capture.convert import to_record
+from ragmon.capture import call
+from ragmon.capture.call import CaptureSettings, Runtime, install_runtime
+from ragmon.capture.convert import call_to_record
 from tests.support.waiting import TIMEOUT
 
 
@@ -62,12 +63,12 @@ def raises(error):
 def capturing(rate=1.0, **terms):
     """A runtime that keeps a share of all calls; gives it, and the list of the calls it kept."""
     kept = []
-    found = runtime.Runtime(kept.append, terms=lambda _: runtime.CaptureSettings(rate=rate, **terms))
-    before = runtime.install_runtime(found)
+    found = Runtime(kept.append, terms=lambda _: CaptureSettings(rate=rate, **terms))
+    before = install_runtime(found)
     try:
         yield found, kept
     finally:
-        runtime.install_runtime(before)
+        install_runtime(before)
 
 
 def seed_draws(seed):
@@ -85,7 +86,7 @@ def record_of(result, **told):
 
     with capturing() as (_, kept):
         answer("q")
-    return to_record(kept[0])
+    return call_to_record(kept[0])
 
 
 def found(result, **told):

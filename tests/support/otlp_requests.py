@@ -10,7 +10,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import ProcessResource, SpanWriter, metrics_data
+from ragmon.capture.otlp_exporter import ProcessResource, SpanWriter, metrics_data
 from ragmon.core.text import clean
 from ragmon.ingest.spans.span import Event
 

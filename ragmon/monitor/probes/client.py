@@ -18,9 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.capture.api import probe, trace_id
 from ragmon.capture.call import TracedFunction
-from ragmon.capture.trace import wrap
+from ragmon.capture.trace import probe, trace_id, wrap
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants

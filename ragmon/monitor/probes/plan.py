@@ -10,9 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from ragmon.capture.exporters import base
-from ragmon.capture.exporters.base import BatchExporter, Exporter, ExporterAdapter
-from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.capture.exporters import BatchExporter, Exporter, ExporterAdapter, JsonlExporter, close
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
@@ -90,7 +88,7 @@ def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -
     try:
         yield ProbeExporter(exporter, WAIT if to_server is not None else 0.0)
     finally:
-        base.close(exporter)
+        close(exporter)
 
 
 NAME = "probe"

@@ -1,6 +1,6 @@
 """One gold question: its text, its in-flight state, its headers and its result; and the counts of results by probe.
 
-The headers identify a request as a probe: its own trace, and signed baggage. `ragmon.capture.parent` reads them.
+The headers identify a request as a probe: its own trace, and signed baggage. `ragmon.capture.call` reads them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from time import monotonic, time
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from ragmon.capture.call import TracedFunction
-from ragmon.capture.parent import PROBE, QID, TOKEN, sign
+from ragmon.capture.call import PROBE, QID, TOKEN, TracedFunction, sign
 from ragmon.core.record import Record
 
 

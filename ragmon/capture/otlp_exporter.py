@@ -1,4 +1,10 @@
-"""The OTLP exporter: records as spans, a producer's totals as metrics, by OpenTelemetry's exporters over HTTP.
+"""The session through which OpenTelemetry's exporters send: what goes out, how long it may take, what is read.
+
+The exporters fill headers, certificates and credentials from the application's variables, take a redirect for a
+success, read answers of any size, start their timeout anew with every byte, and throw away which spans a partial
+success rejected. The session takes the address and the message from them and nothing else.
+
+The OTLP exporter: records as spans, a producer's totals as metrics, by OpenTelemetry's exporters over HTTP.
 
 A record becomes an `invoke_workflow` root span with the whole record as an attribute, and optional child spans of its
 stages. Totals become cumulative sums, and the latency an exponential histogram. Spans and metrics are made here and not
@@ -7,18 +13,32 @@ by a tracer or a meter: those take their limits from the application's variables
 
 from __future__ import annotations
 
+import gzip
+import logging
 import math
 import os
+import re
+import socket
+import ssl
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException
 from inspect import signature
 from itertools import groupby
 from operator import attrgetter
+from threading import Event, Lock, Timer
 from time import monotonic, time
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+import requests
+from opentelemetry import context
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -41,13 +61,485 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from ragmon.capture.exporters.http import TIMEOUT, OtlpSession, apart
 from ragmon.core import constants, semconv
 from ragmon.core.errors import RagmonError, error_location, warn_once
-from ragmon.core.http_client import current_version
+from ragmon.core.http_client import OVERLOADED, BackOff, Url, current_version, parse_url, retry_after
 from ragmon.core.record import Label, Latency, Record, Totals, encode
 from ragmon.stats.histograms import NOT_POSITIVE, bucket_value
+
+PROTOBUF: Final = "application/x-protobuf"
+TIMEOUT: Final = 10.0
+MAX_BODY: Final = 1 << 16
+"""Largest response that is read, in bytes; it is not inflated."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""The limits of the first and of every pause between two attempts, in seconds."""
+_HINTS: Final[dict[int, str]] = {
+    HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
+    HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
+}
+# Private names, but all instrumentations read them; older ones read the plain string.
+_SUPPRESSED: Final = (
+    getattr(context, "_SUPPRESS_INSTRUMENTATION_KEY", None),
+    getattr(context, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", None),
+    "suppress_instrumentation",
+)
+_FOREIGN_LOGS: Final = (
+    "opentelemetry.exporter.otlp.common._aggregation",
+    "opentelemetry.exporter.otlp.proto.common._internal",
+    "opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder",
+    "opentelemetry.exporter.otlp.proto.http._common",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.util.re",
+    "urllib3.connectionpool",
+)
+"""Where the libraries say what ragmon says once in its own log, and quote the application's variables."""
+
+Cause = TypeVar("Cause", bound=BaseException)
+
+
+class SendResult(NamedTuple):
+    """The result of a request.
+
+    Attributes:
+        reason: Why the data is lost; None if the receiver accepted it. `export_refused`: rejected permanently.
+            `export_timeout`: no response in time. `export_failed`: not reachable, or not ready.
+        body: The protocol message of the response.
+        again: A retry may succeed.
+        wait: Seconds the receiver asks to wait before a retry; None if it did not ask.
+    """
+
+    reason: str | None = None
+    body: bytes = b""
+    again: bool = False
+    wait: float | None = None
+
+    def rejected(self, response: Any, field: str) -> int:
+        """How many items of an accepted request the receiver rejected.
+
+        Args:
+            response: The protocol class of the response.
+            field: The name of the count in its partial success.
+        """
+        try:
+            return max(0, int(getattr(response.FromString(self.body).partial_success, field)))
+        except Exception:  # noqa: BLE001 - it accepted the request, even if its message is not readable
+            return 0
+
+
+class NotDeliveredError(BaseException):
+    """A request has failed for good. No `Exception`, so that no exporter catches it, logs it or tries again."""
+
+
+class OtlpSession(requests.Session):
+    """A session with one OTLP/HTTP receiver, for OpenTelemetry's exporters and for what they have no message for.
+
+    Args:
+        endpoint: The receiver's base address; the path of traces or metrics may follow it.
+        is_exact: The address is that of a signal, whatever its path.
+        token: Its bearer token; None if it needs none, or `headers` have it.
+        token_place: The key or variable that has the token, for the message of a refusal.
+        headers: Headers of each request.
+        certificate: A PEM file of trusted certificates; None uses the system's.
+        client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
+        compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
+        timeout: Seconds one call of an exporter may take, retries included.
+        warns: Log what fails; its owner does so otherwise.
+
+    Attributes:
+        endpoint: The receiver's base address, without a path of signals.
+        timeout: Seconds one call of an exporter may take.
+        opened: How many connections were tried.
+        connected: The socket of the latest connection.
+
+    Raises:
+        RagmonError: The address, the token or a certificate file is not valid.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        is_exact: bool = False,
+        token: str | None = None,
+        token_place: str = "",
+        headers: Mapping[str, str] | None = None,
+        certificate: str | None = None,
+        client_certificate: tuple[str, str | None] | None = None,
+        compression: str | None = None,
+        timeout: float = TIMEOUT,
+        warns: bool = True,
+    ) -> None:
+        super().__init__()
+        self._warns = warns
+        self.trust_env = False
+        self.timeout = timeout
+        self.endpoint = _parse_endpoint(endpoint)
+        self._exact = endpoint if is_exact and not endpoint.endswith(("/v1/traces", "/v1/metrics")) else None
+        # On the same machine it costs more than it saves.
+        self._compression = compression or ("none" if self.endpoint.is_loopback else "gzip")
+        self._headers = _request_headers(headers or {}, token, self._compression)
+        self._unauthorized = "the token is missing, or is not the receiver's"
+        if token_place:
+            is_sent = token is not None or headers
+            self._unauthorized = f"the token {'is that of' if is_sent else 'is missing in'} {token_place}"
+        is_tls = self.endpoint.scheme == "https"
+        self._tls = _tls_context(certificate, client_certificate) if is_tls else None
+        self._closing = Event()
+        self._init_process()
+
+    def _init_process(self) -> None:
+        """Create the state that belongs to one process."""
+        self._process = os.getpid()
+        self._adapter = _Adapter(self._tls)
+        self._lock = Lock()
+        self._deadline = 0.0
+        self._is_late = False
+        self.opened = 0
+        self._socket: socket.socket | None = None
+        self.connected: socket.socket | None = None
+
+    def reset_after_fork(self) -> None:
+        """Reset in a forked child, which cannot use the parent's connection and lock."""
+        if self._process != os.getpid():
+            self._inherited = self._adapter  # never finalised: the parent's threads may have held its locks
+            for opened in (self._socket, self.connected):
+                with suppress(OSError):
+                    os.close(-1 if opened is None else opened.detach())
+            self._init_process()
+
+    def address(self, signal: str) -> str:
+        """The address of a signal: `traces`, `metrics`, `logs`; a ragmon server also takes `labels`."""
+        return self._exact if self._exact and signal in ("traces", "metrics") else f"{self.endpoint}/v1/{signal}"
+
+    def attach(self, opened: socket.socket) -> None:
+        """Keep a second descriptor of the connection while a request runs, by which another thread ends the request.
+
+        TLS takes the first one over, and closes it when the connection fails.
+        """
+        self._release()
+        self._socket = socket.socket(fileno=os.dup(opened.fileno()))
+        if self._is_late or self._closing.is_set():
+            self._end()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _end(self) -> None:
+        """End the connection, so that the thread that uses it goes on with an error."""
+        running = self._socket  # the other thread may close it at any time
+        if running is not None:
+            with suppress(OSError):
+                running.shutdown(socket.SHUT_RDWR)
+
+    def _expire(self) -> None:
+        self._is_late = True
+        self._end()
+
+    def run(self, send: Callable[[], object], deadline: float, *, retry: bool = True) -> SendResult:
+        """Run a function that sends one request through this session; never raises for a receiver's error.
+
+        Args:
+            send: The function.
+            deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
+            retry: Retry if that may succeed.
+        """
+        self.reset_after_fork()
+        with self._lock, apart(self):
+            self._deadline, self._retry = deadline, retry
+            self._result = SendResult(constants.EXPORT_FAILED)
+            try:
+                send()
+            except NotDeliveredError:
+                pass
+            except Exception as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
+                warn_once(f"what is exported to {self.endpoint} cannot be encoded: {error_location(error)}")
+        if self._closing.is_set():
+            self._disconnect()
+        return self._result
+
+    def deliver(
+        self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
+    ) -> SendResult:
+        """Send a message that no exporter makes.
+
+        Args:
+            signal: As for `address`.
+            body: The message.
+            deadline: As for `run`.
+            retry: As for `run`.
+            kind: The message's media type.
+        """
+        return self.run(lambda: self._send(self.address(signal), body, kind), deadline, retry=retry)
+
+    def request(  # type: ignore[override]
+        self, method: str, url: str, data: bytes = b"", **_merged: object
+    ) -> requests.Response:
+        """Send an exporter's message; what it has merged out of the environment is ignored.
+
+        Raises:
+            NotDeliveredError: The receiver did not accept it.
+        """
+        return self._send(url, data, PROTOBUF)
+
+    def _send(self, url: str, data: bytes, kind: str) -> requests.Response:
+        """Send a message until it is accepted, rejected, or the deadline passes."""
+        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        body = _COMPRESS[self._compression](data)
+        headers = {**self._headers, "Content-Type": kind}
+        # Prepared by itself, it has no headers, cookies or passwords of the session or of a .netrc.
+        message = requests.Request("POST", url, headers, data=body).prepare()
+        while not self._closing.is_set():
+            response, self._result = self._attempt(message)
+            if response is not None:
+                return response
+            pause = back_off.pause(self._result.wait)
+            if not (self._retry and self._result.again) or pause >= self._deadline - monotonic():
+                break
+            self._closing.wait(pause)
+        raise NotDeliveredError
+
+    def close(self) -> None:
+        """Abort the running request and send no more; may be called from any thread."""
+        self.reset_after_fork()
+        self._closing.set()
+        self._end()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the connection, unless a request is running: the thread of that request then closes it."""
+        if self._lock.acquire(blocking=False):
+            self._adapter.close()
+            self._lock.release()
+
+    def _attempt(self, message: requests.PreparedRequest) -> tuple[requests.Response | None, SendResult]:
+        opened, seconds = self.opened, max(self._deadline - monotonic(), 0.001)
+        # The timeouts of the libraries start anew with every byte.
+        self._is_late, timer = False, Timer(seconds, self._expire)
+        timer.daemon = True
+        timer.start()
+        if self.connected is not None and self.connected.fileno() != -1:
+            self.attach(self.connected)
+        try:
+            response = self._adapter.send(message, stream=True, timeout=seconds)
+            try:
+                body = response.raw.read(MAX_BODY, decode_content=False)
+            finally:
+                response.close()
+        except Exception as error:  # noqa: BLE001 - of three libraries
+            was_ended = self._is_late and self._socket is not None
+            result = self._timed_out() if was_ended else self._failure(error)
+            # The server may have closed an idle connection, which shows only on the next request: retry once.
+            if result.again and opened == self.opened and not self._closing.is_set():
+                return self._attempt(message)
+            return None, result
+        finally:
+            timer.cancel()
+            self._release()
+        if self._is_late:  # the end of the connection looks like that of a body without a length
+            return None, self._timed_out()
+        result = self._result_of(response, body)
+        return (response if result.reason is None else None), result
+
+    def _failure(self, error: BaseException) -> SendResult:
+        """What the libraries' exceptions, which stand around the first one, mean."""
+        causes = [cause for cause in _causes(error) if not isinstance(cause, requests.RequestException)]
+
+        def first(kind: type[Cause]) -> Cause | None:
+            return next((cause for cause in causes if isinstance(cause, kind)), None)
+
+        if first(TimeoutError):
+            return self._timed_out()
+        if untrusted := first(ssl.SSLCertVerificationError):
+            self._warn(f"its certificate is not trusted ({untrusted.verify_message})")
+            return SendResult(constants.EXPORT_FAILED)
+        if cause := first(OSError):
+            self._warn(cause.strerror or error_location(cause))
+        elif wrong := first(HTTPException):
+            self._warn(f"it does not speak HTTP ({error_location(wrong)}); OTLP over HTTP is usually on port 4318")
+        else:
+            self._warn(error_location(error))
+            return SendResult(constants.EXPORT_FAILED)
+        return SendResult(constants.EXPORT_FAILED, again=True)
+
+    def _timed_out(self) -> SendResult:
+        self._warn("it does not answer in time")
+        return SendResult(constants.EXPORT_TIMEOUT)
+
+    def _result_of(self, response: requests.Response, body: bytes) -> SendResult:
+        status = response.status_code
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            return SendResult(body=body if kind == PROTOBUF else b"")
+        hint = self._unauthorized if status == HTTPStatus.UNAUTHORIZED else _HINTS.get(status)
+        self._warn(f"it answered with status {status}" + (f" ({hint})" if hint else ""))
+        if status in OVERLOADED:
+            return SendResult(
+                constants.EXPORT_FAILED, again=True, wait=retry_after(response.headers.get("Retry-After"))
+            )
+        is_failure = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return SendResult(constants.EXPORT_FAILED if is_failure else constants.EXPORT_REFUSED)
+
+    def _warn(self, why: str) -> None:
+        if self._warns:
+            warn_once(f"exporting to {self.endpoint} fails: {why}")
+
+
+_running: ContextVar[OtlpSession | None] = ContextVar("ragmon_export", default=None)
+
+
+@contextmanager
+def apart(session: OtlpSession) -> Iterator[None]:
+    """Keep what a session does inside the block out of the application's traces and log."""
+    suppressed = context.get_current()
+    for key in _SUPPRESSED:
+        if key is not None:
+            suppressed = context.set_value(key, True, suppressed)
+    token, running = context.attach(suppressed), _running.set(session)
+    try:
+        yield
+    finally:
+        _running.reset(running)
+        context.detach(token)
+
+
+class _Quiet(logging.Filter):
+    """Drops what the libraries log of ragmon's exports; the application's own stay in its log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return _running.get() is None
+
+
+for _name in _FOREIGN_LOGS:
+    logging.getLogger(_name).addFilter(_Quiet())
+
+
+class _Attached:
+    """A connection whose sockets its session keeps."""
+
+    def _new_conn(self) -> socket.socket:
+        session = _running.get()
+        if session is None:
+            raise RuntimeError("a request of this session is sent inside its `run`")
+        session.opened += 1
+        opened: socket.socket = super()._new_conn()  # type: ignore[misc]
+        session.attach(opened)
+        return opened
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        if (session := _running.get()) is not None:
+            session.connected = self.sock  # type: ignore[attr-defined]
+
+
+class _Connection(_Attached, HTTPConnection):
+    pass
+
+
+class _TlsConnection(_Attached, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class _Adapter(HTTPAdapter):
+    """One connection that is kept, with ragmon's TLS settings in place of the environment's.
+
+    Args:
+        tls: TLS settings for https.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        super().__init__(pool_connections=1, pool_maxsize=1)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The server, and the TLS settings."""
+        server, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return server, {"ssl_context": self._tls}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Add no certificates of `requests` to those of the TLS settings."""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and all that are behind it, the nearest first."""
+    seen = [error]
+    for found in seen:
+        behind = (found.__cause__, found.__context__, *found.args)
+        seen += [cause for cause in behind if isinstance(cause, BaseException) and cause not in seen]
+    yield from seen
+
+
+def _parse_endpoint(text: str) -> Url:
+    """The base address of a receiver; the path of a signal may follow it.
+
+    Raises:
+        RagmonError: The text is no such address.
+    """
+    hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
+    url = parse_url(text, "the export endpoint", hint=hint, base=True)
+    return url._replace(path=url.path.removesuffix("/v1/traces").removesuffix("/v1/metrics"))
+
+
+_COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "none": bytes,
+    "gzip": partial(gzip.compress, compresslevel=1),
+    "deflate": zlib.compress,
+}
+
+
+def _request_headers(configured: Mapping[str, str], token: str | None, compression: str) -> CaseInsensitiveDict[str]:
+    """The headers of every request.
+
+    Args:
+        configured: Headers of the configuration.
+        token: The bearer token; None where the receiver needs none.
+        compression: How bodies are compressed.
+
+    Raises:
+        RagmonError: The token cannot be sent in a header.
+    """
+    headers = CaseInsensitiveDict({"User-Agent": f"ragmon/{current_version()}", **configured})
+    if compression != "none":
+        headers["Content-Encoding"] = compression
+    if token is not None:
+        bare_token = token.strip()
+        if not re.fullmatch(r"[!-~]+", bare_token):
+            raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
+        headers["Authorization"] = f"Bearer {bare_token}"
+    return headers
+
+
+def _tls_context(certificate: str | None, client_certificate: tuple[str, str | None] | None) -> ssl.SSLContext:
+    name, hint = certificate, "a PEM file of certificates to trust"
+    try:
+        settings = ssl.create_default_context(cafile=certificate)
+        if client_certificate is not None:
+            name, hint = client_certificate[0], "a PEM file of the client's certificate and its key, without a password"
+            settings.load_cert_chain(*client_certificate, password=lambda: b"")  # it must not ask on the terminal
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it holds no certificate"
+        raise RagmonError(f"{name}: cannot be used as a certificate ({why})", hint=hint) from error
+    return settings
+
 
 SCOPE: Final = InstrumentationScope("ragmon", current_version())
 _UNSET: Final = Status(StatusCode.UNSET)

@@ -1,0 +1,631 @@
+"""Protocols of exporters and processors of records, and their combinations. All of it runs off the request path.
+
+A trace log: one record per line, in a file that several processes may share and that is rotated by size or age.
+
+The exporter of scores to a tracing backend that has the scored traces: evaluation events, and carrier spans.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic, time, time_ns
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, runtime_checkable
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Link, SpanContext
+
+from ragmon.capture.otlp_exporter import (
+    SCOPE,
+    OtlpSession,
+    ProcessResource,
+    SendResult,
+    exporter,
+    new_span,
+    span_id,
+    trace_id,
+)
+from ragmon.core import constants, semconv
+from ragmon.core.errors import RagmonError, UnavailableError, error_location, warn_once
+from ragmon.core.process import make_folder
+from ragmon.core.record import Label, Record, Totals, encode
+
+
+class DroppingExporter:
+    """Drops and counts every record: the exporter of a forked child whose parent scores records in its own memory."""
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Count all records as lost, with one warning."""
+        warn_once(
+            "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
+            "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
+        )
+        return {constants.FORKED: len(records)}
+
+
+BATCH: Final = 512
+"""Largest number of records in a batch."""
+
+
+class Exporter(Protocol):
+    """An exporter of single records.
+
+    An exporter may have four more methods: `report(totals)` exports a producer's counts of all calls, `label(labels)`
+    exports ratings of answers, `holds(trace_id)` tells whether a record that was exported before a crash has arrived,
+    and `close()`.
+    """
+
+    def submit(self, record: Record) -> None:
+        """Export a record; called from one thread, off the request path. If it raises, the record is lost."""
+
+
+@runtime_checkable
+class BatchExporter(Protocol):
+    """An exporter of batches of records."""
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Export records; returns how many were lost, by reason."""
+
+
+class Processor(Protocol):
+    """An asynchronous step between the worker and the exporter, for example judging."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds any records."""
+
+    def take(self, records: Sequence[Record], until: float) -> list[Record]:
+        """Take records; returns those to export now, earlier ones among them. Never blocks, never loses a record.
+
+        Args:
+            records: New records, each of which may be held back.
+            until: Deadline for all records to be returned, by the monotonic clock.
+        """
+
+
+class ExporterAdapter:
+    """One interface to both kinds of exporters; it catches what they raise, and checks what they return.
+
+    Args:
+        sink: The exporter.
+
+    Attributes:
+        at_once: Largest number of records in one call.
+    """
+
+    def __init__(self, sink: Exporter | BatchExporter) -> None:
+        self._deliver = sink.deliver if isinstance(sink, BatchExporter) else None
+        self._submit = None if isinstance(sink, BatchExporter) else sink.submit
+        self.at_once = 1 if self._deliver is None else BATCH
+
+    def give(self, records: Sequence[Record]) -> dict[str, int]:
+        """Export records; returns how many were lost, by reason."""
+        try:
+            if self._deliver is not None:
+                return _checked(self._deliver(records), len(records))
+            if self._submit is not None:
+                self._submit(records[0])
+        except UnavailableError:  # whoever raises it has logged it
+            return {constants.EXPORT_FAILED: len(records)}
+        except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
+            warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
+            return {constants.EXPORT_FAILED: len(records)}
+        return {}
+
+
+def _checked(lost: Mapping[str, int], sent: int) -> dict[str, int]:
+    """The losses an exporter returned, if they are plausible.
+
+    Raises:
+        Exception: They are not.
+    """
+    counts = {reason: int(n) for reason, n in lost.items()}
+    if any(n < 0 for n in counts.values()) or sum(counts.values()) > sent:
+        raise ValueError(f"a sink says it lost {counts} of {sent} records")
+    return counts
+
+
+class Tee:
+    """Exports every record to several exporters, also when one of them fails.
+
+    Args:
+        sinks: The exporters, in order.
+    """
+
+    def __init__(self, *sinks: Exporter) -> None:
+        self._sinks = sinks
+
+    def submit(self, record: Record) -> None:
+        """Export a record.
+
+        Raises:
+            Exception: The first exception of an exporter, raised after all exporters have been called.
+        """
+        failed: Exception | None = None
+        for sink in self._sinks:
+            try:
+                sink.submit(record)
+            except Exception as error:  # noqa: BLE001 - the other exporters must get the record
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
+        # A list, so that every exporter is called, also after one has failed.
+        results = [export_totals(sink, totals) for sink in self._sinks]
+        return all(results)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
+        results = [label(sink, labels) for sink in self._sinks]
+        return all(results)
+
+    def holds(self, trace_id: str) -> bool | None:
+        """Whether every exporter that can tell has the record; None if none can."""
+        answers = [answer for sink in self._sinks if (answer := confirms(sink, trace_id)) is not None]
+        return all(answers) if answers else None
+
+
+class BatchTee(Tee):
+    """As `Tee`, with one batch exporter.
+
+    Args:
+        batch: The batch exporter; it gets the records first.
+        sinks: The exporters of single records.
+    """
+
+    def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
+        super().__init__(*sinks)
+        self._batch = batch
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Export records; the losses are those of the exporter that lost most."""
+        lost = self._batch.deliver(records)
+        failed = 0
+        for record in records:
+            try:
+                super().submit(record)
+            except Exception:  # noqa: BLE001 - counted
+                failed += 1
+        return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
+        results = [export_totals(self._batch, totals), super().report(totals)]
+        return all(results)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
+        results = [label(self._batch, labels), super().label(labels)]
+        return all(results)
+
+
+class ForwardingExporter:
+    """Base of exporters in front of another: it forwards everything except records.
+
+    Args:
+        sink: The next exporter.
+    """
+
+    def __init__(self, sink: Exporter | BatchExporter) -> None:
+        self._sink = sink
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Forward a producer's counts of all calls; returns whether they arrived."""
+        return export_totals(self._sink, totals)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Forward ratings of answers; returns whether they arrived."""
+        return label(self._sink, labels)
+
+    def holds(self, trace_id: str) -> bool | None:
+        """Whether the record of a trace arrived; None if unknown."""
+        return confirms(self._sink, trace_id)
+
+
+def export_totals(sink: Any, totals: Sequence[Totals]) -> bool:
+    """Export a producer's counts, if the exporter takes them; returns False only if that failed."""
+    report = getattr(sink, "report", None)
+    return report is None or not totals or report(totals) is not False
+
+
+def label(sink: Any, labels: Sequence[Label]) -> bool:
+    """Export ratings of answers, if the exporter takes them; returns False only if that failed."""
+    send = getattr(sink, "label", None)
+    return send is None or not labels or send(labels) is not False
+
+
+def confirms(sink: Any, trace_id: str) -> bool | None:
+    """Whether an exporter has a record; None if it cannot tell."""
+    holds = getattr(sink, "holds", None)
+    return None if holds is None else holds(trace_id)
+
+
+def close(sink: Any) -> None:
+    """Close an exporter, if it has `close`."""
+    close_method = getattr(sink, "close", None)
+    if close_method is not None:
+        close_method()
+
+
+TAIL: Final = 4 * 1024 * 1024
+"""Bytes at the end of a log that are searched for a record."""
+_CHECK_INTERVAL: Final = 1.0
+"""Seconds between two checks whether another process has rotated the file, and between two calls of fsync."""
+
+Fsync = Literal["never", "second", "record"]
+
+
+class JsonlExporter:
+    """Writes a trace log; each line is one write, so that lines of several processes do not mix.
+
+    Args:
+        path: The file; it is appended to. It and its folder are made for this user alone, and a log that is there is
+            closed to users outside its group. A symbolic link is not followed, unless it is in /dev or /proc.
+        redact: Removes from a record what must not be written.
+        size: Bytes from which the file is rotated; None for no limit.
+        age: Seconds from which the file is rotated; None for no limit.
+        fsync: When data is flushed to disk: whenever the system decides, once a second, or after each record.
+        strict: A file that cannot be opened is an error; otherwise what is written raises until it can be opened.
+
+    Raises:
+        RagmonError: The file cannot be opened, in strict mode.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        redact: Callable[[Record], Record],
+        *,
+        size: int | None = None,
+        age: float | None = None,
+        fsync: Fsync = "never",
+        strict: bool = True,
+    ) -> None:
+        self._path = Path(path)
+        self._redact = redact
+        self._size = size
+        self._age = age
+        self._fsync = fsync
+        self._dirty = False
+        self._next_check = 0.0
+        self._file: BinaryIO | None = None
+        try:
+            self._file = self._open()
+        except OSError as error:
+            is_link = error.errno == errno.ELOOP
+            hint = "it is a symbolic link: name the file it leads to" if is_link else "check folder and rights"
+            message = f"{path}: cannot be written ({error.strerror})"
+            if strict:
+                raise RagmonError(message, hint=hint) from error
+            warn_once(f"{message}; {hint}; until then its records are counted as dropped")
+            self._next_check = monotonic() + _CHECK_INTERVAL
+
+    def _open(self) -> BinaryIO:
+        make_folder(self._path.parent)
+        # A link such as /dev/stdout is the system's; any other could lead texts into a file of somebody's choice.
+        is_system = self._path.parent == Path("/dev") or self._path.is_relative_to("/proc")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if is_system else os.O_NOFOLLOW)
+        file = open(os.open(self._path, flags, 0o600), "ab", buffering=0)  # noqa: SIM115, PTH123 - for the exporter's life
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IRWXO:
+            with suppress(OSError):  # of another owner, who may have meant it
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode) & ~stat.S_IRWXO)
+        self._period = self._period_of(status.st_mtime if status.st_size else time())
+        self._incomplete_line = status.st_size > 0 and not _ends_a_line(self._path)
+        self._next_check = monotonic() + _CHECK_INTERVAL
+        return file
+
+    def _period_of(self, moment: float) -> int:
+        return 0 if self._age is None else int(moment // self._age)
+
+    def submit(self, record: Record) -> None:
+        """Write a record.
+
+        Raises:
+            OSError: It was not written, or not completely; the next record starts on a new line.
+            UnavailableError: The file cannot be opened, which was logged when it was first tried.
+        """
+        self._write(encode(self._redact(record)))
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Write a producer's counts of all calls; returns whether the file could be opened.
+
+        Raises:
+            OSError: They were not written.
+        """
+        return self._write_all(totals)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Write ratings of answers; returns whether the file could be opened.
+
+        Raises:
+            OSError: They were not written.
+        """
+        return self._write_all(labels)
+
+    def _write_all(self, lines: Sequence[Totals] | Sequence[Label]) -> bool:
+        try:
+            for line in lines:
+                self._write(encode(line))
+        except UnavailableError:
+            return False
+        return True
+
+    def _opened(self) -> BinaryIO:
+        """The file; one that could not be opened is tried again after a while.
+
+        Raises:
+            UnavailableError: It cannot be opened.
+        """
+        if self._file is None and monotonic() >= self._next_check:
+            self._next_check = monotonic() + _CHECK_INTERVAL
+            with suppress(OSError):
+                self._file = self._open()
+        if self._file is None:
+            raise UnavailableError(f"{self._path}: cannot be written")
+        return self._file
+
+    def _write(self, line: bytes) -> None:
+        file = self._poll(self._opened(), len(line))
+        if self._incomplete_line:
+            line = b"\n" + line
+        written = file.write(line)
+        self._incomplete_line = self._incomplete_line if not written else written < len(line)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._dirty = True
+        if self._fsync == "record":
+            self._sync()
+
+    def _poll(self, file: BinaryIO, line_size: int) -> BinaryIO:
+        """Rotate the file when it is large or old enough, and reopen it when another process has rotated it."""
+        now = monotonic()
+        if self._size is None and self._age is None and now < self._next_check:
+            return file
+        status = os.fstat(file.fileno())
+        full = self._size is not None and status.st_size and status.st_size + line_size > self._size
+        if full or (status.st_size and self._period_of(time()) > self._period):
+            self._rotate(file, status)
+        if full or now >= self._next_check:
+            self._next_check = now + _CHECK_INTERVAL
+            if self._fsync == "second":
+                self._sync()
+            if not _is_at(status, self._path):
+                self.close()
+                self._file = None
+                self._file = self._open()
+        return self._opened()
+
+    def _rotate(self, file: BinaryIO, status: os.stat_result) -> None:
+        """Rename the file, unless another process has done so."""
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            if _is_at(status, self._path):
+                moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+                self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
+        except OSError as error:
+            warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
+            self._size = self._age = None
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _sync(self) -> None:
+        if self._dirty and self._fsync != "never" and self._file is not None:
+            os.fsync(self._file.fileno())
+            self._dirty = False
+
+    def holds(self, trace_id: str) -> bool:
+        """Whether the complete record of a trace is in the log: the current file, or the last rotated one."""
+        rotated = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
+        return any(_holds(path, trace_id.encode()) for path in (self._path, *rotated[-1:]))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None and not self._file.closed:
+            self._sync()
+            self._file.close()
+
+
+def _is_at(status: os.stat_result, path: Path) -> bool:
+    """Whether an open file is the one a path names."""
+    try:
+        path_status = path.stat()
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (path_status.st_dev, path_status.st_ino)
+
+
+def _ends_a_line(path: Path) -> bool:
+    """Whether a file's last byte ends a line; True for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:
+        return True
+
+
+def _holds(path: Path, trace_id: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            return any(trace_id in line and line.endswith(b"\n") for line in file)
+    except OSError:
+        return False
+
+
+TIMEOUT: Final = 10.0
+_HAS_EVENT_NAME: Final = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
+"""Whether the installed messages know the field: those before 1.35 have the attribute only."""
+_CARRIER: Final = "ragmon scores"
+_CODE: Final = "CODE"
+"""OpenInference's kind of a score computed by code, not by a person or a model."""
+
+
+class Scored(NamedTuple):
+    """The scores of one trace.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        span_id: The scored span, 16 hex digits; None if only the trace is known.
+        scores: Name, value and label (`pass`, `fail`) or None of each score.
+    """
+
+    trace_id: str
+    span_id: str | None
+    scores: Sequence[tuple[str, float, str | None]]
+
+
+class ScoreExporter:
+    """Sends scores as `gen_ai.evaluation.result` events over OTLP/HTTP.
+
+    Args:
+        endpoint: The backend's base address, `http://host:port`.
+        token: Its bearer token; None if it needs none.
+        resource: Attributes of the scoring process.
+        carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
+        timeout: Seconds one call of `deliver` may take, retries included.
+        certificate: A PEM file of trusted certificates; None uses the system's.
+
+    Raises:
+        RagmonError: The endpoint, the token or the certificate file is not valid.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str | None = None,
+        resource: Mapping[str, str],
+        carriers: bool = False,
+        timeout: float = TIMEOUT,
+        certificate: str | None = None,
+    ) -> None:
+        self._session = OtlpSession(endpoint, token=token, certificate=certificate)
+        self._spans = exporter(OTLPSpanExporter, "traces", self._session)
+        self._resource = ProcessResource(resource)
+        self._carriers = carriers
+        self._timeout = timeout
+
+    def deliver(self, scored: Sequence[Scored]) -> Mapping[str, int]:
+        """Send scores; called from one thread.
+
+        Args:
+            scored: The scores of some traces. A trace without a span id gets only the event, as a carrier span must
+                link to a span.
+
+        Returns:
+            How many events and carrier spans were lost, by reason; empty if the backend accepted them all.
+        """
+        deadline = monotonic() + self._timeout
+        lost: Counter[str] = Counter()
+        sendable = list(_sendable(scored, lost))
+        now = time_ns()
+        if events := sum(len(trace_scores.scores) for trace_scores in sendable):
+            result = self._session.deliver("logs", self._events(sendable, now), deadline)
+            _count(result, events, (ExportLogsServiceResponse, "rejected_log_records"), lost)
+        linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
+        if self._carriers and linked:
+            spans = [_carrier(trace_scores, self._resource, now) for trace_scores in linked]
+            result = self._session.run(lambda: self._spans.export(spans), deadline)
+            _count(result, len(spans), (ExportTraceServiceResponse, "rejected_spans"), lost)
+        return dict(lost)
+
+    def close(self) -> None:
+        """Abort the running request and send no more; may be called from any thread."""
+        self._session.close()
+
+    def _events(self, scored: Sequence[Scored], now: int) -> bytes:
+        """The request with the events; OpenTelemetry's exporter of logs is not a public part of it."""
+        request = ExportLogsServiceRequest()
+        process = request.resource_logs.add()
+        for key, text in (self._resource.attributes or {}).items():
+            process.resource.attributes.add(key=key).value.string_value = str(text)
+        scope = process.scope_logs.add()
+        scope.scope.name, scope.scope.version = SCOPE.name, SCOPE.version or ""
+        for trace_scores in scored:
+            span = span_id(trace_scores.span_id)
+            for name, value, label in trace_scores.scores:
+                event = scope.log_records.add(
+                    time_unix_nano=now,
+                    observed_time_unix_nano=now,
+                    severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+                    trace_id=bytes.fromhex(trace_scores.trace_id),
+                    span_id=b"" if span is None else span.to_bytes(8),
+                )
+                if _HAS_EVENT_NAME:
+                    event.event_name = semconv.EVALUATION
+                else:
+                    event.attributes.add(key="event.name").value.string_value = semconv.EVALUATION
+                event.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = name
+                event.attributes.add(key=semconv.EVALUATION_SCORE).value.double_value = float(value)
+                if label is not None:
+                    event.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = label
+        body: bytes = request.SerializeToString()
+        return body
+
+
+def _count(result: SendResult, n: int, rejections: tuple[Any, str], lost: Counter[str]) -> None:
+    """Count what a request did not bring to the backend."""
+    if result.reason is not None:
+        lost[result.reason] += n
+    elif rejected := result.rejected(*rejections):
+        lost[constants.EXPORT_REFUSED] += min(n, rejected)
+
+
+def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
+    """The scores that can be sent: finite numbers, of traces with a valid id."""
+    for trace_scores in scored:
+        if trace_id(trace_scores.trace_id) is None:
+            lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
+            continue
+        valid = []
+        for score in trace_scores.scores:
+            if (reason := _invalid_reason(*score)) is None:
+                valid.append(score)
+            else:
+                lost[reason] += 1
+        if valid:
+            yield trace_scores._replace(scores=valid)
+
+
+def _invalid_reason(name: str, value: float, label: str | None) -> str | None:
+    """Why a score cannot be sent; None if it can."""
+    if not math.isfinite(value):
+        return constants.NON_FINITE
+    try:
+        f"{name}{label}".encode()
+    except UnicodeEncodeError:
+        return constants.INVALID_UTF8
+    return None
+
+
+def _carrier(trace_scores: Scored, resource: ProcessResource, now: int) -> ReadableSpan:
+    """A span whose only link is to the scored span, as OpenInference requires for later feedback."""
+    attributes: dict[str, str | bool | float] = {semconv.SPAN_KIND: semconv.EVALUATOR, semconv.RAGMON_INTERNAL: True}
+    for number, (name, value, label) in enumerate(trace_scores.scores):
+        annotation: dict[str, str | float | None] = {
+            "name": name,
+            "score": float(value),
+            "label": label,
+            "annotator_kind": _CODE,
+        }
+        for field, field_value in annotation.items():
+            if field_value is not None:
+                attributes[f"{semconv.ANNOTATIONS}.{number}.annotation.{field}"] = field_value
+    scored = SpanContext(trace_id(trace_scores.trace_id) or 0, span_id(trace_scores.span_id) or 0, is_remote=False)
+    return new_span(_CARRIER, resource, attributes, (now, now), links=[Link(scored)])
