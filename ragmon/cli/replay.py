@@ -15,14 +15,8 @@ import click
 from click.core import ParameterSource
 
 from ragmon.alarms.pipelines import as_alert_line
-from ragmon.capture.judge_endpoint import (
-    JudgeError,
-    ModelEndpoint,
-    Opinion,
-    RequestTexts,
-    contextual_precision,
-    read_key,
-)
+from ragmon.capture.judge_prompts import JudgeError, Opinion, RequestTexts, contextual_precision
+from ragmon.capture.judges import ModelEndpoint, read_key
 from ragmon.cli import fail
 from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.common import (

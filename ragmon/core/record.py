@@ -225,7 +225,7 @@ class Totals(msgspec.Struct, kw_only=True):
         calls: Calls in this stratum.
         kept: How many of them became records.
         dropped: Records lost in the producer, by reason.
-        latency_ms: Log-bucket counts of the total latency (`ragmon.stats.bucket`).
+        latency_ms: Log-bucket counts of the total latency (`ragmon.stats.histograms.bucket`).
     """
 
     kind: str = "totals"

@@ -19,7 +19,7 @@ Reading gold files: the shape of each file is recognised by its content; all fil
 | ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json` (one relevant section a query), `answers.json` |
 | WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
-| a table | CSV, TSV, Parquet, XLSX (`ragmon.tabular`), with a column of questions and one of what is right |
+| a table | CSV, TSV, Parquet, XLSX (`ragmon.ingest.tables`), with a column of questions and one of what is right |
 | Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in place of `gold_claim` |
 
 The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`.

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from ragmon.capture.judge_endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
-from ragmon.capture.judges import Judge, JudgeSettings
+from ragmon.capture.judges import FAILURES, FIRST, LONGEST, Breaker, Judge, JudgeSettings, ModelEndpoint
 from ragmon.core import constants
 from ragmon.core.http_client import DailyQuota
 from ragmon.metrics.facts import FactReader

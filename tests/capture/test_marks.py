@@ -305,7 +305,7 @@ def test_a_task_that_makes_a_stream_is_part_of_its_call_until_the_stream_ends():
 
 FORK = """
 import os, sys, ragmon
-from ragmon.capture import runtime
+from ragmon.capture import call as runtime
 from ragmon.capture import call as running
 from ragmon.monitor import install  # registers what happens after a fork
 

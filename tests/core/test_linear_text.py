@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import convert, judge_endpoint, redact
+from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
 from ragmon.core import citations, errors
@@ -227,11 +227,11 @@ FUNCTIONS = {
     tools.text_of: lambda text: tools.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
     tools.python_value: tools.python_value,
-    judge_endpoint.claims_prompt: judge_endpoint.claims_prompt,
-    judge_endpoint.completion: lambda text: judge_endpoint.completion(text.encode("utf-8", "replace")),
-    judge_endpoint.findings: lambda text: judge_endpoint.findings(text, 1, reasons=True),
-    judge_endpoint.parse_claims: judge_endpoint.parse_claims,
-    judge_endpoint.relevance: lambda text: judge_endpoint.relevance(text, text, [text], reasons=True),
+    judges.claims_prompt: judges.claims_prompt,
+    judges.completion: lambda text: judges.completion(text.encode("utf-8", "replace")),
+    judges.findings: lambda text: judges.findings(text, 1, reasons=True),
+    judges.parse_claims: judges.parse_claims,
+    judges.relevance: lambda text: judges.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
     is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
@@ -294,7 +294,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, redact, messages, entries, tools, judge_endpoint, tables, errors)
+READERS = (texts, citations, grounding, redact, messages, entries, tools, judges, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
 """Functions that take a text of the configuration or of the program itself."""
@@ -364,7 +364,7 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
         reply = space + opening + body + end
         found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
         wanted = reply if found is None else found[1]
-        assert judge_endpoint._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+        assert judges._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
 
 
 @given(

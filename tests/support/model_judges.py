@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from ragmon.capture import judge_endpoint
-from ragmon.capture.judge_endpoint import ModelEndpoint
-from ragmon.capture.judges import Judge, JudgeSettings
+from ragmon.capture import judges
+from ragmon.capture.judges import Judge, JudgeSettings, ModelEndpoint
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics.facts import FactReader
@@ -18,7 +17,7 @@ ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(judge_endpoint, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(judges, "FIRST_PAUSE", 0.01)
 
 
 def record(*contexts, claim="good one. bad one."):

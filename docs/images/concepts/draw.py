@@ -332,7 +332,7 @@ def verdicts() -> Picture:
     p = Picture(
         "Four shares with their 95 % intervals against a gate of at least 80 %, and the verdict of each",
         312,
-        "Intervals: ragmon.stats.wilson(k, n). The second n: ragmon.stats.needed_to_decide(26 / 30, 0.80).",
+        "Intervals: stats.intervals.wilson(k, n). The second n: stats.intervals.needed_to_decide(26 / 30, 0.80).",
     )
 
     def at(share: float) -> float:
