@@ -1,8 +1,7 @@
 """Alarms: e-detectors with a stated budget of false alarms."""
 
-from ragmon.alarms.acknowledged import AcknowledgedAlarm
 from ragmon.alarms.baselines import AlarmTerms, index_terms
-from ragmon.alarms.pipelines import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
+from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmEngine, AlarmState, AlarmTransition, as_alert_line
 from ragmon.alarms.plan import AlarmRule, Detectability, budget_divisor, plan
 
 __all__ = [

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import add, sub
 from typing import Any, TypeVar
 
-from ragmon.alarms.acknowledged import AcknowledgedAlarm
-from ragmon.alarms.pipelines import AlarmState
+from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
 from ragmon.gates.captured import CaptureReport
 from ragmon.scoring.cohorts import JudgeVersion

@@ -28,7 +28,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ragmon.alarms.plan import describe
+from ragmon.alarms.plan import describe, detectable_now
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.core.constants import ACKS_PATH
@@ -69,7 +69,6 @@ from ragmon.export.pages.pipeline import PipelineHistory
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import MonitorSnapshot
 from ragmon.gates.history import ChangeMark, GateHistory
-from ragmon.monitor.detectability import detectable_now
 from ragmon.monitor.history import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")

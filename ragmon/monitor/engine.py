@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.alarms.acknowledged import AcknowledgedAlarm, Acknowledgements
-from ragmon.alarms.pipelines import AlarmsState, AlarmTransition
+from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmsState, AlarmTransition
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR

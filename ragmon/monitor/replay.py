@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
@@ -43,7 +44,6 @@ from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
 from ragmon.ingest.table_files import Frame, frame_table
 from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
-from ragmon.monitor.detectability import detectable_in_run
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
 from ragmon.scoring.minutes import MinuteBatches, Step

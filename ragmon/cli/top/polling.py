@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.alarms.acknowledged import AcknowledgedAlarm
+from ragmon.alarms.pipelines import AcknowledgedAlarm
 from ragmon.cli.client import STATUS, NoResponseError, read_page
 from ragmon.core.errors import RagmonError
 from ragmon.export.state import StageCounters

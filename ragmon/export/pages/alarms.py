@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ragmon.alarms.acknowledged import AcknowledgedAlarm
-from ragmon.alarms.pipelines import AlarmState, AlarmTransition
+from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmState, AlarmTransition
 from ragmon.alarms.plan import duration
 from ragmon.config.settings import Settings
 from ragmon.core import constants
