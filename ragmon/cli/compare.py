@@ -104,9 +104,9 @@ def _compare_files(
     settings, gold_sets = settings_and_gold(config, gold)
     check_gold(settings.policy(pipeline), gold_sets)
     compared.uncompared_gates(settings.policy(pipeline))  # before any file is read
-    releases = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
-    run = score(traces, settings, gold_sets, scorer=releases.scorer)
-    scorer, pair = run.scorer, (releases.release(baseline), releases.release(candidate))
+    splitter = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
+    run = score(traces, settings, gold_sets, scorer=splitter.scorer)
+    scorer, pair = run.scorer, (splitter.release(baseline), splitter.release(candidate))
     policy = policy_of(settings, pipeline, seen=run.pipelines())
     notes = compared.uncompared_gates(policy)
     golds = scorer.gold.infos()
@@ -116,7 +116,7 @@ def _compare_files(
         for outcome in outcomes
         if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
     ]
-    return Canary.of(by, baseline, candidate, max_drop, outcomes, [*releases.notes(), *notes]), without_gold
+    return Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes]), without_gold
 
 
 def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -> Canary:

@@ -29,7 +29,7 @@ from ragmon.gates.needs import (
 from ragmon.gates.remedies import FILE, NOT_DECORATED, Gap, remedy, sentence
 from ragmon.ingest.gold import Items
 from ragmon.metrics.base import Metric
-from ragmon.scoring import captured as bits
+from ragmon.scoring import captured as lacks
 from ragmon.scoring.buckets import State
 from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
 
@@ -205,7 +205,7 @@ class _Reader:
         """How many records have a field."""
         counts = self._compared if name == GOLD_IDS else self._counts
         if name == GOLD_IDS:
-            present = counts.count(lambda mask: bool(mask & bits.IN_GOLD))
+            present = counts.count(lambda mask: bool(mask & lacks.IN_GOLD))
             return FieldShare(present, counts.compared)
         if name == GOLD and not self._items.by_qid:
             return FieldShare(0, 0)
@@ -228,8 +228,8 @@ class _Reader:
                 blocked = tuple(gate.name for gate, outcome in needing if _is_blocked(name, share, outcome))
                 gap = self._gap(name, share)
                 yield CaptureGap(name, missing, share.of, sentence(gap), remedy(gap), names, blocked)
-        refusals = self._counts.count(lambda mask: bool(mask & bits.UNCOUNTED_REFUSAL))
-        answers = self._counts.count(lambda mask: not mask & bits.NO_ANSWER)
+        refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
+        answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
         if refusals > FEW * answers:
             gap = self._gap(REFUSALS, FieldShare(answers - refusals, answers))
             needing_refusals = tuple(gate.name for gate, _, needed in gates if ANSWER in needed)
@@ -257,7 +257,7 @@ class _Reader:
 
     def _origin(self, bucket: CapturedBucket) -> str:
         """Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans."""
-        from_elsewhere = bucket.count(lambda mask: bool(mask & bits.NOT_DECORATED))
+        from_elsewhere = bucket.count(lambda mask: bool(mask & lacks.NOT_DECORATED))
         if 2 * from_elsewhere < bucket.records:
             return ""
         if bucket.hidden_by:
@@ -267,17 +267,17 @@ class _Reader:
 
 REFUSALS: Final = "refusal"
 """The gap of answers that sound like refusals and count as answers."""
-_UNFINISHED: Final = bits.UNFINISHED
+_UNFINISHED: Final = lacks.UNFINISHED
 _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
-    QUESTION: (bits.NO_QUESTION, bits.WITHHELD_QUESTION, 0),
-    ANSWER: (bits.NO_ANSWER, bits.WITHHELD_ANSWER, _UNFINISHED),
-    IDS: (bits.NO_IDS, 0, _UNFINISHED),
-    CONTEXTS: (bits.NO_CONTEXTS, bits.WITHHELD_CONTEXTS, _UNFINISHED),
-    CITATIONS: (bits.NO_CITATIONS, 0, _UNFINISHED | bits.NOT_SHIPPED),
-    GOLD: (bits.NO_GOLD, 0, bits.NO_QUESTION),
-    SESSION: (bits.NO_SESSION, 0, _UNFINISHED),
-    BUILD: (bits.NO_BUILD, 0, 0),
-    LATENCY: (bits.NO_LATENCY, 0, 0),
+    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
+    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
+    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
+    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
+    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
+    BUILD: (lacks.NO_BUILD, 0, 0),
+    LATENCY: (lacks.NO_LATENCY, 0, 0),
 }
 """The bits of records that lack a field, where it was withheld, and where there can be none."""
 

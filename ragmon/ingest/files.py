@@ -9,7 +9,7 @@ The records of files with OTLP: a line is an export request, as collectors write
 Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
 A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, a JSON array
-of objects, a table (`ragmon.ingest.tables`), or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
+of objects, a table, or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
 document. A line ends at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A
 JSON array alone is read into memory as a whole.
 """
