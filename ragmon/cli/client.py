@@ -29,7 +29,7 @@ from ragmon.core.http_client import (
 )
 from ragmon.core.process import read_token
 from ragmon.export.state import StageCounters
-from ragmon.gates.captured import CaptureReport
+from ragmon.gates.coverage import CaptureReport
 
 TIMEOUT: Final = 10.0
 """Seconds for a request and its response."""

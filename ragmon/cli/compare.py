@@ -21,8 +21,8 @@ from ragmon.core.errors import printable_line
 from ragmon.export import releases as compared
 from ragmon.export.pages.comparison import comparison_page
 from ragmon.export.releases import Canary
-from ragmon.gates import releases as canary
-from ragmon.gates.releases.release import By
+from ragmon.gates import releases
+from ragmon.gates.releases import By
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 
@@ -110,7 +110,7 @@ def _compare_files(
     policy = policy_of(settings, pipeline, seen=run.pipelines())
     notes = compared.uncompared_gates(policy)
     golds = scorer.gold.infos()
-    outcomes = canary.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
+    outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
     without_gold = [
         outcome.gate.name
         for outcome in outcomes

@@ -23,7 +23,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.markdown import render_gates
 from ragmon.export.report import Report
-from ragmon.gates.releases.verdicts import judge
+from ragmon.gates.releases import judge
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.build import ScorerFactory

@@ -18,7 +18,7 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Url
 from ragmon.core.process import read_token
 from ragmon.export.request import as_json, render
-from ragmon.gates.request_report import RequestReport
+from ragmon.gates.request import RequestReport
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.build import ScorerFactory, file_options, file_span_options

@@ -19,7 +19,7 @@ from ragmon.config.units import duration
 from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import printable_line
 from ragmon.export.diagnosis import as_json, render
-from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.change import Why
 from ragmon.monitor.embedded import split
 
 

@@ -16,8 +16,7 @@ from ragmon.core.constants import STEP
 from ragmon.core.errors import printable, printable_json
 from ragmon.export.markdown import percent
 from ragmon.export.tables import text_table
-from ragmon.gates.diagnosis.model import Level, Moved, Side, Stage, Suspect, Times, Why
-from ragmon.gates.diagnosis.reads import REQUESTS
+from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Times, Why
 
 SUSPECTS: Final = 4
 TRAITS: Final = 3

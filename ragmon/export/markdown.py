@@ -17,8 +17,7 @@ from ragmon.export.report import QuestionReport, Report
 from ragmon.export.schema import BaselineDrop, GateSummary, ReportData, SeriesSummary, gate_summary
 from ragmon.export.tables import GAP, escape, markdown_table, text_table
 from ragmon.gates import coverage
-from ragmon.gates.captured import FieldShare
-from ragmon.gates.needs import FIELDS
+from ragmon.gates.coverage import FIELDS, FieldShare
 from ragmon.scoring.snapshot import ALL
 
 QUESTIONS: Final = 200

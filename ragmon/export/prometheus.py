@@ -21,7 +21,7 @@ from ragmon.export import prometheus_quality
 from ragmon.export.prometheus_quality import counter, gauge
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.gates import coverage as gold_coverage
-from ragmon.gates.captured import CaptureReport
+from ragmon.gates.coverage import CaptureReport
 from ragmon.scoring.snapshot import ALL
 
 

@@ -12,8 +12,7 @@ from ragmon.core.policy import ORDER, Policy, Verdict
 from ragmon.export.markdown import percent
 from ragmon.export.schema import ComparedGate, ComparedSample, Share, compared_gate
 from ragmon.export.tables import escape, markdown_table, text_table
-from ragmon.gates.releases.comparison import Comparison
-from ragmon.gates.releases.release import By
+from ragmon.gates.releases import By, Comparison
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}

@@ -31,11 +31,10 @@ from ragmon.export.schema import (
     rounded,
     rounded_flips,
 )
-from ragmon.gates.captured import CaptureReport
-from ragmon.gates.coverage import match_counts
+from ragmon.gates.coverage import CaptureReport, match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
-from ragmon.gates.releases.comparison import Comparison
+from ragmon.gates.releases import Comparison
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics import build, facts
 from ragmon.metrics.facts import Facts

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmon.core.errors import printable, printable_json
 from ragmon.export.tables import text_table
-from ragmon.gates.request_report import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText
+from ragmon.gates.request import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText
 
 COLUMN: Final = 10
 LONGEST_CONTEXT: Final = 400

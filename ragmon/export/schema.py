@@ -14,8 +14,8 @@ from msgspec import Meta
 from ragmon.core.errors import InputError
 from ragmon.core.json_schema import DRAFT, Schema, definitions, identifier
 from ragmon.core.policy import Kind, Outcome, Verdict
-from ragmon.gates.captured import CaptureReport
-from ragmon.gates.releases.comparison import Comparison, Flip
+from ragmon.gates.coverage import CaptureReport
+from ragmon.gates.releases import Comparison, Flip
 from ragmon.scoring.cohorts import JudgeVersion
 from ragmon.scoring.labels import Labelled
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmState
 from ragmon.core.policy import Outcome
-from ragmon.gates.captured import CaptureReport
+from ragmon.gates.coverage import CaptureReport
 from ragmon.scoring.cohorts import JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import Exemplar, Snapshot

@@ -23,7 +23,7 @@ from ragmon.export.markdown import bounds_text, percent, value
 from ragmon.export.schema import gate_summary
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
-from ragmon.gates.captured import CaptureReport
+from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
 from ragmon.scoring.snapshot import Snapshot
 

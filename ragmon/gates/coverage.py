@@ -1,12 +1,308 @@
-"""Coverage: how much of the traffic matches a gold item, and how many gold items were asked."""
+"""Which fields of a record a metric needs: found by letting it score facts that note what is read.
+
+No metric declares its fields, and a plugin's need not either: a request whose facts are all known is scored once as an
+answerable and once as an unanswerable question, and whatever fact the metric asks for names the fields behind it.
+
+What is said of a gap of capture: one sentence, and the one setting that mends it. All such texts are here.
+
+Coverage: how much of the traffic matches a gold item, and how many gold items were asked.
+
+The capture report: which fields the records of a pipeline have, the gaps, and the one setting that mends each.
+
+Counts come from `ragmon.scoring.captured`. A live report is of the newest minutes that hold enough records, so that it
+changes soon after a setting was mended; that of a replay is of the whole run.
+
+The log lines on what the first records of a pipeline lack: each gap is named once, with its remedy.
+
+It is a file of its own because it outlives an engine: that of another configuration goes on with what was named before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
 
-from ragmon.core.constants import LIVE, MATCH, MATCH_METHODS, UNMATCHED
+from ragmon.core import constants, semconv
+from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH, MATCH_METHODS, UNMATCHED
+from ragmon.core.errors import Unassessed, printable, printable_line
+from ragmon.core.gold_item import ANSWERABLE, BY_TEXT, TOTAL_UNKNOWN
+from ragmon.core.policy import Gate, Outcome
+from ragmon.ingest.gold import Items
+from ragmon.metrics import facts as bits
+from ragmon.metrics.base import Metric
+from ragmon.metrics.facts import Facts
+from ragmon.scoring import captured as lacks
+from ragmon.scoring.buckets import State
+from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+
+QUESTION: Final = "question"
+ANSWER: Final = "answer"
+IDS: Final = "ids"
+CONTEXTS: Final = "contexts"
+CITATIONS: Final = "citations"
+GOLD: Final = "gold"
+GOLD_IDS: Final = "gold_ids"
+SESSION: Final = "session"
+BUILD: Final = "build"
+LATENCY: Final = "latency"
+FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, GOLD, GOLD_IDS, SESSION, BUILD, LATENCY)
+"""What a report shows of records; `gold` is a match with a gold item, `gold_ids` that retrieved ids occur in gold."""
+
+_READS: Final[Mapping[str, tuple[str, ...]]] = {
+    "answered": (ANSWER,),
+    "shipped": (ANSWER,),
+    "refused": (ANSWER,),
+    "refusal_like": (ANSWER,),
+    "contains_claim": (ANSWER,),
+    "contains_gold_claim": (ANSWER,),
+    "cites_gold": (CITATIONS,),
+    "citation_hit": (CITATIONS, IDS, GOLD_IDS),
+    "cites_only_retrieved": (CITATIONS, IDS),
+    "cites_retrieved": (CITATIONS, IDS),
+    "compliant": (CITATIONS,),
+    "empty": (IDS,),
+    "within": (LATENCY,),
+    "grounded": (ANSWER, CONTEXTS),
+    "require_grounding": (ANSWER, CONTEXTS),
+    "relevant": (IDS, GOLD_IDS),
+}
+"""The fields behind each fact."""
+_KNOWN_METRICS: Final = 512
+"""Metrics whose fields are cached: their scores depend on facts alone."""
+_UNKNOWN: Final = (
+    bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
+)
+_ALL: Final = ((1 << 48) - 1) & ~(_UNKNOWN | TOTAL_UNKNOWN | BY_TEXT)
+"""Every flag that says something is known or good."""
+
+
+class _NotingFacts(Facts):
+    """Facts that note the fields behind whatever is read of them."""
+
+    @cached_property
+    def noted(self) -> set[str]:
+        """The fields."""
+        return set()
+
+    def __getattribute__(self, name: str) -> Any:
+        """The fact, after its fields are noted."""
+        if name in _READS:
+            self.noted.update(_READS[name])
+        return super().__getattribute__(name)
+
+
+@lru_cache(_KNOWN_METRICS)
+def needs(metric: Metric) -> frozenset[str]:
+    """The fields of a record without which a metric cannot be assessed.
+
+    Args:
+        metric: Any metric; one that raises something else than `Unassessed` needs nothing more.
+
+    >>> from ragmon.metrics.base import parse
+    >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
+    (['answer', 'citations', 'ids'], ['gold', 'gold_ids', 'ids', 'question'])
+    """
+    fields = {GOLD, QUESTION} if metric.needs_gold else set[str]()
+    if metric.measured:
+        fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
+    for flags in (_ALL, _ALL & ~ANSWERABLE):
+        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
+        try:
+            if metric.measured:
+                metric.applies(facts)
+            else:
+                metric.score(facts)
+        except (Unassessed, ArithmeticError, LookupError, TypeError, ValueError):
+            pass
+        fields |= facts.noted
+    return frozenset(fields)
+
+
+NOT_DECORATED: Final = "spans"
+"""The origin of records that come from spans of an instrumentation that is not known."""
+FILE: Final = "file"
+"""The origin of records that were read from a file."""
+
+
+class Gap(NamedTuple):
+    """A gap as its texts need it.
+
+    Attributes:
+        field: The field, a key of the tables below.
+        missing, of: Records that lack it, and those that could have it.
+        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
+            unknown one, `file`.
+        ids: Retrieved ids that were compared with gold.
+        examples: Some of them, ready to be shown.
+        gold_examples: Some ids of gold.
+        other_ids: The field of the documents whose values are gold's ids, and the share that is.
+    """
+
+    field: str
+    missing: int
+    of: int
+    origin: str = ""
+    ids: int = 0
+    examples: tuple[str, ...] = ()
+    gold_examples: tuple[str, ...] = ()
+    other_ids: tuple[str, float] | None = None
+
+
+BY_REASON: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
+    constants.NO_CITATIONS: (
+        "return a list of citations, call ragmon.record(citations=...), or have answers cite retrieved documents as [1]"
+    ),
+    constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_LATENCY: "record latency_ms.total",
+    constants.GOLD_VERSION: "give application and server the same gold file",
+    constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
+    constants.TEXT_CUT: "record shorter texts",
+}
+"""What makes requests assessable that are not, by the reason why they are not."""
+
+_BY_REASON_IN_FILES: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
+    constants.NO_CITATIONS: "`citations` in the file, or --map citations=NAME, or marks such as [1] in the answer",
+    constants.NO_TEXT: "`question`, `answer` and `contexts` in the file, as texts",
+    constants.NO_ANSWER: "`answer` in the file, or --map answer=NAME",
+    constants.NO_LATENCY: "`latency_ms` in the file, or --map latency_ms=NAME",
+}
+"""The same for records of a file that name no source: nobody decorates a file."""
+_BY_REASON_IN_GOLD: Final[Mapping[str, str]] = {
+    constants.NO_GOLD_CLAIM: "`gold_claim_substr` in gold: short phrases that a right answer contains",
+    constants.NO_GOLD_CITATIONS: "`gold_citations` in gold: the ids of the documents that hold the answer",
+}
+"""What gold items lack that could be compared."""
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "question": "no question in {missing} of {of} records",
+    "answer": "no answer in {missing} of {of} records",
+    "ids": "no ids of retrieved documents in {missing} of {of} records",
+    "contexts": "no texts of retrieved documents in {missing} of {of} records",
+    "citations": "no list of citations in {missing} of {of} answers",
+    "gold": "0 of {of} questions match a gold item",
+    "session": "no session in {missing} of {of} records",
+    "build": "no build in {missing} of {of} records",
+    "latency": "no latency in {missing} of {of} records",
+    "refusal": "{missing} of {of} answers sound like refusals and count as answers",
+}
+
+_SWITCHES: Final[Mapping[str, str]] = {
+    semconv.GENAI: (
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
+        "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
+    ),
+    semconv.OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS and the others of that name",
+    semconv.OPENLLMETRY: "TRACELOOP_TRACE_CONTENT=true, or unset it",
+}
+"""The switch of each family of instrumentations that puts questions and answers on spans."""
+_ANY_SWITCH: Final = (
+    "the content switch of the instrumentation: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, "
+    "TRACELOOP_TRACE_CONTENT=true, or OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS unset"
+)
+
+_DECORATED: Final[Mapping[str, str]] = {
+    "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
+    "answer": (
+        '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`; '
+        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`'
+    ),
+    "ids": (
+        "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`; "
+        "`[capture] id_from` says where a document's id is"
+    ),
+    "contexts": "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`, with documents that have a text",
+    "citations": (
+        '`"citations"` in the result, or `ragmon.record(citations=[…])`: the ids that the answer cites; '
+        "or marks such as [1] in the answer"
+    ),
+    "session": "`ragmon.record(session=…)`: the conversation that the call belongs to",
+    "build": "RAGMON_BUILD in the application's environment: the version that answers",
+    "latency": "`latency_ms` of the record, which ragmon sets for every call it traces",
+}
+_OF_SPANS: Final[Mapping[str, str]] = {
+    "ids": "an instrumented retriever inside the request; `[capture] id_from` says where a document's id is",
+    "contexts": "an instrumented retriever inside the request, which records the texts of its documents",
+    "citations": "marks such as [1] in the answer, or the span attribute `ragmon.answer.citations`",
+    "session": "the span attribute `session.id` or `gen_ai.conversation.id`",
+    "build": "the resource attribute `service.version`: OTEL_RESOURCE_ATTRIBUTES=service.version=…",
+    "latency": "spans with a start and an end",
+}
+_OF_FILES: Final[Mapping[str, str]] = {
+    "question": "`question` in the file, or --map question=NAME",
+    "answer": "`answer` in the file, or --map answer=NAME",
+    "ids": "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
+    "contexts": "`contexts` in the file, or --map contexts=NAME",
+    "citations": "`citations` in the file, or --map citations=NAME, or marks such as [1]; an empty list cites nothing",
+    "session": "`session` in the file, or --map session=NAME",
+    "build": "`build` in the file, or --map build=NAME",
+    "latency": "`latency_ms` in the file, or --map latency_ms=NAME",
+}
+_ANYWHERE: Final[Mapping[str, str]] = {
+    "gold": "`[probe.NAME]` asks the gold questions; `paraphrases` of gold items, or `[gold.NAME] embed`, match others",
+    "gold_ids": "`[capture] id_from` names the field of a document that holds the ids of gold",
+    "refusal": "`[refusal] matcher_counts = true` counts refusals in plain words",
+}
+
+
+def sentence(gap: Gap) -> str:
+    """A gap in one sentence.
+
+    >>> sentence(Gap("question", 349, 349))
+    'no question in 349 of 349 records'
+    >>> sentence(Gap("gold_ids", 60, 60, "", 300, ("e1f72df8-…",), ("grey-heron#1",), ("metadata.chunk_id", 0.91)))
+    'none of 300 retrieved ids occurs in gold; they look like `e1f72df8-…`, gold like `grey-heron#1`; \
+`metadata.chunk_id` would match 91 %'
+    """
+    if gap.field != "gold_ids":
+        return _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
+    parts = [f"none of {gap.ids} retrieved ids occurs in gold"]
+    if gap.examples and gap.gold_examples:
+        parts.append(f"they look like `{gap.examples[0]}`, gold like `{gap.gold_examples[0]}`")
+    if gap.other_ids is not None:
+        path, share = gap.other_ids
+        parts.append(f"`{printable(path)}` would match {100 * share:.0f} %")
+    return "; ".join(parts)
+
+
+def remedy(gap: Gap) -> str:
+    """The setting that mends a gap.
+
+    >>> remedy(Gap("question", 349, 349))
+    '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`'
+    >>> remedy(Gap("answer", 20, 20, "OpenLLMetry"))
+    'TRACELOOP_TRACE_CONTENT=true, or unset it'
+    """
+    if gap.field == "gold_ids" and gap.other_ids is not None:
+        return f'`[capture] id_from = "{printable(gap.other_ids[0])}"`'
+    if gap.field in _ANYWHERE:
+        return _ANYWHERE[gap.field]
+    if not gap.origin:
+        return _DECORATED[gap.field]
+    if gap.origin == FILE:
+        return _OF_FILES[gap.field]
+    return _OF_SPANS.get(gap.field) or _SWITCHES.get(gap.origin, _ANY_SWITCH)
+
+
+def remedy_of_reason(reason: str, source: str) -> str | None:
+    """What makes requests assessable that are not for a reason; None where nothing would.
+
+    Args:
+        reason: The reason.
+        source: The source of the requests.
+
+    >>> remedy_of_reason("no_ids", "replay")
+    '`retrieved_ids` in the file, or --map retrieved_ids=NAME'
+    """
+    in_files = _BY_REASON_IN_FILES if source == constants.REPLAY else {}
+    return in_files.get(reason) or BY_REASON.get(reason) or _BY_REASON_IN_GOLD.get(reason)
 
 
 class Covered(NamedTuple):
@@ -106,3 +402,311 @@ def _traffic(snapshot: Snapshot, source: str, window: str) -> Iterator[SeriesSta
 def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
     """The series over gold sets, slices excluded."""
     return (series for series in snapshot.series if series.gold and (series.window, series.slice) == (window, ""))
+
+
+ENOUGH: Final = 50
+"""Records that a live report is of, at least, where there are so many."""
+FEW: Final = 0.05
+"""Share of missing values that is no gap: one record of twenty."""
+NAMED: Final = 5
+"""Gates that a sentence names."""
+HALF: Final = 0.5
+"""Share of missing values above which no verdict is possible, whatever the other values are."""
+
+
+@dataclass(frozen=True)
+class FieldShare:
+    """How many records have a field.
+
+    Attributes:
+        present: Records that have it.
+        of: Records that could have it: an error has no answer, a refusal no citations.
+        withheld: Further records where the application has it and a setting of ragmon keeps it there.
+    """
+
+    present: int
+    of: int
+    withheld: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The share that has it; None where no record could."""
+        return self.present / self.of if self.of else None
+
+
+@dataclass(frozen=True)
+class CaptureGap:
+    """A field that records lack, and what would mend it.
+
+    Attributes:
+        field: The field.
+        missing, of: How many records lack it, of how many that could have it.
+        finding: The gap in one sentence.
+        remedy: The setting that mends it.
+        gates: The gates of the pipeline that need the field.
+        blocked: Those of them that cannot be judged for it.
+    """
+
+    field: str
+    missing: int
+    of: int
+    finding: str
+    remedy: str
+    gates: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The finding, and the gates that cannot be judged for it."""
+        named = ", ".join(self.blocked[:NAMED]) + (f" and {n} more" if (n := len(self.blocked) - NAMED) > 0 else "")
+        return f"{self.finding}; cannot be judged: {named}" if named else self.finding
+
+
+@dataclass(frozen=True)
+class CaptureReport:
+    """What was captured of one pipeline and source.
+
+    Attributes:
+        pipeline, source: The pipeline and the source.
+        records: Records that the report is of.
+        since: The start of the first minute it is of, seconds since the epoch; None for a whole run.
+        fields: The share of records with each field.
+        gaps: The gaps, the worst first.
+    """
+
+    pipeline: str
+    source: str
+    records: int
+    since: float | None
+    fields: dict[str, FieldShare]
+    gaps: tuple[CaptureGap, ...] = ()
+
+    @property
+    def worst(self) -> CaptureGap | None:
+        """The worst gap that a gate suffers from; None where no gate does."""
+        return next((gap for gap in self.gaps if gap.gates), None)
+
+    def data(self) -> dict[str, Any]:
+        """The report as plain JSON data."""
+        return asdict(self)
+
+
+class GoldOf(NamedTuple):
+    """What a report asks of gold and metrics.
+
+    Attributes:
+        items: The gold items of a pipeline and source.
+        metrics: The metrics by key.
+    """
+
+    items: Callable[[str, str], Items]
+    metrics: Mapping[str, Metric]
+
+
+def capture_reports(
+    state: State,
+    gold: GoldOf,
+    gates: Callable[[str], Sequence[Gate]],
+    outcomes: Iterable[Outcome] = (),
+    *,
+    whole: bool = False,
+    only: tuple[str, str] | None = None,
+) -> list[CaptureReport]:
+    """The report of every pipeline and source that has records, without the trial records of `ragmon doctor`.
+
+    Args:
+        state: The counts.
+        gold: Gold items and metrics.
+        gates: The gates of a pipeline.
+        outcomes: Their outcomes, where they were judged.
+        whole: Report everything that was counted instead of the newest records.
+        only: The pipeline and source to report; None for all.
+    """
+    judged = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in outcomes}
+    reports = []
+    for (pipeline, source), series in state.captured:
+        if pipeline != DOCTOR_PIPELINE and only in (None, (pipeline, source)):
+            items = gold.items(pipeline, source)
+            reader = _Reader(pipeline, source, series, items, whole=whole)
+            needed = [(gate, judged.get((pipeline, gate.name)), _needs(gate, gold.metrics)) for gate in gates(pipeline)]
+            reports.append(reader.report(needed))
+    return reports
+
+
+Needed = tuple[Gate, Outcome | None, frozenset[str]]
+"""A gate, its outcome, and the fields it needs."""
+
+
+def _needs(gate: Gate, metrics: Mapping[str, Metric]) -> frozenset[str]:
+    if gate.kind == "quantile_ratio":
+        return frozenset({LATENCY})
+    metric = metrics.get(gate.metric)
+    return frozenset() if metric is None else needs(metric)
+
+
+class _Reader:
+    """Reads the counts of one pipeline and source.
+
+    Args:
+        pipeline, source: The pipeline and the source.
+        series: The counts.
+        items: Its gold items.
+        whole: Read everything instead of the newest records.
+    """
+
+    def __init__(self, pipeline: str, source: str, series: CapturedSeries, items: Items, *, whole: bool) -> None:
+        self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
+        self._since: float | None = None
+        if whole:
+            self._counts = self._compared = series.whole()
+        else:
+            self._counts, self._since = series.latest(ENOUGH, lambda bucket: bucket.records)
+            # Few questions of users match gold: records to compare are gathered from a longer time.
+            self._compared, _ = series.latest(FIRST, lambda bucket: bucket.compared)
+
+    def report(self, gates: Sequence[Needed]) -> CaptureReport:
+        """The report, given the gates of the pipeline."""
+        shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
+        gaps = tuple(self._gaps(shares, gates)) if self._counts.records >= FIRST else ()
+        # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
+        gaps = tuple(sorted(gaps, key=lambda gap: (-len(gap.blocked), not gap.gates)))
+        return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, gaps)
+
+    def _share(self, name: str) -> FieldShare:
+        """How many records have a field."""
+        counts = self._compared if name == GOLD_IDS else self._counts
+        if name == GOLD_IDS:
+            present = counts.count(lambda mask: bool(mask & lacks.IN_GOLD))
+            return FieldShare(present, counts.compared)
+        if name == GOLD and not self._items.by_qid:
+            return FieldShare(0, 0)
+        lacking, withheld, beside = _BITS[name]
+        could = [(mask, n) for mask, n in counts.masks.items() if not mask & beside]
+        kept_back = sum(n for mask, n in could if mask & withheld)
+        of = sum(n for _, n in could) - kept_back
+        return FieldShare(sum(n for mask, n in could if not mask & lacking), of, kept_back)
+
+    def _gaps(self, shares: Mapping[str, FieldShare], gates: Sequence[Needed]) -> Iterator[CaptureGap]:
+        for name, share in shares.items():
+            missing = share.of - share.present
+            if _is_gap(name, share):
+                needing = [
+                    (gate, outcome)
+                    for gate, outcome, needed in gates
+                    if name in needed and self._is_judged_here(gate, outcome)
+                ]
+                names = tuple(gate.name for gate, _ in needing)
+                blocked = tuple(gate.name for gate, outcome in needing if _is_blocked(name, share, outcome))
+                gap = self._gap(name, share)
+                yield CaptureGap(name, missing, share.of, sentence(gap), remedy(gap), names, blocked)
+        refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
+        answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
+        if refusals > FEW * answers:
+            gap = self._gap(REFUSALS, FieldShare(answers - refusals, answers))
+            needing_refusals = tuple(gate.name for gate, _, needed in gates if ANSWER in needed)
+            yield CaptureGap(REFUSALS, refusals, answers, sentence(gap), remedy(gap), needing_refusals)
+
+    def _is_judged_here(self, gate: Gate, outcome: Outcome | None) -> bool:
+        """Whether a gate is judged on this source; one without data may come to be."""
+        source = gate.source if outcome is None or not outcome.n else outcome.source
+        return source in (None, self._source) or (source == MATCH and self._source == LIVE)
+
+    def _gap(self, name: str, share: FieldShare) -> Gap:
+        """A gap as its texts need it."""
+        compared = name == GOLD_IDS
+        bucket = self._compared if compared else self._counts
+        return Gap(
+            field=name,
+            missing=share.of - share.present,
+            of=share.of,
+            origin=self._origin(bucket),
+            ids=bucket.ids,
+            examples=tuple(map(shortened, bucket.examples)),
+            gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if compared else (),
+            other_ids=_best(bucket),
+        )
+
+    def _origin(self, bucket: CapturedBucket) -> str:
+        """Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans."""
+        from_elsewhere = bucket.count(lambda mask: bool(mask & lacks.NOT_DECORATED))
+        if 2 * from_elsewhere < bucket.records:
+            return ""
+        if bucket.hidden_by:
+            return max(bucket.hidden_by.items(), key=lambda entry: (entry[1], entry[0]))[0]
+        return FILE if self._whole else NOT_DECORATED
+
+
+REFUSALS: Final = "refusal"
+"""The gap of answers that sound like refusals and count as answers."""
+_UNFINISHED: Final = lacks.UNFINISHED
+_BITS: Final[Mapping[str, tuple[int, int, int]]] = {
+    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
+    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
+    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
+    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
+    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
+    BUILD: (lacks.NO_BUILD, 0, 0),
+    LATENCY: (lacks.NO_LATENCY, 0, 0),
+}
+"""The bits of records that lack a field, where it was withheld, and where there can be none."""
+
+
+def _is_gap(name: str, share: FieldShare) -> bool:
+    """Whether so many records lack a field that it is worth a word."""
+    if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+        return share.present == 0 and share.of >= FIRST
+    return share.of - share.present > FEW * share.of
+
+
+def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
+    """Whether a gate that needs a field cannot be judged for want of it."""
+    if name == CITATIONS and not share.present:
+        return False  # this pipeline never cites: the gate does not apply to it
+    is_most = share.of - share.present > HALF * share.of
+    undecided = outcome is not None and outcome.verdict == "insufficient" and outcome.n >= outcome.gate.min_samples
+    return is_most or undecided
+
+
+def _best(bucket: CapturedBucket) -> tuple[str, float] | None:
+    """The path whose values fit gold best, and the share that does; None where none fits."""
+    shares = {path: count.fitting / count.documents for path, count in bucket.candidates.items() if count.fitting}
+    return max(shares.items(), key=lambda entry: (entry[1], entry[0]), default=None)
+
+
+_log = logging.getLogger("ragmon")
+
+
+class CaptureLog:
+    """The log lines on what records lack: the worst gap of the first records of a pipeline and source, each gap once.
+
+    It is looked for again later, because ids are compared with gold only where a question matches a gold item.
+    """
+
+    LOOKS: Final = (FIRST, 10 * FIRST, 100 * FIRST)
+    """The numbers of records after which it is looked for."""
+
+    def __init__(self) -> None:
+        self._records: Counter[tuple[str, str]] = Counter()
+        self._named: set[tuple[str, str, str]] = set()
+
+    def is_due(self, key: tuple[str, str]) -> bool:
+        """Count a record of a pipeline and source; returns whether its gaps are to be looked for."""
+        if self._records[key] >= self.LOOKS[-1]:
+            return False
+        self._records[key] += 1
+        return self._records[key] in self.LOOKS
+
+    def name(self, report: CaptureReport) -> None:
+        """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
+        gap = report.worst
+        if gap is None or (said := (report.pipeline, report.source, gap.field)) in self._named:
+            return
+        self._named.add(said)
+        _log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
+
+    def forget(self, pipeline: str) -> None:
+        """Begin anew with a pipeline."""
+        self._records = Counter({key: n for key, n in self._records.items() if key[0] != pipeline})
+        self._named = {said for said in self._named if said[0] != pipeline}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outcome, Policy, Verdict
-from ragmon.gates.remedies import remedy_of_reason
+from ragmon.gates.coverage import remedy_of_reason
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, quantile

@@ -1,14 +1,20 @@
-"""The history of gates: the value and the interval they had in each of many windows, as their verdicts see them."""
+"""The history of gates: the value and the interval they had in each of many windows, as their verdicts see them.
+
+What gold items show: which are answered wrongly most, and which flipped, of which some do by chance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ragmon.core.policy import Policy
 from ragmon.gates.evaluate import evaluate
+from ragmon.scoring.ratings import Raters
 from ragmon.scoring.snapshot import POINT, Snapshot
+from ragmon.scoring.windows import ItemPoint, SetPipeline
+from ragmon.stats.intervals import flip_chance, tail_chance
 
 GateKey = tuple[str, str]
 """A pipeline and the name of one of its gates."""
@@ -107,3 +113,215 @@ def gate_points(snapshot: Snapshot, policies: Iterable[Policy]) -> dict[GateKey,
             )
             points[outcome.gate.pipeline, outcome.gate.name] = point
     return points
+
+
+class ItemShare(NamedTuple):
+    """How often an item was answered rightly.
+
+    Attributes:
+        qid: The item.
+        right, wrong, unknown: As in `ItemPoint`.
+    """
+
+    qid: str
+    right: int
+    wrong: int
+    unknown: int
+
+    @property
+    def judged(self) -> int:
+        """The answers of which it is known whether they are right."""
+        return self.right + self.wrong
+
+    @property
+    def share(self) -> float:
+        """The share of right answers among those; 1 where there are none."""
+        return self.right / self.judged if self.judged else 1.0
+
+
+class ItemSpread(NamedTuple):
+    """How many items of a set were answered how.
+
+    Attributes:
+        always, sometimes, never: Items that were answered rightly each time, at times, and not once.
+        unknown: Items that were asked, and it is not known of any answer.
+    """
+
+    always: int = 0
+    sometimes: int = 0
+    never: int = 0
+    unknown: int = 0
+
+    @property
+    def asked(self) -> int:
+        """How many items were asked."""
+        return sum(self)
+
+
+class FlippedItem(NamedTuple):
+    """An item that was mostly right and is mostly wrong, or the other way round.
+
+    Attributes:
+        qid: The item.
+        before, after: Its answers in both spans.
+        since: When the step or hour began from which on it has been as it is now, seconds since the epoch.
+        until: When that step or hour ended.
+        points: Its answers in order of time.
+    """
+
+    qid: str
+    before: ItemShare
+    after: ItemShare
+    since: int
+    until: int
+    points: Sequence[ItemPoint]
+
+    @property
+    def broke(self) -> bool:
+        """Whether it is wrong now."""
+        return self.after.share < self.before.share
+
+    @property
+    def order(self) -> tuple[bool, float, str]:
+        """Its place: those that broke first, and of these what chance explains least."""
+        right, judged = self.before.right + self.after.right, self.before.judged + self.after.judged
+        return not self.broke, tail_chance(right, judged, self.after.judged, self.after.right), self.qid
+
+
+@dataclass(frozen=True)
+class ItemFindings:
+    """What the items of a set show of one pipeline.
+
+    Attributes:
+        spread: How many items were answered how.
+        hardest: The items with the lowest share of right answers, the lowest first; of equal ones the most asked.
+        wrong: How many items were answered wrongly at least once.
+        compared: How many items were judged in both spans.
+        flips: The items that flipped, in their order.
+        flipped: How many items flipped.
+        broke: How many of these are wrong now.
+        by_chance: How many items would flip on average if nothing had changed, and their answers came in random order.
+    """
+
+    spread: ItemSpread
+    hardest: Sequence[ItemShare] = ()
+    wrong: int = 0
+    compared: int = 0
+    flips: Sequence[FlippedItem] = ()
+    flipped: int = 0
+    broke: int = 0
+    by_chance: float = 0.0
+
+
+@dataclass(frozen=True)
+class GoldFindings:
+    """What is known of gold items and of labels, beside what a snapshot has.
+
+    Attributes:
+        span: The last part of the time, which is compared with what was before it.
+        begin: The start of the first step or hour that is kept, seconds since the epoch; None where no item was asked.
+        cut: Where the last part begins.
+        now: Where it ends.
+        sets: The findings by set and pipeline.
+        raters: Who rated answers in the last days.
+        labellable: By pipeline, the answers to users of these days that are in the uniform sample and may be rated.
+        days: How many days these are.
+    """
+
+    span: TimeSpan
+    begin: int | None
+    cut: float
+    now: float
+    sets: Mapping[SetPipeline, ItemFindings]
+    raters: Raters
+    labellable: Mapping[str, int]
+    days: int
+
+
+def item_findings(points: Mapping[str, Sequence[ItemPoint]], cut: float, most: int) -> ItemFindings:
+    """The hardest items, and those that flipped.
+
+    Args:
+        points: The answers to each item.
+        cut: What begins before it is compared with what begins later, seconds since the epoch.
+        most: How many items of either kind are wanted.
+
+    >>> item_findings({"q": [ItemPoint(0, 10, right=3), ItemPoint(10, 20, wrong=1)]}, 10, 5).flips[0].since
+    10
+    """
+    shares = [_share(qid, of_item) for qid, of_item in points.items()]
+    hard = sorted((s for s in shares if s.wrong), key=lambda s: (s.share, -s.judged, s.qid))
+    pairs = [(qid, *_parts(qid, of_item, cut)) for qid, of_item in points.items()]
+    compared = [(qid, before, after) for qid, before, after in pairs if before.judged and after.judged]
+    flips = [
+        _flip(before, after, points[qid])
+        for qid, before, after in compared
+        if (before.right - before.wrong) * (after.right - after.wrong) < 0
+    ]
+    flips.sort(key=lambda flip: flip.order)
+    return ItemFindings(
+        spread=_spread(shares),
+        hardest=hard[:most],
+        wrong=len(hard),
+        compared=len(compared),
+        flips=flips[:most],
+        flipped=len(flips),
+        broke=sum(flip.broke for flip in flips),
+        by_chance=sum(
+            flip_chance(before.right + after.right, before.judged + after.judged, after.judged)
+            for _, before, after in compared
+        ),
+    )
+
+
+def oldest(points: Iterable[Sequence[ItemPoint]]) -> int | None:
+    """The start of the first step or hour with an answer, seconds since the epoch; None without one."""
+    return min((point.begin for of_item in points for point in of_item if point.begin >= 0), default=None)
+
+
+def _share(qid: str, points: Iterable[ItemPoint]) -> ItemShare:
+    right = wrong = unknown = 0
+    for point in points:
+        right, wrong, unknown = right + point.right, wrong + point.wrong, unknown + point.unknown
+    return ItemShare(qid, right, wrong, unknown)
+
+
+def _parts(qid: str, points: Iterable[ItemPoint], cut: float) -> tuple[ItemShare, ItemShare]:
+    """The answers with a time, before the cut and after it."""
+    timed = [point for point in points if point.begin >= 0]
+    return _share(qid, (p for p in timed if p.begin < cut)), _share(qid, (p for p in timed if p.begin >= cut))
+
+
+def _spread(shares: Iterable[ItemShare]) -> ItemSpread:
+    always = sometimes = never = unknown = 0
+    for share in shares:
+        always += bool(share.right and not share.wrong)
+        sometimes += bool(share.right and share.wrong)
+        never += bool(share.wrong and not share.right)
+        unknown += not share.judged
+    return ItemSpread(always, sometimes, never, unknown)
+
+
+def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> FlippedItem:
+    """An item that flipped, with the time since which it has been as it is now."""
+    merged, side = list(_merged(points)), after.right - after.wrong
+    since = until = 0
+    for point in reversed(merged):
+        lead = (point.right - point.wrong) * side
+        if lead < 0 and since:
+            break
+        if lead > 0:
+            since, until = point.begin, point.end
+    return FlippedItem(after.qid, before, after, since, until, merged)
+
+
+def _merged(points: Iterable[ItemPoint]) -> Iterator[ItemPoint]:
+    """The points with a time, in order of time, those of the same step or hour added up."""
+    sums: dict[tuple[int, int], ItemPoint] = {}
+    for point in points:
+        if point.begin >= 0:
+            edges = (point.begin, point.end)
+            own = sums.get(edges, ItemPoint(*edges))
+            right, wrong, unknown = own.right + point.right, own.wrong + point.wrong, own.unknown + point.unknown
+            sums[edges] = ItemPoint(*edges, right, wrong, unknown)
+    yield from (sums[edges] for edges in sorted(sums))

@@ -22,11 +22,10 @@ from ragmon.core.errors import UnknownNameError, error_location, printable, shor
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
+from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
-from ragmon.monitor.capture_log import CaptureLog
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import Rename, State

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
 from ragmon.core.errors import UnknownNameError
-from ragmon.gates.gold_items import GoldFindings, item_findings, oldest
-from ragmon.gates.history import TimeSpan
+from ragmon.gates.history import GoldFindings, TimeSpan, item_findings, oldest
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.ratings import TTL, Raters, raters_of
 from ragmon.scoring.windows import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines

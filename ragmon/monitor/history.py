@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError
-from ragmon.gates.diagnosis.reads import first_seen
+from ragmon.gates.change import first_seen
 from ragmon.gates.history import ChangeMark, GateHistory, GateKey, GatePoint, TimeSpan, gate_points
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.gold_reading import GoldReader

@@ -22,9 +22,7 @@ from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
 from ragmon.export.schema import ReportData, load
-from ragmon.gates.releases.comparison import Comparison
-from ragmon.gates.releases.release import By, Clusters, Release, items_of, of_release
-from ragmon.gates.releases.verdicts import EvaluatedRun, compare_runs
+from ragmon.gates.releases import By, Clusters, Comparison, EvaluatedRun, Release, compare_runs, items_of, of_release
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import MakeScorer, Run

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import Label, Record, Totals
-from ragmon.gates.failing import FailureDetector
+from ragmon.gates.request import FailureDetector
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms, retention_of
 from ragmon.monitor.samples import RecordSample

@@ -25,7 +25,7 @@ from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
-from ragmon.gates.captured import CaptureReport, GoldOf, capture_reports
+from ragmon.gates.coverage import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
 from ragmon.ingest.files import (

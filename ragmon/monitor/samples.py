@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Record, encode_entry
-from ragmon.gates.failing import Failed
+from ragmon.gates.request import Failed
 from ragmon.scoring.minutes import HASH_DIGITS, rank
 
 PER_GATE: Final = 8

@@ -22,8 +22,8 @@ from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.http_client import current_version
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.export.pages import trace as trace_of
-from ragmon.gates.releases.release import By
-from ragmon.gates.request_report import RequestReport, without_content
+from ragmon.gates.releases import By
+from ragmon.gates.request import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app, html, is_local
 from ragmon.monitor.embedded import split

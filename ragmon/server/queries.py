@@ -28,12 +28,11 @@ from ragmon.export.pages.gate import GateFindings, RequestFilter
 from ragmon.export.releases import Canary
 from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
 from ragmon.export.status_page import ServerFindings, StatusFinding, status
-from ragmon.gates import releases as canary
-from ragmon.gates.diagnosis.explain import explain, explain_drift
-from ragmon.gates.diagnosis.model import Why
-from ragmon.gates.diagnosis.suspects import traits_of
-from ragmon.gates.releases.release import By
-from ragmon.gates.request_report import RequestReport
+from ragmon.gates.change import Why
+from ragmon.gates.releases import By, compare
+from ragmon.gates.request import RequestReport
+from ragmon.gates.suspects import traits_of
+from ragmon.gates.why import explain, explain_drift
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.offline import ReleaseSplitter
@@ -519,9 +518,7 @@ class QueryService:
                     releases.scorer.observe(record)
         scorer = releases.scorer
         both_releases, golds = (releases.release(baseline), releases.release(candidate)), scorer.gold.infos()
-        comparison = canary.compare(
-            *both_releases, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals
-        )
+        comparison = compare(*both_releases, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
         notes = [*releases.notes(), *notes]
         answer: dict[str, Any] = to_builtins(Canary.of(by, baseline, candidate, max_drop, comparison, notes))
         return answer

@@ -16,7 +16,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import Line, Record
-from ragmon.gates.request_report import RequestReport, report
+from ragmon.gates.request import RequestReport, report
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal.reader import JournalReader
 

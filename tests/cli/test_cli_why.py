@@ -8,7 +8,7 @@ import socket
 import pytest
 from msgspec import convert, to_builtins
 
-from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.change import Why
 from tests.support.broken_pipelines import OVER_REFUSAL, PRECISION, Pipeline
 from tests.support.command_line import ragmon
 from tests.support.stub_server import serving

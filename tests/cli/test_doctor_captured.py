@@ -12,7 +12,7 @@ import pytest
 from ragmon.cli.doctor.captured import SHOWN, captured_checks
 from ragmon.config.load import load
 from ragmon.core.record import Answer, Record, Sampling
-from ragmon.gates.captured import CaptureGap, CaptureReport
+from ragmon.gates.coverage import CaptureGap, CaptureReport
 from ragmon.monitor.embedded import Monitor
 from tests.support.collectors import free_port
 from tests.support.command_line import ragmon

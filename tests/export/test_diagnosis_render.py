@@ -13,7 +13,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from ragmon.export.diagnosis import as_json, render
-from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.change import Why
 from tests.support.alarming import said
 from tests.support.broken_pipelines import COVERAGE, ONE_INDEX, OVER_REFUSAL, P95, PRECISION, Pipeline
 

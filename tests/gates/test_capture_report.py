@@ -13,9 +13,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.export.markdown import render
-from ragmon.gates.captured import GoldOf, capture_reports
-from ragmon.gates.needs import FIELDS, needs
-from ragmon.gates.remedies import Gap, remedy, sentence
+from ragmon.gates.coverage import FIELDS, Gap, GoldOf, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.monitor.replay import replay

@@ -18,10 +18,9 @@ from bench.scenario import Stream
 from ragmon.core.constants import STEP
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
-from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, gain, locate, p_bound
-from ragmon.gates.diagnosis.explain import explain
-from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.change import ALPHA, Point, ScoreSums, Why, gain, locate, p_bound
 from ragmon.gates.evaluate import evaluate
+from ragmon.gates.why import explain
 from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import take_snapshot

@@ -22,9 +22,8 @@ from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Sampling
+from ragmon.gates.coverage import BY_REASON, GOLD_IDS, needs
 from ragmon.gates.evaluate import NO_GOLD, evaluate
-from ragmon.gates.needs import GOLD_IDS, needs
-from ragmon.gates.remedies import BY_REASON
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import build
 from ragmon.metrics.facts import FactReader, Facts

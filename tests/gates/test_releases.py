@@ -16,8 +16,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
 from ragmon.export.schema import compared_gate
-from ragmon.gates.releases.release import Clusters, Release, of_release
-from ragmon.gates.releases.verdicts import compare, judge
+from ragmon.gates.releases import Clusters, Release, compare, judge, of_release
 from ragmon.scoring.buckets import State
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Scorer

@@ -12,7 +12,7 @@ from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Answer, Record
 from ragmon.export.report import traced_items
 from ragmon.gates.coverage import covered
-from ragmon.gates.gold_items import GoldFindings
+from ragmon.gates.history import GoldFindings
 from ragmon.metrics.facts import Facts
 from ragmon.monitor import gold_reading
 from ragmon.monitor.engine import Engine

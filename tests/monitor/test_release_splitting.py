@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.text import normalise_question
-from ragmon.gates.releases.release import Clusters
-from ragmon.gates.releases.verdicts import judge
+from ragmon.gates.releases import Clusters, judge
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.scoring.minutes import CLUSTER
@@ -89,7 +88,7 @@ def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
     clusters = Clusters(table, everything, lambda _: CLUSTER)
     scorer = Scorer(gold, metrics=table, rules=rules, clock=lambda: math.inf, observers=[clusters])
     held = defaultdict(lambda: defaultdict(list))
-    with patch("ragmon.gates.releases.release.MAX_SHARED_REQUESTS", shared):
+    with patch("ragmon.gates.releases.MAX_SHARED_REQUESTS", shared):
         for number, record in enumerate(records):
             record.session = sessions[number % len(sessions)]
             scorer.observe(record)

@@ -18,7 +18,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.gates.evaluate import evaluate
-from ragmon.gates.releases.release import Clusters
+from ragmon.gates.releases import Clusters
 from ragmon.metrics import build
 from ragmon.metrics.base import judged
 from ragmon.monitor.replay import Run

@@ -15,7 +15,7 @@ from ragmon.core.process import keyed_hash
 from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
 from ragmon.gates import coverage
-from ragmon.gates.releases.release import of_release
+from ragmon.gates.releases import of_release
 from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files

@@ -9,7 +9,7 @@ from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, decode_entry, parse_label
 from ragmon.export.prometheus_quality import latency
-from ragmon.gates.diagnosis.reads import Reads
+from ragmon.gates.change import Reads
 from ragmon.ingest.labels import LabelSpelling, read_labels
 from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.engine import Engine

@@ -20,7 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from ragmon.config.load import load
 from ragmon.export.diagnosis import render
-from ragmon.gates.diagnosis.model import Why
+from ragmon.gates.change import Why
 from ragmon.server import queries as asking_module
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries

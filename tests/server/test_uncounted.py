@@ -12,8 +12,8 @@ import pytest
 
 from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, Latency, Totals
+from ragmon.gates.coverage import CaptureLog
 from ragmon.ingest.receiver import Encoding
-from ragmon.monitor.capture_log import CaptureLog
 from ragmon.server.pipeline import state, writer
 from ragmon.server.pipeline.clock import SLICE
 from ragmon.server.pipeline.decode import QueuedRequest, decode_labels, decode_traces

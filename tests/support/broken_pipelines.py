@@ -9,8 +9,8 @@ import msgspec
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.gates.diagnosis.explain import explain
 from ragmon.gates.evaluate import evaluate
+from ragmon.gates.why import explain
 from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.alarming import GOLD, NOON, Traffic

@@ -9,8 +9,7 @@ from ragmon.cli.client import NoResponseError, captured, parse_server_url
 from ragmon.cli.doctor.local import Check
 from ragmon.core.errors import RagmonError
 from ragmon.export.markdown import shares
-from ragmon.gates.captured import CaptureReport
-from ragmon.gates.needs import FIELDS
+from ragmon.gates.coverage import FIELDS, CaptureReport
 
 CAPTURED: Final = "captured"
 SHOWN: Final = 50

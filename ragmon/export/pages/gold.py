@@ -19,8 +19,7 @@ from ragmon.export.pages.rendering import by_reason, render
 from ragmon.export.prometheus_quality import exported_series
 from ragmon.export.state import MonitorSnapshot
 from ragmon.gates import coverage
-from ragmon.gates.gold_items import FlippedItem, GoldFindings, ItemFindings, ItemShare
-from ragmon.gates.history import TimeSpan
+from ragmon.gates.history import FlippedItem, GoldFindings, ItemFindings, ItemShare, TimeSpan
 from ragmon.ingest.gold import GoldInfo
 from ragmon.scoring.cohorts import METRIC
 from ragmon.scoring.labels import Prediction

@@ -14,10 +14,8 @@ from ragmon.core.series_names import label
 from ragmon.export.markdown import shares
 from ragmon.export.pages.charts import ChartPoint, interval_bar, sparkline
 from ragmon.export.pages.rendering import ago, by_reason, render, time_text
-from ragmon.gates.captured import FieldShare
-from ragmon.gates.coverage import match_summary
+from ragmon.gates.coverage import FIELDS, FieldShare, match_summary
 from ragmon.gates.history import GateHistory, GateKey
-from ragmon.gates.needs import FIELDS
 
 REFRESH: Final = 10
 """Seconds after which the page is fetched again."""

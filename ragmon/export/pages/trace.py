@@ -9,7 +9,7 @@ from typing import Any, Final
 from ragmon.core.series_names import label
 from ragmon.export.pages.charts import share_bar
 from ragmon.export.pages.rendering import render
-from ragmon.gates.request_report import MetricResult, RequestReport
+from ragmon.gates.request import MetricResult, RequestReport
 
 ROOT: Final = "../"
 """From this page to the overview."""

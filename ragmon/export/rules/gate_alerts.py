@@ -17,9 +17,7 @@ from ragmon.export.rules import recording
 from ragmon.export.rules.annotations import GATE_NAME, INFO, TICKET, Writer
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.scopes import Deployments, RuleScope
-from ragmon.gates import needs
-from ragmon.gates.captured import FEW, HALF
-from ragmon.gates.remedies import Gap, remedy
+from ragmon.gates.coverage import ANSWER, CITATIONS, CONTEXTS, FEW, HALF, IDS, LATENCY, QUESTION, Gap, needs, remedy
 from ragmon.metrics.base import parse
 from ragmon.scoring.captured import FIRST
 
@@ -30,7 +28,7 @@ _Z9999: Final = 3.89
 """The normal quantile of a 99.99 % interval: a slow burn is looked at every minute, for ever."""
 _USUAL: Final = 0.05
 """The share of errors, and of empty retrievals, above which a ticket is due where no gate sets a limit."""
-_FIELDS: Final = (needs.QUESTION, needs.ANSWER, needs.IDS, needs.CONTEXTS, needs.CITATIONS, needs.LATENCY)
+_FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, LATENCY)
 """Fields that the application, or a setting, can bring into every record."""
 
 
@@ -192,7 +190,7 @@ def _unasked(scope: RuleScope, of: Deployments) -> list[str]:
         return []
     by, on = f"by ({of.labels('pipeline')})", f"on ({of.labels('pipeline')})"
     live = f'source="{constants.LIVE}"'
-    question = of.series(series_names.CAPTURED_RATIO, f'field="{needs.QUESTION}"', live, *scope.matchers)
+    question = of.series(series_names.CAPTURED_RATIO, f'field="{QUESTION}"', live, *scope.matchers)
     blocked = of.series(series_names.GATE_STATUS, 'status="insufficient"', one_of("gate", matched))
     totals = (series_names.REQUESTS, f"{series_names.LATENCY}_count")
     asked = " or ".join(f"sum {by} ({of.series(name, live)}) >= {FIRST}" for name in totals)
@@ -203,11 +201,11 @@ def _unasked(scope: RuleScope, of: Deployments) -> list[str]:
 
 def _lacks(gates: Sequence[Gate], writer: Writer) -> str:
     """A template for the fields that records lack and gates need, and what brings each of them into the records."""
-    needed = {field for gate in gates for field in needs.needs(parse(gate.metric))}
+    needed = {field for gate in gates for field in needs(parse(gate.metric))}
     fields = [field for field in _FIELDS if field in needed]
     ratio = f"{series_names.CAPTURED_RATIO}{{PIPELINE,{one_of('field', fields)}}}"
     # A pipeline that never cites lacks nothing: a citation there is none of.
-    never = f'{series_names.CAPTURED_RATIO}{{field="{needs.CITATIONS}"}} == 0'
+    never = f'{series_names.CAPTURED_RATIO}{{field="{CITATIONS}"}} == 0'
     query = f"min by (field) ({ratio} unless {never}) < {1 - FEW:g}"
     remedies = "".join(
         f"{{{{ if eq .Labels.field `{field}` }}}}{remedy(Gap(field, 0, 0))}{{{{ end }}}}" for field in fields

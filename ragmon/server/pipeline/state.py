@@ -33,8 +33,8 @@ from ragmon.core.record import (
     Totals,
 )
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.gates.diagnosis.suspects import traits_of
-from ragmon.gates.failing import Failed, FailureDetector
+from ragmon.gates.request import Failed, FailureDetector
+from ragmon.gates.suspects import traits_of
 from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged

@@ -8,24 +8,32 @@ from typing import Final, NamedTuple
 
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
-from ragmon.gates.diagnosis import suspects as traits
-from ragmon.gates.diagnosis.change import Point, ScoreSums, added, level, locate, moved_by
-from ragmon.gates.diagnosis.model import ChangePoint, GateState, Moved, Suspect, Why
-from ragmon.gates.diagnosis.reads import (
+from ragmon.gates.change import (
     OCTAVES,
+    ChangePoint,
     GateMetric,
+    GateState,
     Measure,
+    Moved,
+    Point,
     Reads,
     Requests,
     SameIndex,
+    ScoreSums,
     SideReader,
+    Suspect,
+    Why,
     WindowSelection,
     Within,
+    added,
     first_seen,
+    level,
+    locate,
+    moved_by,
     reads,
     stages,
 )
-from ragmon.gates.diagnosis.suspects import (
+from ragmon.gates.suspects import (
     BUILD,
     GOLD_VERSION,
     INDEX,
@@ -33,6 +41,8 @@ from ragmon.gates.diagnosis.suspects import (
     PartSeries,
     Splitter,
     candidates,
+    compared,
+    mechanism,
     ranked,
     slower,
     splits,
@@ -211,7 +221,7 @@ def explain(
     parts = Splitter(look, measure, before, after).groups()
     suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
-    moved_traits = traits.compared(cells_before, after.total.cells, after.failing(measure))
+    moved_traits = compared(cells_before, after.total.cells, after.failing(measure))
     return Why(
         gate=replace(_standing(outcome, look), alarm=alarm, derived=derived),
         firing=firing,
@@ -222,7 +232,7 @@ def explain(
         change=change,
         before=None if before is None else before.side(measure, outcome, table),
         after=after.side(measure, outcome, table),
-        mechanism=traits.mechanism(moved_traits),
+        mechanism=mechanism(moved_traits),
         traits=moved_traits,
         metrics=_metrics(look, table, measure, before, after),
         stages=stages(before, after),
@@ -258,7 +268,7 @@ def explain_drift(
     look = WindowSelection(state, Reads(outcome.gate.pipeline, outcome.source, None, ""), begin, end)
     measure, before, after = Requests(), SideReader(look, begin, cut), SideReader(look, cut, end)
     parts = Splitter(look, measure, before, after).groups()
-    moved_traits = traits.compared(before.total.cells, after.total.cells, {})
+    moved_traits = compared(before.total.cells, after.total.cells, {})
     return Why(
         gate=replace(_standing(outcome, look), alarm=alarm, derived=True),
         firing=firing,

@@ -1,18 +1,27 @@
-"""The data a diagnosis reads: measures, the rows of a gate in a time range, and the requests on each side of a cut."""
+"""The data of a diagnosis: plain numbers, times in seconds since the epoch, shares in [0, 1].
+
+The change point of a mean: the most likely cut of a series of steps into two, its significance and its interval.
+
+Two means against one have the likelihood ratio `n1 KL(p1, p) + n2 KL(p2, p)`, with p the mean of both: its logarithm is
+the evidence. That is exact for shares and conservative for graded scores. The module also has arithmetic on means:
+sums, differences, and the distance of two means in standard errors.
+
+The data a diagnosis reads: measures, the rows of a gate in a time range, and the requests on each side of a cut.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.constants import FOLDED, STEP
-from ragmon.core.policy import Gate, Outcome
-from ragmon.gates.diagnosis.change import Point, ScoreSums, added
-from ragmon.gates.diagnosis.model import Side, Stage, Times
+from ragmon.core.policy import Gate, Kind, Outcome, Verdict
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
 from ragmon.scoring.calls import by_stratum
@@ -23,7 +32,414 @@ from ragmon.scoring.windows import Clusters, clusters_of
 from ragmon.stats import histograms
 from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing
+from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate
+
+How = Literal["appeared", "carries", "inside", "preceded", "slower"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A mean; its value is None where nothing was scored."""
+
+    n: int
+    value: float | None
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """When the measure became worse.
+
+    Attributes:
+        began: The start of the first step after the change; None where there is no significant change.
+        earliest, latest: The interval that holds the change: the cuts that are nearly as likely.
+        p: An upper bound on the probability of so much evidence without a change, over all compared cuts together.
+        evidence: The logarithm of the likelihood ratio of two means against one.
+        places: How many cuts were compared.
+        reason: Why `began` is None; "" where it is not.
+    """
+
+    began: float | None
+    earliest: float | None
+    latest: float | None
+    p: float
+    evidence: float
+    places: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """The requests before or after the change.
+
+    Attributes:
+        begin, end: The start of the first step with a record, and the end of the last one.
+        value, lower, upper: The measure with its 95 % interval; None without data.
+        n: Requests in its denominator.
+        of: What the interval counts: `requests`, `gold items`, or `all calls` where strata are weighted.
+        records: Audit members. Each is passed, failed, unassessed or outside, unless scores are kept as sums only.
+        scored: Audit members with a score.
+        passed, failed: Those whose own score keeps or breaks the gate; None where scores are kept as sums only.
+        unassessed: Those that belong in the denominator but could not be scored, by reason.
+        outside: Those that do not belong in the denominator.
+        per_minute: Requests per minute; all calls where they are counted, else records.
+    """
+
+    begin: float
+    end: float
+    value: float | None
+    lower: float | None
+    upper: float | None
+    n: int
+    of: str
+    records: int
+    scored: int
+    passed: int | None
+    failed: int | None
+    unassessed: dict[str, int]
+    outside: int
+    per_minute: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The change of a trait's share, or of a metric.
+
+    Attributes:
+        name: The trait or the metric.
+        before, after: Its levels before and after.
+        by: The change in standard errors; positive if it rose.
+        failing: For a trait, its share among the failing requests after the change.
+    """
+
+    name: str
+    before: Level
+    after: Level
+    by: float
+    failing: Level | None = None
+
+
+@dataclass(frozen=True)
+class Times:
+    """The latency of a stage, in milliseconds."""
+
+    n: int
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The latency of a stage before and after the change."""
+
+    name: str
+    before: Times
+    after: Times
+
+
+@dataclass(frozen=True)
+class Part:
+    """The requests of one build, index, model, slice, gold version or stratum.
+
+    Attributes:
+        name: The part's name; "" where none was recorded.
+        before, after: The level of the measure in it.
+        records_before, records_after: Audit members.
+        first_seen: The start of the first step with a record of it, for builds and indexes in any source of the
+            pipeline; None where it is older than the rows kept by time.
+    """
+
+    name: str
+    before: Level
+    after: Level
+    records_before: int
+    records_after: int
+    first_seen: float | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """All parts by one property; the parts by a tag need not cover every request."""
+
+    dimension: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A part that separates good requests from bad ones, or a stage that became slower.
+
+    Attributes:
+        dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, `model`, a tag, or `stage`.
+        name: The name of the part or stage.
+        how: `appeared`: it was new when the change began. `carries`: its requests are worse at any time, and its share
+            grew. `inside`: the change is in it and not in the rest. `preceded`: it was new before the change and holds
+            most of the requests after it. `slower`: it takes longer than before.
+        evidence: The logarithm of a likelihood ratio.
+        p: An upper bound on the probability of so much evidence by chance, over all compared parts together.
+        before, after: The level of the measure in it.
+        rest_before, rest_after: The level of the measure in all other requests.
+        share_before, share_after: Its share of the requests.
+        first_seen: As in `Part`.
+    """
+
+    dimension: str
+    name: str
+    how: How
+    evidence: float
+    p: float
+    before: Level
+    after: Level
+    rest_before: Level
+    rest_after: Level
+    share_before: float
+    share_after: float
+    first_seen: float | None
+
+
+@dataclass(frozen=True)
+class GateState:
+    """A gate, what it reads, and its outcome in its own window.
+
+    Attributes:
+        pipeline, name, metric, source, gold, slice: The gate, and the series it reads.
+        kind, direction, threshold: The condition of the gate.
+        verdict, reason, value, lower, upper, n: Its outcome.
+        alarm: What its alarm compares and what it has seen, in a sentence; "" where the gate says all.
+        derived: It is no gate: an alarm that compares a metric with its own past.
+    """
+
+    pipeline: str
+    name: str
+    metric: str
+    source: str
+    gold: str
+    slice: str
+    kind: Kind
+    direction: Literal["at_least", "at_most"]
+    threshold: float
+    verdict: Verdict
+    reason: str
+    value: float | None
+    lower: float | None
+    upper: float | None
+    n: int
+    alarm: str = ""
+    derived: bool = False
+
+
+@dataclass(frozen=True)
+class Why:
+    """The diagnosis of a gate, as far as counts can tell.
+
+    Attributes:
+        gate: The gate and its outcome.
+        firing: Since when its alarm fires; None while it does not fire.
+        now: The time of the diagnosis, seconds since the epoch.
+        begin, end: The time range around the change; on each side of the change nothing else became worse or better.
+        measure: The measure followed in it: the metric, `within 512 ms`, `index_hash 9f3c`.
+        change: When the measure became worse.
+        before: The requests before the change; None without a change.
+        after: The requests after the change; all requests without a change.
+        mechanism: The first trait, in the order of the pipeline, that explains the change; "" where none does.
+        traits: Traits of requests, largest change first.
+        metrics: The other metrics of the same requests, largest change first.
+        stages: The latency of every stage.
+        splits: The requests by build, index, gold version, model, tag and stratum.
+        suspects: Parts and stages that separate good requests from bad ones, best first.
+        notes: Notes for the reader, one line each.
+    """
+
+    gate: GateState
+    firing: float | None
+    now: float
+    begin: float
+    end: float
+    measure: str
+    change: ChangePoint
+    before: Side | None
+    after: Side
+    mechanism: str
+    traits: tuple[Moved, ...]
+    metrics: tuple[Moved, ...]
+    stages: tuple[Stage, ...]
+    splits: tuple[Split, ...]
+    suspects: tuple[Suspect, ...]
+    notes: tuple[str, ...]
+
+
+ALPHA: Final = 0.01
+"""The significance level."""
+LIKELY: Final = math.log(2 / 0.05)
+"""Cuts whose evidence is less than this below the best are nearly as likely.
+
+Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
+either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
+100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
+31.
+"""
+
+
+class ScoreSums(NamedTuple):
+    """A number of requests and the sum of their scores in micro-units; more is better."""
+
+    n: int
+    total: int
+
+    @property
+    def mean(self) -> float:
+        """The mean score; there must be at least one request."""
+        return self.total / (self.n * MICRO)
+
+    def plus(self, other: ScoreSums) -> ScoreSums:
+        """The sums of both."""
+        return ScoreSums(self.n + other.n, self.total + other.total)
+
+    def minus(self, other: ScoreSums) -> ScoreSums:
+        """The sums without the other's."""
+        return ScoreSums(self.n - other.n, self.total - other.total)
+
+
+NOTHING: Final = ScoreSums(0, 0)
+
+
+class Point(NamedTuple):
+    """One step: its start and end in seconds since the epoch, and its scores."""
+
+    start: int
+    end: int
+    sums: ScoreSums
+
+
+def gain(change: ScoreSums, other: ScoreSums) -> float:
+    """The logarithm of the likelihood ratio of two means against one.
+
+    >>> round(gain(ScoreSums(100, 90 * MICRO), ScoreSums(100, 60 * MICRO)), 2)
+    12.66
+    """
+    if not change.n or not other.n:
+        return 0.0
+    mean = change.plus(other).mean
+    return change.n * kl(change.mean, mean) + other.n * kl(other.mean, mean)
+
+
+def p_bound(evidence: float, places: int) -> float:
+    """An upper bound on the probability of this much evidence for any of the compared cuts, if nothing changed.
+
+    The evidence of each side exceeds x with a probability of at most exp(-x), for any scores in [0, 1]; that of both
+    sides together with at most (1 + x) exp(-x); that of any cut with at most the sum over all cuts. Requests are taken
+    as independent.
+
+    Args:
+        evidence: The result of `gain`, for a change in one direction.
+        places: How many cuts were compared.
+
+    Source: Hoeffding, J. Am. Stat. Assoc. 58 (1963), p. 13, theorem 1.
+
+    >>> p_bound(20.0, 700) < 0.0001 < p_bound(15.0, 700), p_bound(1.0, 5)
+    (True, 1.0)
+    """
+    return min(1.0, places * (1 + evidence) * math.exp(-evidence))
+
+
+def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
+    """The most likely time at which the mean fell.
+
+    Args:
+        points: Steps with at least one score, in order of time.
+        tries: The number of measures of the same requests that are tried.
+    """
+    places = max(0, len(points) - 1) * tries
+    if len(points) < 2:
+        reason = "all requests that were scored fall into one step" if points else "no request was scored"
+        return _none(reason, places)
+    up_to = list(accumulate((point.sums for point in points), ScoreSums.plus))
+    total = up_to[-1]
+    cuts = [(before, total.minus(before)) for before in up_to[:-1]]
+    largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
+    if p_bound(largest_possible, places) > ALPHA:
+        return _none(f"{total.n} scored requests are too few: no change could be told from chance", places)
+    gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
+    best = max(range(len(gains)), key=gains.__getitem__)
+    p = p_bound(gains[best], places)
+    if p > ALPHA:
+        how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
+        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, gains[best])
+    likely = [i for i, evidence in enumerate(gains) if evidence > 0 and evidence >= gains[best] - LIKELY]
+    return ChangePoint(
+        began=float(points[best + 1].start),
+        earliest=float(points[likely[0]].start),
+        latest=float(points[likely[-1] + 1].end),
+        p=p,
+        evidence=gains[best],
+        places=places,
+        reason="",
+    )
+
+
+def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> ChangePoint:
+    return ChangePoint(None, None, None, p, evidence, places, reason)
+
+
+def total(sums: Iterable[ScoreSums]) -> ScoreSums:
+    """The sum of all."""
+    total = NOTHING
+    for each in sums:
+        total = total.plus(each)
+    return total
+
+
+def level(stat: Stat) -> Level:
+    """The mean of a statistic and its number of requests."""
+    return Level(stat.n, stat.value)
+
+
+def share(k: int, n: int) -> Stat:
+    """The statistic of k successes in n requests."""
+    return Stat(n, k * MICRO, k * MICRO**2)
+
+
+def added(stats: Iterable[Stat]) -> Stat:
+    """The statistic of all requests together."""
+    parts = list(stats)
+    return Stat(sum(part.n for part in parts), sum(part.sum for part in parts), sum(part.squares for part in parts))
+
+
+def without(total: Stat, part: Stat) -> Stat:
+    """The statistic of the requests outside a part."""
+    return Stat(total.n - part.n, total.sum - part.sum, total.squares - part.squares)
+
+
+def moved_by(before: Stat, after: Stat) -> float:
+    """The change of a mean in standard errors; 0 where one side has no request.
+
+    Source: Agresti and Caffo, Am. Stat. 54 (2000), p. 280: a score of 0 and one of 1 are added to each side, so that a
+    few requests with equal scores do not count as certain.
+
+    >>> round(moved_by(share(90, 100), share(60, 100)), 1)
+    -5.1
+    """
+    if not before.n or not after.n:
+        return 0.0
+    (a, va), (b, vb) = _adjusted(before), _adjusted(after)
+    return (b - a) / math.sqrt(va + vb)
+
+
+def difference_in_change(before: Stat, after: Stat, rest_before: Stat, rest_after: Stat) -> float:
+    """How much more a part changed than the rest, in standard errors; 0 where one of the four has no request."""
+    four = (before, after, rest_before, rest_after)
+    if not all(stat.n for stat in four):
+        return 0.0
+    (a, va), (b, vb), (c, vc), (d, vd) = map(_adjusted, four)
+    return ((b - a) - (d - c)) / math.sqrt(va + vb + vc + vd)
+
+
+def _adjusted(stat: Stat) -> tuple[float, float]:
+    """The mean with a 0 and a 1 added to the scores, and its variance."""
+    n = stat.n + 2
+    mean = (stat.sum / MICRO + 1) / n
+    return mean, max(0.0, (stat.squares / MICRO**2 + 1) / n - mean * mean) / n
+
 
 OCTAVES: Final = tuple(2**power for power in range(18))
 """Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""

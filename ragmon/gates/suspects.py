@@ -16,11 +16,26 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import Unassessed
-from ragmon.gates.diagnosis.change import (
+from ragmon.gates.change import (
     ALPHA,
     LIKELY,
+    OCTAVES,
+    ChangePoint,
+    How,
+    Level,
+    Measure,
+    Moved,
+    Part,
+    SideReader,
+    Split,
+    Stage,
+    Suspect,
+    Times,
+    WindowSelection,
+    Within,
     added,
     difference_in_change,
+    first_seen,
     gain,
     level,
     moved_by,
@@ -28,8 +43,6 @@ from ragmon.gates.diagnosis.change import (
     share,
     without,
 )
-from ragmon.gates.diagnosis.model import ChangePoint, How, Level, Moved, Part, Split, Stage, Suspect, Times
-from ragmon.gates.diagnosis.reads import OCTAVES, Measure, SideReader, WindowSelection, Within, first_seen
 from ragmon.metrics.facts import DEPTH, Facts, Key
 from ragmon.scoring.buckets import MODEL_SLICE, SeriesKey
 from ragmon.scoring.score_table import Stat
