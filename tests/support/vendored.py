@@ -21,7 +21,7 @@ FILES = {
     "package/LICENSE": "LICENSE",
 }
 """What is taken of it."""
-PLACE = Path(__file__).parents[2] / "ragmon" / "export" / "pages" / "static" / "uplot"
+PLACE = Path(__file__).parents[2] / "ragmon" / "export" / "static" / "uplot"
 
 
 def fetched(folder):

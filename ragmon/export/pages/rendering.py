@@ -26,7 +26,7 @@ _DAY: Final = 86_400.0
 def environment() -> Environment:
     """The environment of all templates."""
     templates = Environment(
-        loader=PackageLoader("ragmon.export.pages"),
+        loader=PackageLoader("ragmon.export"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
