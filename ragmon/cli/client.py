@@ -28,7 +28,7 @@ from ragmon.core.http_client import (
     retry_after,
 )
 from ragmon.core.process import read_token
-from ragmon.export.state import StageCounters
+from ragmon.export.status import StageCounters
 from ragmon.gates.coverage import CaptureReport
 
 TIMEOUT: Final = 10.0

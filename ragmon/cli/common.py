@@ -20,8 +20,8 @@ from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Label
-from ragmon.export.markdown import terminal_text, text
 from ragmon.export.report import Report
+from ragmon.export.text import terminal_text, text
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.labels import LabelSpelling, read_labels

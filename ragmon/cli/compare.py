@@ -18,9 +18,8 @@ from ragmon.cli.common import (
 from ragmon.cli.gate import EXIT, check_gold, policy_of, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.errors import printable_line
-from ragmon.export import releases as compared
-from ragmon.export.pages.comparison import comparison_page
-from ragmon.export.releases import Canary
+from ragmon.export.comparison import Canary, uncompared_gates
+from ragmon.export.report_page import comparison_page
 from ragmon.gates import releases
 from ragmon.gates.releases import By
 from ragmon.monitor.build import ScorerFactory
@@ -103,12 +102,12 @@ def _compare_files(
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
     check_gold(settings.policy(pipeline), gold_sets)
-    compared.uncompared_gates(settings.policy(pipeline))  # before any file is read
+    uncompared_gates(settings.policy(pipeline))  # before any file is read
     splitter = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
     run = score(traces, settings, gold_sets, scorer=splitter.scorer)
     scorer, pair = run.scorer, (splitter.release(baseline), splitter.release(candidate))
     policy = policy_of(settings, pipeline, seen=run.pipelines())
-    notes = compared.uncompared_gates(policy)
+    notes = uncompared_gates(policy)
     golds = scorer.gold.infos()
     outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
     without_gold = [

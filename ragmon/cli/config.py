@@ -16,12 +16,12 @@ from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
-from ragmon.export.tables import text_table
+from ragmon.export.prometheus import expected_series
+from ragmon.export.text import text_table
 from ragmon.gates.evaluate import usual_estimand
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics import base
 from ragmon.monitor.build import load_gold
-from ragmon.monitor.series_budget import expected_series
 from ragmon.stats.intervals import needed_to_decide
 
 SERIES: Final = "prometheus.series"

@@ -21,8 +21,8 @@ from ragmon.cli.common import (
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
-from ragmon.export.markdown import render_gates
 from ragmon.export.report import Report
+from ragmon.export.text import render_gates
 from ragmon.gates.releases import judge
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.tables import TableOptions

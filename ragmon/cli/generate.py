@@ -15,8 +15,7 @@ import click
 from ragmon.cli.common import write
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
-from ragmon.export.rules import render, rule_groups
-from ragmon.export.rules.file import Form
+from ragmon.export.rules import Form, render, rule_groups
 
 DIFFERS: Final = 1
 

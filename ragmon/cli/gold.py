@@ -17,7 +17,7 @@ from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import read_key
 from ragmon.core.record import Answer, Record
-from ragmon.export.tables import text_table
+from ragmon.export.text import text_table
 from ragmon.ingest.gold import SHOWN, GoldSet, freeze, is_frozen, read_frozen, stats
 from ragmon.ingest.gold_files import RowReader, as_line, read_items
 from ragmon.ingest.gold_lint import MUTATED, SEVERITIES, Diff, LintFinding, diff, lint

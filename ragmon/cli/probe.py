@@ -18,7 +18,7 @@ from ragmon.cli.gate import EXIT, check_gold, policy_of
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Record
-from ragmon.export.markdown import render_gates, text
+from ragmon.export.text import render_gates, text
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerFactory
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient

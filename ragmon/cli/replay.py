@@ -34,9 +34,9 @@ from ragmon.config.units import url as parse_url
 from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, printable_json, printable_line
 from ragmon.core.http_client import shown_url
-from ragmon.export.markdown import render
-from ragmon.export.pages.report import report_page
 from ragmon.export.report import Report
+from ragmon.export.report_page import report_page
+from ragmon.export.text import report_markdown
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.build import ScorerFactory
@@ -141,7 +141,7 @@ class _Result:
         elif self.form == "html":
             write(report_page(replace(report, histories=run.history(report)), self.questions), self.output)
         else:
-            write(report.json() + "\n" if self.form == "json" else render(report, self.questions), self.output)
+            write(report.json() + "\n" if self.form == "json" else report_markdown(report, self.questions), self.output)
 
 
 def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:

@@ -17,7 +17,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Url
 from ragmon.core.process import read_token
-from ragmon.export.request import as_json, render
+from ragmon.export.text import request_json, request_text
 from ragmon.gates.request import RequestReport
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import TRACES_PATH
@@ -53,9 +53,9 @@ def show(
     else:
         requests = _of_server(trace, url, load(config))
     if form == "json":
-        write(as_json(requests) + "\n", None)
+        write(request_json(requests) + "\n", None)
     else:
-        write("\n".join(render(request, full=full) for request in requests), None)
+        write("\n".join(request_text(request, full=full) for request in requests), None)
     return 0
 
 

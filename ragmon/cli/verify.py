@@ -20,8 +20,8 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Tombstone
-from ragmon.export.state import StageCounters
-from ragmon.export.tables import text_table
+from ragmon.export.status import StageCounters
+from ragmon.export.text import text_table
 from ragmon.server.journal.journal import Journal
 from ragmon.server.journal.reader import JournalReader, JournalReaderBase, JournalRow
 from ragmon.server.journal.store import JournalError

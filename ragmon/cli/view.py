@@ -21,10 +21,9 @@ from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.http_client import Address, own_names
 from ragmon.core.http_server import HttpServer
 from ragmon.core.record import Label, Record, Totals
-from ragmon.export.pages.comparison import comparison_page
-from ragmon.export.pages.document import GENERATOR
-from ragmon.export.pages.report import stored_page
-from ragmon.export.releases import Canary
+from ragmon.export.comparison import Canary
+from ragmon.export.pages import GENERATOR
+from ragmon.export.report_page import comparison_page, stored_page
 from ragmon.export.schema import load as load_report
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import admin_app, document_app

@@ -18,7 +18,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import printable_line
-from ragmon.export.diagnosis import as_json, render
+from ragmon.export.text import why_json, why_text
 from ragmon.gates.change import Why
 from ragmon.monitor.embedded import split
 
@@ -87,7 +87,7 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     diagnosis, traces = read_back(response, Why, "explanation of a gate"), _trace_objects(response.get("traces"))
     link = settings.of(pipeline).links.trace
     show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
-    write(as_json(diagnosis, traces) + "\n" if form == "json" else render(diagnosis, traces, link, show), None)
+    write(why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show), None)
     return 0
 
 

@@ -32,8 +32,8 @@ from ragmon.core.policy import Outcome
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import INCIDENTS, Load
 from ragmon.demo.pacing import Pacing
-from ragmon.export.markdown import bounds_text, value
 from ragmon.export.schema import gate_summary
+from ragmon.export.text import bounds_text, value
 from ragmon.metrics.base import parse
 from ragmon.monitor import install
 from ragmon.monitor.embedded import Monitor

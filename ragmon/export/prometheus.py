@@ -1,28 +1,412 @@
-"""The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape.
+"""The quality metrics and the traffic as Prometheus series.
 
-The families here are gates, alarms, record counters and server statistics; `ragmon.export.prometheus_quality` has
+Metrics are gauges per window, for people, and counters, which add up over replicas. Traffic is requests, errors,
+latency and the number of retrieved documents.
+
+The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape.
+
+The families here are gates, alarms, record counters and server statistics; `ragmon.export.prometheus` has
 metrics, traffic and latency. Ratios over several replicas come from the counters; the gauges are for people. A metric
 without data has no sample.
+
+The number of Prometheus series that a configuration needs, and the budget left for unconfigured pipelines.
+
+How many series a metric, a gate or an alarm has follows from the declared families (`ragmon.export.families`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from math import fsum
+from typing import Final
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Exemplar as Marked
 
+from ragmon import metrics
+from ragmon.alarms.baselines import AlarmTerms, index_terms
+from ragmon.alarms.drift import Drift
 from ragmon.alarms.pipelines import AlarmState
-from ragmon.core import constants, series_names
+from ragmon.alarms.plan import plan
+from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.core import constants
+from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
-from ragmon.core.series_names import Family, label
-from ragmon.export import prometheus_quality
-from ragmon.export.prometheus_quality import counter, gauge
-from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
+from ragmon.export.families import (
+    BUILD_INFO,
+    BUILD_SEEN,
+    CAPTURED_RATIO,
+    CHUNKS,
+    CLOCK_JUMPS,
+    DOCUMENTS,
+    DROPPED,
+    DUPLICATE,
+    ERRORS,
+    FIELDS_UNKNOWN,
+    GATE_ALARM,
+    GATE_BASELINE,
+    GATE_BASELINE_INFO,
+    GATE_EVIDENCE,
+    GATE_INFO,
+    GATE_LOWER,
+    GATE_SAMPLES,
+    GATE_STATUS,
+    GATE_THRESHOLD,
+    GATE_UNKNOWN,
+    GATE_UPPER,
+    GATE_VALUE,
+    GOLD_INFO,
+    GOLD_ITEMS,
+    GOLD_ITEMS_SEEN,
+    GOLD_LOWER,
+    GOLD_MATCH,
+    GOLD_N_EFF,
+    GOLD_UPPER,
+    IGNORED,
+    JOURNAL_BYTES,
+    JOURNAL_WRITABLE,
+    JUDGE_CALLS,
+    JUDGE_INFO,
+    LABELS,
+    LABELS_WAITING,
+    LAST_SCORED,
+    LATENCY,
+    LOWER,
+    NAMES_OVERFLOW,
+    ORPHANS,
+    PARTITION_BEHIND,
+    PENDING,
+    PPI,
+    PPI_LOWER,
+    PPI_UPPER,
+    PREFIX,
+    PROBE_RECORDS,
+    PROBES,
+    PRODUCER_DROPPED,
+    PRODUCER_MISSING,
+    PROXY_GAIN,
+    RECEIVED,
+    RECORDS_SCORED,
+    REDACTION_FAILURES,
+    REFUSED,
+    RELOADED,
+    REQUESTS,
+    RESIDUAL,
+    SAMPLES,
+    SCORE,
+    SCORED,
+    SERIES,
+    SLICE_SCORE,
+    SLICE_SCORED,
+    SLICE_SQUARES,
+    SPANS_DROPPED,
+    SQUARES,
+    STAGE_LATENCY,
+    STATE_RESETS,
+    STREAM_CONFIGS,
+    STREAM_LOST,
+    UNASSESSED,
+    UNREAD,
+    UPPER,
+    VALUE,
+    WATERMARK,
+    Family,
+    SeriesScope,
+    label,
+    series_of,
+)
+from ragmon.export.status import MonitorSnapshot, SdkStats, ServerStats, StreamStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.coverage import CaptureReport
-from ragmon.scoring.snapshot import ALL
+from ragmon.gates.evaluate import bounds
+from ragmon.metrics.base import is_labelled, judged, parse
+from ragmon.scoring.cardinality import BUILDS, CODES, SeriesBudget
+from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.labels import Prediction
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
+from ragmon.stats.histograms import MICRO, bucket_value
+
+
+def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
+    """A declared gauge; with a value if it has no labels, else without samples."""
+    return GaugeMetricFamily(family, family.text, value, labels=family.labels or None)
+
+
+def counter(family: Family, value: float | None = None) -> CounterMetricFamily:
+    """A declared counter; with a value if it has no labels, else without samples."""
+    return CounterMetricFamily(family, family.text, value, labels=family.labels or None)
+
+
+def histogram(family: Family) -> HistogramMetricFamily:
+    """A declared histogram, without samples."""
+    return HistogramMetricFamily(family, family.text, labels=family.labels)
+
+
+class _Family:
+    """The series of one metric class.
+
+    Args:
+        family: The metric class.
+    """
+
+    def __init__(self, family: type[metrics.Metric]) -> None:
+        series_name, text = f"{PREFIX}{family.name}", family().help
+        cut = ("k",) if family.at_k else ()
+        self._at_k = family.at_k
+        gauges = (VALUE, LOWER, UPPER, SAMPLES)
+        sums = (SCORE, SCORED, *(() if family.binary else (SQUARES,)))
+        self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
+        self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
+
+    def add(self, series: SeriesStats, labels: Sequence[str], k: str, key: str, stat: Stat) -> None:
+        """Add the metric's statistics in one series; nothing where it has no value.
+
+        Gauges estimate all calls where their number is known; counters count audit members, which add up over replicas.
+
+        Args:
+            series: The series.
+            labels: Its labels.
+            k: The metric's cut-off; "" where it has none.
+            key: The metric's key.
+            stat: The metric's sums in the series.
+        """
+        labels = (*labels, k) if self._at_k else labels
+        if series.window == ALL:
+            if stat.n:
+                sums = (stat.sum / MICRO, stat.n, stat.squares / MICRO**2)
+                for counter_family, number in zip(self._counters, sums, strict=False):
+                    counter_family.add_metric(labels, number)
+            return
+        if not stat.n and key not in series.estimates:
+            return
+        estimate = series.estimate(key)
+        if estimate.value is not None:
+            numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
+            for gauge_family, number in zip(self._gauges, numbers, strict=True):
+                gauge_family.add_metric(labels, number)
+
+    def __iter__(self) -> Iterator[Metric]:
+        yield from self._gauges
+        yield from self._counters
+
+
+def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Every metric: gauges per window, counters over all time."""
+    seen = {key for series in snapshot.series for key in series.metrics if key.startswith(JUDGE_PREFIX)}
+    judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # each judge in ragmon.toml is a metric
+    by_name = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
+    for series in exported_series(snapshot):
+        last = series.gold_version if series.window == ALL else label(series.window)
+        labels = (label(series.pipeline), series.source, label(series.gold), last)
+        for key, stat in exported_metrics(series, snapshot):
+            name, _, k = key.partition("@")
+            by_name[name].add(series, labels, k, key, stat)
+    for family in by_name.values():
+        yield from family
+
+
+def exported_series(snapshot: Snapshot) -> Iterator[SeriesStats]:
+    """The series whose metrics are exported: those of no slice, and of gold sets in use."""
+    versions = _Versions(snapshot)
+    return (series for series in snapshot.series if not series.slice and versions.show(series))
+
+
+class _Versions:
+    """Which versions of the gold sets are exported: gauges of the current one, counters of all that a window still has.
+
+    Args:
+        snapshot: The snapshot.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._present = {(gold.name, gold.version) for gold in snapshot.golds}
+        self._windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
+
+    def show(self, series: SeriesStats) -> bool:
+        """Whether a series is exported."""
+        version = (series.gold, series.gold_version)
+        if not series.gold_version:  # no gold set, or labels, which have no version
+            return True
+        return version in self._present or (series.window == ALL and version in self._windowed)
+
+
+def estimands(snapshot: Snapshot) -> Iterator[Metric]:
+    """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
+    families = (
+        gauge(GOLD_LOWER),
+        gauge(GOLD_UPPER),
+        gauge(GOLD_N_EFF),
+    )
+    present = {(gold.name, gold.version) for gold in snapshot.golds}
+    for series in snapshot.series:
+        replaced = series.gold_version and (series.gold, series.gold_version) not in present
+        if series.slice or series.window == ALL or replaced:
+            continue
+        for metric in series.clusters:
+            labels_of_series = (label(series.pipeline), metric, series.source, label(series.gold), label(series.window))
+            for estimand, interval in bounds(series, metric).items():
+                for family, number in zip(families, interval, strict=True):
+                    family.add_metric((*labels_of_series, estimand), number)
+    yield from families
+
+
+def exported_metrics(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
+    """The metrics a series is exported for: with gold those that need it, without gold all others.
+
+    Series of labels without gold have the label metrics only: labelled answers are no sample for other metrics.
+    """
+    for key, stat in series.metrics.items():
+        covered = series.source != LABEL or series.gold or is_labelled(key)
+        if covered and (key in snapshot.gold_metrics) == bool(series.gold):
+            yield key, stat
+
+
+def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
+    """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
+    series_name = f"{PREFIX}{METRIC}"
+    endings = (PPI, PPI_LOWER, PPI_UPPER)
+    value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
+    gain = gauge(PROXY_GAIN)
+    for prediction in predictions:
+        labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
+        estimate = prediction.estimate
+        if estimate.value is not None and estimate.gain is not None:
+            for family, number in ((value, estimate.value), (lower, estimate.lower), (upper, estimate.upper)):
+                family.add_metric(labels, number)
+            gain.add_metric((label(prediction.pipeline), label(prediction.window), prediction.proxy), estimate.gain)
+    yield from (value, lower, upper, gain)
+
+
+def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
+    """The versions of judges."""
+    info = gauge(JUDGE_INFO)
+    for judge in judges:
+        info.add_metric((label(judge.pipeline), label(judge.judge), label(judge.version)), 1)
+    yield info
+
+
+def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
+    """The gated metrics of every slice, over all time."""
+    gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
+    versions = _Versions(snapshot)
+    sums: dict[tuple[str, ...], tuple[int, int, int]] = {}
+    for series in snapshot.series:
+        if not series.slice or series.window != ALL or not versions.show(series):
+            continue
+        gold_labels = (label(series.gold), series.gold_version)
+        for key, stat in exported_metrics(series, snapshot):
+            if stat.n and (series.pipeline, key) in gated:
+                labels: tuple[str, ...] = (
+                    label(series.pipeline),
+                    key,
+                    series.source,
+                    label(series.slice),
+                    *gold_labels,
+                )
+                # Long label values are cut, so two series may have the same labels.
+                total, n, squares = sums.get(labels, (0, 0, 0))
+                sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
+    names = (SLICE_SCORE, SLICE_SCORED, SLICE_SQUARES)
+    score, scored, squared = (counter(name) for name in names)
+    for labels, (total, n, squares) in sums.items():
+        score.add_metric(labels, total / MICRO)
+        scored.add_metric(labels, n)
+        if not parse(labels[1]).binary:
+            squared.add_metric(labels, squares / MICRO**2)
+    yield from (score, scored, squared)
+
+
+_MILLISECONDS: Final = 1000
+Bucket = tuple[str, float]
+"""An upper bound, and the cumulative count."""
+
+
+def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
+    """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
+    yield from requests(current.captured)
+    yield from latency(current.snapshot, current.captured.latency, current.exemplars)
+    documents = histogram(DOCUMENTS)
+    for (pipeline, source), counts in sorted(current.retrieved.items()):
+        if counts:
+            documents.add_metric((label(pipeline), source), *_buckets(counts, DOCUMENTS))
+    yield documents
+
+
+def requests(captured: SdkStats) -> Iterator[Metric]:
+    """Requests and errors of all calls, sampled or not."""
+    calls, errors = counter(REQUESTS), counter(ERRORS)
+    for (pipeline, source, stratum), n in sorted(captured.calls.items()):
+        calls.add_metric((label(pipeline), source, stratum), n)
+    for (pipeline, code), n in sorted(captured.errors.items()):
+        errors.add_metric((label(pipeline), label(code)), n)
+    yield from (calls, errors)
+
+
+def latency(
+    snapshot: Snapshot,
+    timed: Mapping[tuple[str, str], Mapping[int, int]],
+    exemplars: Mapping[tuple[str, str], Exemplar],
+) -> Iterator[Metric]:
+    """Latency end to end and per stage. A user question that matched a gold item counts once, as user traffic.
+
+    Args:
+        snapshot: Statistics of the sampled calls.
+        timed: All calls in log buckets of milliseconds, by pipeline and source; empty where calls were not timed.
+        exemplars: A trace for the end-to-end latency, by pipeline and source; exported in OpenMetrics only.
+    """
+    end_to_end, by_stage = histogram(LATENCY), histogram(STAGE_LATENCY)
+    for (pipeline, source), counts in sorted(timed.items()):
+        buckets, total = _buckets(_seconds(counts), LATENCY)
+        end_to_end.add_metric(
+            (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
+        )
+    for series in snapshot.series:
+        if series.window != ALL or series.slice or series.gold or series.source in constants.ALSO_LIVE_SOURCES:
+            continue
+        labels = (label(series.pipeline), series.source)
+        for stage, counts in sorted(series.latency.items()):
+            if stage != "total":
+                by_stage.add_metric((*labels, stage), *_buckets(_seconds(counts), STAGE_LATENCY))
+            elif not timed:
+                buckets, total = _buckets(_seconds(counts), LATENCY)
+                end_to_end.add_metric(
+                    labels, _with_exemplar(buckets, exemplars.get((series.pipeline, series.source))), total
+                )
+    yield from (end_to_end, by_stage)
+
+
+def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
+    """The buckets, with the exemplar on the bucket of its latency."""
+    if exemplar is None:
+        return list(buckets)
+    place = next(place for place, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
+    marked = Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts)
+    return [*buckets[:place], (*buckets[place], marked), *buckets[place + 1 :]]
+
+
+def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
+    return {bucket_value(index) / _MILLISECONDS: n for index, n in counts.items()}
+
+
+@cache
+def _limits(bounds: tuple[float, ...]) -> list[str]:
+    return [*map(str, map(float, bounds)), "+Inf"]
+
+
+def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) -> tuple[list[Bucket], float]:
+    """The cumulative buckets of a histogram and the sum of its values, from counts by value."""
+    bounds = family.bounds
+    counts_by_bucket = [0] * (len(bounds) + 1)
+    for value, n in counts.items():
+        counts_by_bucket[bisect_left(bounds, value)] += n
+    buckets = [(limit, float(n)) for limit, n in zip(_limits(bounds), accumulate(counts_by_bucket), strict=True)]
+    return buckets, fsum(value * n for value, n in counts.items())  # rounded once, whatever came first
 
 
 def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -38,10 +422,10 @@ def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
     """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
-    received, scored = counter(series_names.RECEIVED), counter(series_names.RECORDS_SCORED)
-    ignored, dropped = counter(series_names.IGNORED), counter(series_names.DROPPED)
-    duplicate = counter(series_names.DUPLICATE)
-    pending, residual = gauge(series_names.PENDING), gauge(series_names.RESIDUAL)
+    received, scored = counter(RECEIVED), counter(RECORDS_SCORED)
+    ignored, dropped = counter(IGNORED), counter(DROPPED)
+    duplicate = counter(DUPLICATE)
+    pending, residual = gauge(PENDING), gauge(RESIDUAL)
     for stage, counters in sorted(current.stages.items()):
         received.add_metric((stage,), counters.received)
         scored.add_metric((stage,), counters.scored)
@@ -51,26 +435,26 @@ def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
         for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
-    orphans = counter(series_names.ORPHANS, current.captured.orphans)
-    spans, judged = counter(series_names.SPANS_DROPPED), counter(series_names.JUDGE_CALLS)
-    unread = counter(series_names.UNREAD)
+    orphans = counter(ORPHANS, current.captured.orphans)
+    spans, judged = counter(SPANS_DROPPED), counter(JUDGE_CALLS)
+    unread = counter(UNREAD)
     for labels, n in sorted(current.captured.unread.items()):
         unread.add_metric(labels, n)
     for reason, n in sorted(current.captured.spans.items()):
         spans.add_metric((reason,), n)
     for labels, n in sorted(current.captured.judged.items()):
         judged.add_metric(labels, n)
-    withheld = counter(series_names.REDACTION_FAILURES, current.captured.withheld)
+    withheld = counter(REDACTION_FAILURES, current.captured.withheld)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
     yield from (unread, spans, judged, withheld)
 
 
 def labels(current: MonitorSnapshot) -> Iterator[Metric]:
     """Received labels by result, and how many wait for the record they rate."""
-    given = counter(series_names.LABELS)
+    given = counter(LABELS)
     for result, n in sorted(current.labels.items()):
         given.add_metric((result,), n)
-    yield from (given, gauge(series_names.LABELS_WAITING, current.labels_waiting))
+    yield from (given, gauge(LABELS_WAITING, current.labels_waiting))
 
 
 def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -86,7 +470,7 @@ def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
         for name, stat in series.metrics.items():
             if (name in current.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
-    family = counter(series_names.UNASSESSED)
+    family = counter(UNASSESSED)
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
     yield family
@@ -94,7 +478,7 @@ def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
     """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
-    family = counter(series_names.NAMES_OVERFLOW)
+    family = counter(NAMES_OVERFLOW)
     for kind in constants.NAME_KINDS:
         family.add_metric((kind,), current.overflow.get(kind, 0))
     yield family
@@ -103,11 +487,11 @@ def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
 def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
     snapshot = current.snapshot
-    matches = counter(series_names.GOLD_MATCH)
+    matches = counter(GOLD_MATCH)
     for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
         for how, n in ways.items():
             matches.add_metric((label(pipeline), how), n)
-    seen = gauge(series_names.GOLD_ITEMS_SEEN)
+    seen = gauge(GOLD_ITEMS_SEEN)
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
@@ -116,7 +500,7 @@ def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
 
 def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
     """The share of records that have each field; what was withheld by a setting is in no share."""
-    family = gauge(series_names.CAPTURED_RATIO)
+    family = gauge(CAPTURED_RATIO)
     for report in reports:
         for field, share in report.fields.items():
             if share.ratio is not None:
@@ -126,54 +510,52 @@ def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
 
 def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
-    info, items = gauge(series_names.GOLD_INFO), gauge(series_names.GOLD_ITEMS)
+    info, items = gauge(GOLD_INFO), gauge(GOLD_ITEMS)
     for gold in current.snapshot.golds:
         info.add_metric((label(gold.name), gold.version), 1)
         items.add_metric((label(gold.name),), gold.items)
-    builds = gauge(series_names.BUILD_SEEN)
+    builds = gauge(BUILD_SEEN)
     for labels in current.builds:
         builds.add_metric([label(text) for text in labels], 1)
-    loaded = gauge(
-        series_names.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded)
-    )
-    last = gauge(series_names.LAST_SCORED, current.last_scored)
-    version = gauge(series_names.BUILD_INFO)
+    loaded = gauge(RELOADED, float(current.reloaded if current.served is None else current.served.reloaded))
+    last = gauge(LAST_SCORED, current.last_scored)
+    version = gauge(BUILD_INFO)
     version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
 
 
 def server_families(served: ServerStats) -> Iterator[Metric]:
     """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
-    yield _by_label(series_names.REFUSED, served.refused)
-    yield _by_label(series_names.PRODUCER_DROPPED, served.lost)
-    unknown = counter(series_names.FIELDS_UNKNOWN)
+    yield _by_label(REFUSED, served.refused)
+    yield _by_label(PRODUCER_DROPPED, served.lost)
+    unknown = counter(FIELDS_UNKNOWN)
     for key, n in sorted(served.unknown.items()):
         unknown.add_metric([label(text) for text in key], n)
     yield unknown
-    probes = counter(series_names.PROBES)
+    probes = counter(PROBES)
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
-    yield _by_label(series_names.PROBE_RECORDS, served.probed)
-    yield counter(series_names.STATE_RESETS, served.resets)
-    yield counter(series_names.CLOCK_JUMPS, served.jumps)
-    yield gauge(series_names.PRODUCER_MISSING, served.missing)
-    yield gauge(series_names.JOURNAL_BYTES, served.size)
-    yield gauge(series_names.JOURNAL_WRITABLE, float(not served.trouble))
+    yield _by_label(PROBE_RECORDS, served.probed)
+    yield counter(STATE_RESETS, served.resets)
+    yield counter(CLOCK_JUMPS, served.jumps)
+    yield gauge(PRODUCER_MISSING, served.missing)
+    yield gauge(JOURNAL_BYTES, served.size)
+    yield gauge(JOURNAL_WRITABLE, float(not served.trouble))
     if served.stream is not None:
         yield from stream_families(served.stream)
 
 
 def stream_families(stream: StreamStats) -> Iterator[Metric]:
     """How far the partitions of a log were added up."""
-    yield gauge(series_names.WATERMARK, stream.watermark)
-    behind = gauge(series_names.PARTITION_BEHIND)
+    yield gauge(WATERMARK, stream.watermark)
+    behind = gauge(PARTITION_BEHIND)
     for partition, seconds in sorted(stream.behind.items()):
         behind.add_metric((label(partition),), seconds)
     yield behind
-    yield _by_label(series_names.CHUNKS, stream.chunks)
-    yield counter(series_names.STREAM_LOST, stream.lost)
-    yield gauge(series_names.STREAM_CONFIGS, stream.configs)
+    yield _by_label(CHUNKS, stream.chunks)
+    yield counter(STREAM_LOST, stream.lost)
+    yield gauge(STREAM_CONFIGS, stream.configs)
 
 
 def _by_label(family: Family, counts: Mapping[str, int]) -> Metric:
@@ -186,8 +568,8 @@ def _by_label(family: Family, counts: Mapping[str, int]) -> Metric:
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
-    alarm, evidence = gauge(series_names.GATE_ALARM), gauge(series_names.GATE_EVIDENCE)
-    baseline, info = gauge(series_names.GATE_BASELINE), gauge(series_names.GATE_BASELINE_INFO)
+    alarm, evidence = gauge(GATE_ALARM), gauge(GATE_EVIDENCE)
+    baseline, info = gauge(GATE_BASELINE), gauge(GATE_BASELINE_INFO)
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
         if state.baseline:
@@ -201,10 +583,10 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
-    threshold, value = gauge(series_names.GATE_THRESHOLD), gauge(series_names.GATE_VALUE)
-    lower, upper = gauge(series_names.GATE_LOWER), gauge(series_names.GATE_UPPER)
-    samples, unknown = gauge(series_names.GATE_SAMPLES), gauge(series_names.GATE_UNKNOWN)
-    status, info = gauge(series_names.GATE_STATUS), gauge(series_names.GATE_INFO)
+    threshold, value = gauge(GATE_THRESHOLD), gauge(GATE_VALUE)
+    lower, upper = gauge(GATE_LOWER), gauge(GATE_UPPER)
+    samples, unknown = gauge(GATE_SAMPLES), gauge(GATE_UNKNOWN)
+    status, info = gauge(GATE_STATUS), gauge(GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
@@ -257,22 +639,148 @@ class Collector:
 
     def _collect(self) -> list[Metric]:
         collected = list(families(self._read()))
-        series = gauge(series_names.SERIES, 1 + sum(len(family.samples) for family in collected))
+        series = gauge(SERIES, 1 + sum(len(family.samples) for family in collected))
         return [*collected, series]
 
 
 def families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Every family with at least one sample: metrics, slices, traffic, gates, alarms and the monitor's own counters."""
     for part in (
-        prometheus_quality.quality_families(current.snapshot),
-        prometheus_quality.estimands(current.snapshot),
-        prometheus_quality.slices(current.snapshot, current.outcomes),
-        prometheus_quality.predicted(current.predictions),
-        prometheus_quality.judge_versions(current.judges),
-        prometheus_quality.traffic_families(current),
+        quality_families(current.snapshot),
+        estimands(current.snapshot),
+        slices(current.snapshot, current.outcomes),
+        predicted(current.predictions),
+        judge_versions(current.judges),
+        traffic_families(current),
         gate_families(current.outcomes),
         alarms(current.alarms),
         accounting_families(current),
         () if current.served is None else server_families(current.served),
     ):
         yield from (family for family in part if family.samples)
+
+
+_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
+"""Series of one thing of a scope."""
+
+_JUDGE_ALARMS: Final = 2
+"""Alarms of a judge: on its scores, and on labels beside them."""
+
+
+def expected_series(settings: Settings) -> int:
+    """An estimate of the number of Prometheus series, an upper bound for steady traffic.
+
+    Per pipeline: every metric has its gauges per window and its counters, for each source and gold set it can be seen
+    under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
+    every gate and alarm has its own series; every slice value, and the one for all others, those of a slice per gated
+    metric and source; a request counter per source and stratum, an error counter, and histograms. In addition, the
+    series of gold sets, probes and judges, those about the monitor itself and, per metric, the usual reasons for
+    unassessed requests.
+
+    Args:
+        settings: The configuration.
+    """
+    pipelines = sum(_configured_pipeline(settings.of(name), settings) for name in settings.expected_pipelines)
+    return pipelines + _without_pipeline(settings)
+
+
+def budget(settings: Settings) -> SeriesBudget:
+    """The part of `[serve] max_series` that unconfigured pipelines share, and the maximum each of them uses.
+
+    Series of configured pipelines, of `__other__` and about the monitor itself are reserved first.
+    """
+    pipeline = _unconfigured_pipeline(settings)
+    sources = {source: _source(source, settings) for source in constants.SOURCES}
+    reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
+    return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
+
+
+def _without_pipeline(settings: Settings) -> int:
+    """The number of series that belong to no pipeline."""
+    judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
+    return (
+        _SERIES[SeriesScope.GOLD] * len(settings.gold)
+        + _SERIES[SeriesScope.PROBE] * len(settings.probes)
+        + _SERIES[SeriesScope.JUDGE] * len(judges)
+        + _SERIES[SeriesScope.METRIC] * len(settings.build_metrics())
+        + _SERIES[SeriesScope.MONITOR]
+    )
+
+
+def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
+    """The number of series of the gates and alarms of a pipeline."""
+    rules = plan(pipeline.resolved_gates, settings.build_metrics())
+    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.resolved_gates)))
+    return (
+        _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
+        + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
+        + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
+    )
+
+
+def _unconfigured_pipeline(settings: Settings) -> int:
+    """The maximum number of series of an unconfigured pipeline, without those of its sources."""
+    return (
+        _gates_and_alarms(settings.unconfigured, settings)
+        + _SERIES[SeriesScope.ERROR] * (CODES + 1)
+        + _SERIES[SeriesScope.BUILD] * BUILDS
+        + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
+    )
+
+
+def _source(source: str, settings: Settings) -> int:
+    """The maximum number of series of one source of such a pipeline; gold exists for user requests and for probes."""
+    metrics, windows = settings.build_metrics(), len(settings.windows)
+    with_gold = [metric for metric in metrics.values() if metric.needs_gold]
+    labelled = sum(metric.labelled for metric in metrics.values())
+    gated = {gate.metric for gate in settings.unconfigured.resolved_gates}
+    gated_with_gold = sum(metric.key in gated for metric in with_gold)
+    per_metric = _per_metric(windows)
+    gold_series = (
+        len(with_gold) * per_metric
+        + windows * _SERIES[SeriesScope.GATED_WINDOW] * gated_with_gold
+        + windows * _SERIES[SeriesScope.GOLD_WINDOW]
+    )
+    slices = _SERIES[SeriesScope.SLICE] * len(gated) * _slice_values(settings.unconfigured)
+    if source == constants.LABEL:
+        return gold_series + labelled * per_metric + windows * _SERIES[SeriesScope.PREDICTION] + slices
+    uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
+    gold_sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
+    without_gold = len(metrics) - len(with_gold) - labelled
+    return (
+        without_gold * per_metric
+        + gold_series * gold_sets
+        + slices * (1 + gold_sets)
+        + _SERIES[SeriesScope.STRATUM] * len(constants.CALL_STRATA)
+        + _SERIES[SeriesScope.SOURCE]
+    )
+
+
+def _configured_pipeline(pipeline: PipelineSettings, settings: Settings) -> int:
+    """The expected number of series of a configured pipeline."""
+    metrics = settings.build_metrics()
+    with_gold = sum(metric.needs_gold for metric in metrics.values())
+    labelled = sum(metric.labelled for metric in metrics.values())
+    without_gold = len(metrics) - with_gold - labelled
+    uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
+    sources = 1 + uses
+    metric_series = without_gold * sources + with_gold * uses + labelled
+    gated = len({gate.metric for gate in pipeline.resolved_gates if gate.kind == "threshold"})
+    return (
+        metric_series * _per_metric(len(settings.windows))
+        + _gates_and_alarms(pipeline, settings)
+        + _SERIES[SeriesScope.SLICE] * gated * _slice_values(pipeline) * sources
+        + _SERIES[SeriesScope.STRATUM] * len(constants.STRATA) * sources
+        + _SERIES[SeriesScope.ERROR]
+        + _SERIES[SeriesScope.SOURCE]
+    )
+
+
+def _per_metric(windows: int) -> int:
+    """The number of series of a metric of one source and gold set, with so many windows."""
+    return _SERIES[SeriesScope.METRIC_WINDOW] * windows + _SERIES[SeriesScope.METRIC_TOTAL]
+
+
+def _slice_values(pipeline: PipelineSettings) -> int:
+    """The number of slices of a pipeline: every configured value, and for each tag the one for all others."""
+    return sum(len(values) + 1 for values in pipeline.slices.values())

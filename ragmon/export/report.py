@@ -1,24 +1,32 @@
-"""The report of a run: metrics, gates, gold items and drops against a baseline, as JSON data."""
+"""The report of a run: metrics, gates, gold items and drops against a baseline, as JSON data.
+
+A report as a DataFrame of pandas: its metrics, its gates, or the results of its questions, a row each.
+
+A report as a plot of matplotlib: all gates against their thresholds, or one gate over time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from ragmon.alarms.plan import Detectability
 from ragmon.core import constants
 from ragmon.core.constants import LABEL
-from ragmon.core.errors import UnknownNameError, printable_json
+from ragmon.core.errors import RagmonError, UnknownNameError, printable, printable_json
 from ragmon.core.policy import Outcome, Verdict
 from ragmon.export.schema import (
     BaselineDrop,
     DetectableChange,
+    GateSummary,
     GoldSummary,
     Interval,
     MetricSummary,
@@ -49,8 +57,6 @@ from ragmon.stats.histograms import MICRO, quantile
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from ragmon.export.frames import Rows
 
 QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -136,13 +142,13 @@ class Report:
     gates_of: str = ""
 
     def __repr__(self) -> str:
-        from ragmon.export.markdown import brief  # noqa: PLC0415 - it renders this class
+        from ragmon.export.text import brief  # noqa: PLC0415 - it renders this class
 
         return brief(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the report: the gates with their bars, and the gates over time."""
-        from ragmon.export.pages.notebook import fragment  # noqa: PLC0415 - it renders this class
+        from ragmon.export.report_page import fragment  # noqa: PLC0415 - it renders this class
 
         return fragment(self)
 
@@ -228,7 +234,7 @@ class Report:
         Args:
             questions: Rows of the per-question table; None lists all.
         """
-        from ragmon.export.pages.report import report_page  # noqa: PLC0415 - it renders this class
+        from ragmon.export.report_page import report_page  # noqa: PLC0415 - it renders this class
 
         return report_page(self, questions)
 
@@ -238,9 +244,9 @@ class Report:
         Args:
             questions: Rows of the per-question table; None lists all.
         """
-        from ragmon.export.markdown import render  # noqa: PLC0415 - it renders this class
+        from ragmon.export.text import report_markdown  # noqa: PLC0415 - it renders this class
 
-        return render(self, questions)
+        return report_markdown(self, questions)
 
     def to_frame(self, what: Rows = "metrics") -> pd.DataFrame:
         """A DataFrame of pandas.
@@ -255,8 +261,6 @@ class Report:
         Raises:
             RagmonError: There is no such `what`, or pandas is not installed.
         """
-        from ragmon.export.frames import frame  # noqa: PLC0415 - it renders this class
-
         return frame(self, what)
 
     def plot(self, gate: str | None = None, *, ax: Axes | None = None) -> Axes:
@@ -269,8 +273,6 @@ class Report:
         Raises:
             RagmonError: matplotlib is not installed, there is no such gate, or nothing to draw.
         """
-        from ragmon.export.plots import plot  # noqa: PLC0415 - it renders this class
-
         return plot(self, gate, ax)
 
 
@@ -438,3 +440,141 @@ def _outcome(key: facts.Key) -> _Outcome:
     observed = Facts._make(key)
     shipped, refused, hit = observed.has(facts.SHIPPED), observed.has(facts.REFUSED), observed.has(facts.HITS)
     return _Outcome(item_outcome(observed), shipped, hit, refused)
+
+
+Rows = Literal["metrics", "gates", "questions"]
+"""What has a row."""
+_SERIES: Final = tuple(name for name in SeriesSummary.__struct_fields__ if name != "metrics")
+_METRICS: Final = (*_SERIES, "metric", "value", "lower", "upper", "n", "sum", "unassessed")
+_QUESTIONS: Final = tuple(field.name for field in fields(QuestionReport))
+
+
+def frame(report: Report, what: Rows) -> pd.DataFrame:
+    """The DataFrame.
+
+    Args:
+        report: The report.
+        what: What has a row.
+
+    Raises:
+        RagmonError: There is no such `what`, or pandas is not installed.
+    """
+    if what not in _TABLES:
+        raise UnknownNameError("table of a report", what, _TABLES)
+    try:
+        import pandas as pd  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise RagmonError("to_frame() needs pandas", hint="pip install 'ragmon[notebook]'") from error
+    columns, rows = _TABLES[what]
+    return pd.DataFrame(list(rows(report)), columns=list(columns))
+
+
+def _metrics(report: Report) -> Iterator[Mapping[str, Any]]:
+    for series in report.document.series:
+        for name, figures in series.metrics.items():
+            unassessed = sum(figures.unassessed.values())
+            yield {**structs.asdict(series), "metric": name, **structs.asdict(figures), "unassessed": unassessed}
+
+
+def _gates(report: Report) -> Iterator[Mapping[str, Any]]:
+    return map(structs.asdict, report.document.gates)
+
+
+def _questions(report: Report) -> Iterator[Mapping[str, Any]]:
+    return map(asdict, report.questions)
+
+
+_TABLES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Report], Iterator[Mapping[str, Any]]]]]] = {
+    "metrics": (_METRICS, _metrics),
+    "gates": (GateSummary.__struct_fields__, _gates),
+    "questions": (_QUESTIONS, _questions),
+}
+"""The columns and the rows of each table."""
+
+
+_COLOURS: Final = {"pass": "#2da44e", "fail": "#e5534b", "insufficient": "#848d97"}
+"""Seen on white and on black."""
+_LINE: Final = "#4493f8"
+
+
+def plot(report: Report, gate: str | None = None, ax: Axes | None = None) -> Axes:
+    """The plot.
+
+    Args:
+        report: The report.
+        gate: The name of a gate, or `pipeline/name`: that gate over time; None: all gates on shares.
+        ax: Where to draw; None makes a new figure.
+
+    Raises:
+        RagmonError: matplotlib is not installed, there is no such gate, or nothing to draw.
+    """
+    try:
+        from matplotlib import pyplot as plt  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise RagmonError("plot() needs matplotlib", hint="pip install 'ragmon[notebook]'") from error
+    gates = [each for each in report.document.gates if each.value is not None and each.kind == "threshold"]
+    named = None if gate is None else _named(report, gate)
+    if named is None and not gates:
+        raise RagmonError("no gate has a value to plot", hint="`print(report.to_markdown())` says what is missing")
+    if named is not None and not _points(report, named):
+        hint = "records with `ts` have times; without them, plot() draws all gates"
+        raise RagmonError(f"gate {printable(named.name)} has no values over time", hint=hint)
+    if ax is None:
+        height = 1 + 0.4 * len(gates) if named is None else 3.5
+        _, ax = plt.subplots(figsize=(8, height), layout="constrained")
+    return _draw_gates(ax, gates) if named is None else _draw_history(ax, report, named)
+
+
+def _text(gate: GateSummary) -> str:
+    """The name as matplotlib shows it: a dollar sign would begin a formula."""
+    return printable(gate.name).replace("$", r"\$")
+
+
+def _named(report: Report, name: str) -> GateSummary:
+    """The first gate of a name.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    gates = report.document.gates
+    found = next((gate for gate in gates if name in (gate.gate, gate.name)), None)
+    if found is None:
+        raise UnknownNameError("gate", name, [gate.name for gate in gates])
+    return found
+
+
+def _points(report: Report, gate: GateSummary) -> list[Any]:
+    """The windows of a gate that have a value."""
+    history = report.histories.get((gate.pipeline, gate.gate))
+    return [] if history is None else [point for point in history.points if point.value is not None]
+
+
+def _draw_gates(ax: Axes, gates: list[GateSummary]) -> Axes:
+    """Every gate as a line: value and interval as a point with a bar, the threshold as a tick."""
+    for row, gate in enumerate(gates):
+        value, colour = gate.value or 0.0, _COLOURS[gate.verdict]
+        lower, upper = (value if bound is None else bound for bound in (gate.lower, gate.upper))
+        ax.hlines(row, lower, upper, color=colour, linewidth=4, alpha=0.5)
+        ax.plot([value], [row], "o", color=colour)
+        ax.plot([gate.threshold], [row], marker="|", markersize=16, color="0.5")
+    ax.set_yticks(range(len(gates)), [f"{_text(gate)}: {gate.verdict}" for gate in gates])
+    ax.invert_yaxis()
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xlabel("value with its 95 % interval; the tick is the threshold")
+    return ax
+
+
+def _draw_history(ax: Axes, report: Report, gate: GateSummary) -> Axes:
+    """A gate over time: the value as a line, its interval as a ribbon, the threshold dashed."""
+    step = report.histories[gate.pipeline, gate.gate].span.step
+    points = _points(report, gate)
+    times: list[Any] = [datetime.fromtimestamp(point.end - step / 2, UTC) for point in points]
+    bounded = [(ts, p) for ts, p in zip(times, points, strict=True) if p.lower is not None and p.upper is not None]
+    lower, upper = ([getattr(point, side) for _, point in bounded] for side in ("lower", "upper"))
+    ax.fill_between([ts for ts, _ in bounded], lower, upper, color=_LINE, alpha=0.2, linewidth=0)
+    ax.plot(times, [point.value for point in points], color=_LINE, marker="o", markersize=3)
+    ax.axhline(gate.threshold, color="0.5", linestyle="--")
+    ax.set_title(_text(gate))
+    ax.set_xlabel("UTC")
+    ax.tick_params(axis="x", labelrotation=30)
+    return ax

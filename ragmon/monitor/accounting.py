@@ -18,7 +18,7 @@ from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import MAX_IDS, Label, parse_label
-from ragmon.export.state import SdkStats, StageCounters
+from ragmon.export.status import SdkStats, StageCounters
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.judges import Panel
 from ragmon.monitor.sharing import SharedMonitor

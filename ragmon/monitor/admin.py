@@ -55,19 +55,28 @@ from ragmon.core.http_server import (
     media_type,
     read_body,
 )
-from ragmon.core.series_names import label
-from ragmon.export import runbook, status_page
-from ragmon.export.pages import alarms as alarms_page
-from ragmon.export.pages import assets
-from ragmon.export.pages import gate as gate_page
-from ragmon.export.pages import gold as gold_page
-from ragmon.export.pages import monitor as monitor_page
-from ragmon.export.pages import overview as overview_page
-from ragmon.export.pages import pipeline as pipeline_page
-from ragmon.export.pages.gate import GateDetails, GateFindings, RequestFilter
-from ragmon.export.pages.pipeline import PipelineHistory
+from ragmon.export.families import label
+from ragmon.export.pages import (
+    CONTENT_SECURITY_POLICY,
+    CONTENT_TYPES,
+    PATH,
+    PATHS,
+    GateDetails,
+    GateFindings,
+    PipelineHistory,
+    RequestFilter,
+    alarms_page,
+    asset,
+    gate_page,
+    gold_page,
+    monitor_page,
+    overview_page,
+    pipeline_page,
+    runbook_page,
+    usual_window,
+)
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import MonitorSnapshot
+from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.gates.history import ChangeMark, GateHistory
 from ragmon.monitor.history import SPANS, MonitorHistory
 
@@ -160,29 +169,29 @@ def names_of(scope: Scope) -> tuple[str, ...]:
 
 def html(text: str) -> Response:
     """A page, with the Content-Security-Policy that says what it may fetch and run."""
-    return HTMLResponse(text, headers={"Content-Security-Policy": assets.POLICY})
+    return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
 
 def overview(view: AdminView, _: Request) -> Response:
     """The overview of all gates."""
     status = view.status(view.snapshot())
     if view.history is None:
-        return html(overview_page.page(status))
+        return html(overview_page(status))
     span, history = view.history.overview()
-    return html(overview_page.page(status, history, span.words))
+    return html(overview_page(status, history, span.words))
 
 
 def monitor(view: AdminView, _: Request) -> Response:
     """The page of the monitor itself."""
     current = view.snapshot()
-    return html(monitor_page.page(view.status(current), current, view.settings()))
+    return html(monitor_page(view.status(current), current, view.settings()))
 
 
 def alarms(view: AdminView, _: Request) -> Response:
     """The page of alarms."""
     transitions = [] if view.history is None else view.history.transitions()
     current = view.snapshot()
-    return html(alarms_page.page(view.status(current), current, view.settings(), transitions))
+    return html(alarms_page(view.status(current), current, view.settings(), transitions))
 
 
 def gold(view: AdminView, request: Request) -> Response:
@@ -198,7 +207,7 @@ def gold(view: AdminView, request: Request) -> Response:
     reader = view.history.gold
     found = reader.findings(request.query_params.get("span", ""))
     current = view.snapshot()
-    return html(gold_page.page(view.status(current), current, view.settings(), found, reader.spans()))
+    return html(gold_page(view.status(current), current, view.settings(), found, reader.spans()))
 
 
 def pipeline_or_gate(view: AdminView, request: Request) -> Response:
@@ -227,11 +236,11 @@ def pipeline(view: AdminView, request: Request) -> Response:
         message = f"there is no pipeline {shorten(asked)}"
         raise HTTPError(404, UNKNOWN_PATH, message, hint=nearest(asked, list(by_label)))
     name, windows = by_label[asked], list(settings.windows)
-    window = request.query_params.get("window") or pipeline_page.usual_window(status["gates"], name, windows)
+    window = request.query_params.get("window") or usual_window(status["gates"], name, windows)
     if window not in windows:
         raise UnknownNameError("window", window, windows)
     history = PipelineHistory(*view.history.series_of(name))
-    return html(pipeline_page.page(status, current, name, windows, window, history))
+    return html(pipeline_page(status, current, name, windows, window, history))
 
 
 def gate(view: AdminView, request: Request) -> Response:
@@ -254,7 +263,7 @@ def gate(view: AdminView, request: Request) -> Response:
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= begin]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
     details = _details(view, current, view.history, found, request)
-    return html(gate_page.page(status, found, history, SPANS.values(), details))
+    return html(gate_page(status, found, history, SPANS.values(), details))
 
 
 def _details(
@@ -305,8 +314,8 @@ def admin_app(
         "/api/why": queries.why,
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
-    endpoints[runbook.PATH] = _in_thread(lambda _: html(runbook.page()), pool, nullcontext())
-    endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in assets.PATHS.items()}
+    endpoints[PATH] = _in_thread(lambda _: html(runbook_page()), pool, nullcontext())
+    endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in PATHS.items()}
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
@@ -461,7 +470,7 @@ def _is_loopback(address: str) -> bool:
 
 def _asset(name: str) -> Answer:
     """The answer that is a file of the pages."""
-    return lambda _: Response(assets.asset(name), media_type=assets.CONTENT_TYPES[name])
+    return lambda _: Response(asset(name), media_type=CONTENT_TYPES[name])
 
 
 def _history(view: AdminView) -> dict[str, Any]:
@@ -472,7 +481,7 @@ def _history(view: AdminView) -> dict[str, Any]:
     """
     if view.history is None:
         raise HTTPError(404, UNKNOWN_PATH, "this monitor keeps no history of its gates", hint="/api/status has them")
-    return status_page.history(*view.history.overview())
+    return status_history(*view.history.overview())
 
 
 def _metrics(registry: CollectorRegistry, request: Request) -> Response:

@@ -28,7 +28,7 @@ from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.http_client import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Ack, Label, Record, Totals
-from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.monitor.engine import Engine
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from ragmon.core.http_server import HttpServer
-    from ragmon.export.status_page import ServerFindings
+    from ragmon.export.status import ServerFindings
 
 
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
@@ -243,7 +243,7 @@ class Monitor:
     def _make_server(self, address: Address) -> HttpServer:
         # These load starlette and uvicorn, which only an application that serves its monitor needs.
         from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
-        from ragmon.export.status_page import status  # noqa: PLC0415 - as above
+        from ragmon.export.status import status  # noqa: PLC0415 - as above
         from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
         from ragmon.monitor.history import MonitorHistory  # noqa: PLC0415 - as above
 
@@ -281,7 +281,7 @@ class Monitor:
 
 def _findings(trouble: RagmonError | None) -> ServerFindings:
     """What the status says of a configuration that is not in force as it was written."""
-    from ragmon.export.status_page import ServerFindings, StatusFinding  # noqa: PLC0415 - as above
+    from ragmon.export.status import ServerFindings, StatusFinding  # noqa: PLC0415 - as above
 
     if trouble is None:
         return ServerFindings()

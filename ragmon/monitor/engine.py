@@ -21,13 +21,13 @@ from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError, error_location, printable, shorten, shown_name, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
-from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.export.prometheus import budget
+from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateKey
 from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
 from ragmon.monitor.partial_counts import PartialCounts
-from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import Rename, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.cohorts import add_counts

@@ -29,7 +29,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.constants import ON, STRICT
 from ragmon.core.errors import GoldError, RagmonError, error_location, shorten, warn_once
 from ragmon.core.process import default_folder
-from ragmon.export.state import StageCounters
+from ragmon.export.status import StageCounters
 from ragmon.monitor.accounting import SelfMetrics
 from ragmon.monitor.build import Redactions, capture_settings, span_settings, without_broken_gold
 from ragmon.monitor.embedded import Monitor

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import Label, Record, Totals
+from ragmon.export.prometheus import budget
 from ragmon.gates.request import FailureDetector
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.build import ScorerFactory, build_alarms, retention_of
 from ragmon.monitor.samples import RecordSample
-from ragmon.monitor.series_budget import budget
 from ragmon.scoring.buckets import State
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.labels import without_text

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from ragmon.core import constants
 from ragmon.core.errors import warn_once
 from ragmon.core.record import check_trace_id, parse_label
-from ragmon.export.state import SdkStats, StageCounters
+from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.native import NativeRecord, native_record, totals
 from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app

@@ -27,7 +27,7 @@ from ragmon.core.errors import GoldError, RagmonError, UnavailableError, error_l
 from ragmon.core.http_client import Address
 from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
-from ragmon.export.state import SdkStats
+from ragmon.export.status import SdkStats
 from ragmon.monitor.build import without_broken_gold
 from ragmon.monitor.election import SUFFIX, Election, LeaderAddress, sweep
 from ragmon.monitor.embedded import Monitor

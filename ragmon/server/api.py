@@ -21,7 +21,7 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.http_client import current_version
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
-from ragmon.export.pages import trace as trace_of
+from ragmon.export import pages
 from ragmon.gates.releases import By
 from ragmon.gates.request import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
@@ -182,7 +182,7 @@ def trace_page(asking: QueryService, request: Request, token: str | None) -> Res
     reports = _requests(asking, request, token)
     may_ask = token is not None and is_private and not given
     asked = request.scope["path"].rpartition("/")[2]
-    return html(trace_of.page(asked, reports, now=asking.now(), version=current_version(), may_ask=may_ask))
+    return html(pages.trace_page(asked, reports, now=asking.now(), version=current_version(), may_ask=may_ask))
 
 
 _CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'

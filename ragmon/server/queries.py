@@ -21,13 +21,11 @@ from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
 from ragmon.core.policy import Outcome
 from ragmon.core.record import FAILING_ENTRY, Record
-from ragmon.core.series_names import label
-from ragmon.export import releases as compared
-from ragmon.export.diagnosis import render
-from ragmon.export.pages.gate import GateFindings, RequestFilter
-from ragmon.export.releases import Canary
-from ragmon.export.state import MonitorSnapshot, ServerStats, StreamStats
-from ragmon.export.status_page import ServerFindings, StatusFinding, status
+from ragmon.export.comparison import Canary, uncompared_gates
+from ragmon.export.families import label
+from ragmon.export.pages import GateFindings, RequestFilter
+from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
+from ragmon.export.text import why_text
 from ragmon.gates.change import Why
 from ragmon.gates.releases import By, compare
 from ragmon.gates.request import RequestReport
@@ -410,7 +408,7 @@ class QueryService:
         text, note, requests = "", "", dict[str, Any](records=None, cursor=None)
         try:
             if is_broken:
-                text = render(self._diagnosis(pipeline, gate, None)[0])
+                text = why_text(self._diagnosis(pipeline, gate, None)[0])
             failing = self.judged(pipeline, gate)
             query = replace(
                 failing,
@@ -509,7 +507,7 @@ class QueryService:
         engine = self._counted.server_state.engine
         pipeline = self.pipeline_name(pipeline)
         policy = engine.settings.policy(pipeline)
-        notes = compared.uncompared_gates(policy)
+        notes = uncompared_gates(policy)
         # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive(self._comparing, "comparison"):

@@ -10,8 +10,7 @@ from typing import Any
 
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
-from ragmon.export.state import MonitorSnapshot
-from ragmon.export.status_page import ServerFindings, status
+from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.monitor.admin import AdminView
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.history import MonitorHistory

@@ -17,7 +17,7 @@ from ragmon.cli.client import ServerStatus
 from ragmon.cli.doctor import chain
 from ragmon.cli.doctor.chain import chain_checks
 from ragmon.config.load import load
-from ragmon.export.state import StageCounters
+from ragmon.export.status import StageCounters
 from ragmon.scoring import cardinality
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server

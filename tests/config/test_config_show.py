@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ragmon.cli import main
 from ragmon.cli.config import SERIES, rows
 from ragmon.config.load import MASK, defaults, load
-from ragmon.monitor.series_budget import expected_series
+from ragmon.export.prometheus import expected_series
 
 CONFIG = """\
 [pipelines.support]

@@ -15,9 +15,9 @@ from ragmon.config.load import defaults
 from ragmon.core import constants
 from ragmon.core.errors import LONGEST, InputError, UnknownNameError, printable, printable_json, shorten
 from ragmon.core.record import Ack, encode
-from ragmon.core.series_names import LONGEST as LABEL
-from ragmon.core.series_names import label
-from ragmon.export.tables import escape
+from ragmon.export.families import LONGEST as LABEL
+from ragmon.export.families import label
+from ragmon.export.text import escape
 from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.decode import QueuedRequest
 from ragmon.testing import make_record

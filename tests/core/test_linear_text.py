@@ -26,7 +26,7 @@ from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.core.refusals import LANGUAGES, RefusalRule, _heads, _pattern, _unspaced, matchers
-from ragmon.export import tables
+from ragmon.export import text as tables
 from ragmon.ingest.labels import _ids, _time
 from ragmon.ingest.lines import decode
 from ragmon.ingest.otlp import is_export

@@ -11,7 +11,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from ragmon.core import series_names
+from ragmon.export import families
 from tests.support.command_line import ragmon
 from tests.support.dashboard_world import DEPLOYED, GRAFANA, configuration, panels, read
 
@@ -113,7 +113,7 @@ def test_every_gate_has_a_panel_whose_threshold_is_a_series():
     found = {panel["title"]: panel for panel in panels(DASHBOARDS["ragmon-overview"])}
     for gate in re.findall(r"^\[gates\.(\w+)\]", DEPLOYED.read_text(), re.MULTILINE):
         asks = [target["expr"] for target in found[gate]["targets"]]
-        assert any(asked.startswith(f"max by (pipeline) ({series_names.GATE_THRESHOLD}{{") for asked in asks), gate
+        assert any(asked.startswith(f"max by (pipeline) ({families.GATE_THRESHOLD}{{") for asked in asks), gate
     assert not [panel for panel in found.values() if "thresholdsStyle" in json.dumps(panel)]
 
 
@@ -191,7 +191,7 @@ def test_panels_are_numbered_queries_named_and_nothing_lies_over_anything(uid):
 def test_every_series_asked_for_is_one_the_exporter_names_and_every_variable_is_used(uid):
     document = DASHBOARDS[uid]
     text = json.dumps(document)
-    known = {value for name, value in vars(series_names).items() if name.isupper()}
+    known = {value for name, value in vars(families).items() if name.isupper()}
     asked = set(re.findall(r"\b(ragmon_\w+)(?=\{)", text))
     assert asked
     assert asked <= known

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ragmon.config.load import load
-from ragmon.export.promql import GATE, PIPELINE, equals, pooled, windowed
+from ragmon.export.families import GATE, PIPELINE, equals, pooled, windowed
 from tests.support.alarming import NOON
 from tests.support.command_line import ragmon
 from tests.support.dashboard_world import ILL, LATER, ROOT, WELL, WRONG, Replica, asked, configuration, panels, read

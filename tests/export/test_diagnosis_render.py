@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 from msgspec.structs import replace
 
-from ragmon.export.diagnosis import as_json, render
+from ragmon.export.text import why_json, why_text
 from ragmon.gates.change import Why
 from tests.support.alarming import said
 from tests.support.broken_pipelines import COVERAGE, ONE_INDEX, OVER_REFUSAL, P95, PRECISION, Pipeline
@@ -46,7 +46,7 @@ def entry(text, name):
 
 def test_the_answer_is_there_in_under_25_lines(swapped):
     """The gate, its threshold, before and now, since which minute, what changed with it, traces to open."""
-    text = render(swapped.why(PRECISION, firing=1_763_689_500.0), TRACES)
+    text = why_text(swapped.why(PRECISION, firing=1_763_689_500.0), TRACES)
     assert len(text.splitlines()) < 25
     assert re.fullmatch(
         r"default/answer_precision FAILS: 7\d\.\d % \(\d\d\.\d – \d\d\.\d %\) of \d+, asked for >= 80\.0 %",
@@ -72,24 +72,24 @@ def test_the_answer_is_there_in_under_25_lines(swapped):
 
 def test_traces_are_linked_where_a_link_is_configured(swapped):
     hostile = [{"trace_id": "../x?a=b c", "ts": 1_763_690_390.0}]
-    text = render(swapped.why(PRECISION), hostile, "https://traces.example/t/{trace_id}")
+    text = why_text(swapped.why(PRECISION), hostile, "https://traces.example/t/{trace_id}")
     assert entry(text, "traces") == "01:59:50  https://traces.example/t/..%2Fx%3Fa%3Db%20c"
 
 
 def test_five_traces_are_enough(swapped):
-    text = render(swapped.why(PRECISION), TRACES)
+    text = why_text(swapped.why(PRECISION), TRACES)
     assert len(re.findall(r"^.{12}01:59:\d\d  0", text, re.MULTILINE)) == 5
 
 
 @pytest.mark.parametrize("traces", [[{}], [{"ts": "x", "traits": 3}], [{"trace_id": None, "traits": [None, 1]}]])
 def test_traces_that_say_little_are_shown_as_they_are(swapped, traces):
-    assert entry(render(swapped.why(PRECISION), traces), "traces")
+    assert entry(why_text(swapped.why(PRECISION), traces), "traces")
 
 
 def test_without_a_change_it_says_so_and_what_fails():
     pipeline = Pipeline()
     pipeline.run(60)
-    text = render(pipeline.why(PRECISION))
+    text = why_text(pipeline.why(PRECISION))
     assert entry(text, "no change").startswith("nothing became worse: ")
     assert entry(text, "no change").endswith("(since 2025-11-20 22:55 UTC)"), "another day is named"
     assert re.match(r"9\d\.\d % \(.*\) of \d+; \d+ passed, \d+ failed", entry(text, "value"))
@@ -100,14 +100,14 @@ def test_without_a_change_it_says_so_and_what_fails():
 def test_too_little_data_is_said_plainly():
     pipeline = Pipeline(live=0, probes=1)
     pipeline.run(10)
-    assert "are too few" in entry(render(pipeline.why(PRECISION)), "no change")
+    assert "are too few" in entry(why_text(pipeline.why(PRECISION)), "no change")
 
 
 def test_a_gate_on_latency_is_told_in_times():
     pipeline = Pipeline()
     pipeline.run(60)
     pipeline.run(20, retrieve=40)
-    text = render(pipeline.why(P95))
+    text = why_text(pipeline.why(P95))
     assert re.search(r"p95 FAILS: \d\.\d+ x of \d+, asked for <= 1\.3", entry(text, "gate"))
     assert re.match(r"stage retrieve: retrieve p50 4\d -> 1\d\d\d, p95 ", entry(text, "suspect"))
     assert re.match(r"within \d+ ms \d\d\.\d % ", entry(text, "before"))
@@ -117,7 +117,7 @@ def test_a_gate_on_latency_is_told_in_times():
 
 
 def told(pipeline, gate):
-    return entry(render(pipeline.why(gate)), "suspect")
+    return entry(why_text(pipeline.why(gate)), "suspect")
 
 
 def bad_where(is_bad):
@@ -184,7 +184,7 @@ def test_an_episode_that_is_over_says_until_when(swapped):
     pipeline.run(15, missed=0.6)
     pipeline.run(30)
     assert re.search(
-        r"^ +until 01:1[456] UTC: it has been better since$", render(pipeline.why(PRECISION)), re.MULTILINE
+        r"^ +until 01:1[456] UTC: it has been better since$", why_text(pipeline.why(PRECISION)), re.MULTILINE
     )
 
 
@@ -200,7 +200,7 @@ def test_text_from_requests_is_made_printable_and_adds_no_line(swapped, name, tr
         traits=tuple(dataclasses.replace(one, name=name) for one in why.traits[:1]),
     )
     traces = [{"trace_id": trace, "ts": 1.0, "build": name, "traits": [name]}]
-    text, usual = render(changed, traces), render(why, [{"trace_id": "a", "ts": 1.0}])
+    text, usual = why_text(changed, traces), why_text(why, [{"trace_id": "a", "ts": 1.0}])
     assert "\x1b" not in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", text)
     assert abs(text.count("\n") - usual.count("\n")) <= 3
@@ -210,7 +210,7 @@ def test_text_from_requests_is_made_printable_and_adds_no_line(swapped, name, tr
 @pytest.mark.parametrize("gate", [PRECISION, OVER_REFUSAL, P95, COVERAGE, ONE_INDEX], ids=lambda gate: gate.name)
 def test_every_answer_is_short_and_its_json_is_the_explanation(swapped, gate):
     why = swapped.why(gate)
-    assert len(render(why, TRACES).splitlines()) < 25
-    data = json.loads(as_json(why, TRACES))
+    assert len(why_text(why, TRACES).splitlines()) < 25
+    data = json.loads(why_json(why, TRACES))
     assert data.pop("traces") == TRACES
     assert convert(data, Why) == why

@@ -16,9 +16,8 @@ from ragmon.core.errors import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.export.markdown import render, render_gates, text
 from ragmon.export.report import QuestionReport
-from ragmon.export.tables import escape
+from ragmon.export.text import escape, render_gates, report_markdown, text
 from ragmon.monitor.replay import replay
 from ragmon.testing import make_gold, make_record
 from tests.support.runs import GOLD, small_report
@@ -127,7 +126,7 @@ def hostile_report(name):
 def test_no_name_breaks_the_markdown_report(name):
     """No raw HTML or link, every row as wide as its head, every line of the source in UTF-8."""
     found = hostile_report(name)
-    for shown in (render(found), render_gates(found)):
+    for shown in (report_markdown(found), render_gates(found)):
         shown.encode("utf-8")
         assert "<script" not in shown
         assert "<img" not in shown
@@ -154,7 +153,7 @@ def test_no_name_breaks_the_text_report(name):
 
 
 def test_markdown_has_every_part(report):
-    shown = render(report, questions=None)
+    shown = report_markdown(report, questions=None)
     heads = ["# RAG quality report", "## Gates", "## pipeline default, source replay", "## Per-question"]
     assert all(head in shown.split("\n") for head in heads)
     assert shown.count("| **REFUSAL_OK** |") == 85
@@ -167,7 +166,7 @@ def test_one_number_has_one_interval_and_its_kind_is_named_once():
     records = [make_record(f"a{n}", claim="an answer" if right else "no", citations=("d1",)) for n, right in times]
     gold = make_gold(*((f"a{n}", True) for n in range(20)))
     policy = Policy(tuple(Gate(name, name, 0.5, "at_least") for name in ("answer_precision", "citation_scope")))
-    shown = render(replay(records, gold, policy=policy))
+    shown = report_markdown(replay(records, gold, policy=policy))
     tables = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
     gates = {row[0].rpartition("/")[2]: (row[1], row[2].rstrip(" *"), row[4]) for row in tables if "default/" in row[0]}
     metrics = {
@@ -186,7 +185,7 @@ def test_one_number_has_one_interval_and_its_kind_is_named_once():
 
 
 def test_long_question_tables_are_cut_and_say_so(report):
-    shown = render(report, questions=3)
+    shown = report_markdown(report, questions=3)
     assert "… and 197 more (`--questions all` shows them)" in shown
     assert shown.count("| **") == 3
 
@@ -194,12 +193,12 @@ def test_long_question_tables_are_cut_and_say_so(report):
 def test_questions_name_their_pipeline_where_there_are_several_and_how_often_it_was():
     rows = [make_record("a"), make_record("a"), make_record("b", claim="not in context")]
     one, two = replay(rows, GOLD), replay([*rows, make_record("a", pipeline="other")], GOLD)
-    assert [row[0] for row in cells(render(one))[-2:]] == ["a ×2", "b"]
-    assert [row[0] for row in cells(render(two))[-3:]] == ["default/a ×2", "other/a", "default/b"]
+    assert [row[0] for row in cells(report_markdown(one))[-2:]] == ["a ×2", "b"]
+    assert [row[0] for row in cells(report_markdown(two))[-3:]] == ["default/a ×2", "other/a", "default/b"]
 
 
 def test_a_metric_without_data_is_a_dash_not_a_zero():
-    shown = render(replay([make_record("a", claim=None, citations=None, retrieved=None)], GOLD))
+    shown = report_markdown(replay([make_record("a", claim=None, citations=None, retrieved=None)], GOLD))
     assert ["empty_retrieval_rate", "–", "–", "0", "1 no_ids"] in cells(shown)
 
 

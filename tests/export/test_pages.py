@@ -10,21 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.export.pages.charts import (
+from ragmon.export.charts import (
     INTERVAL_WIDTH,
     SPARKLINE_WIDTH,
     ChartPoint,
     Tick,
+    flow_bands,
+    flow_chart,
     interval_bar,
+    round_ticks,
     sparkline,
     stacked_bar,
     stretches,
     tick_strip,
+    time_chart,
 )
-from ragmon.export.pages.flow_chart import flow_bands, flow_chart
-from ragmon.export.pages.rendering import environment
-from ragmon.export.pages.time_chart import round_ticks, time_chart
-from ragmon.export.state import StageCounters
+from ragmon.export.pages import environment
+from ragmon.export.status import StageCounters
 from ragmon.gates.history import GateHistory, GatePoint, TimeSpan
 from tests.support import vendored
 

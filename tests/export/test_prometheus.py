@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from ragmon.config.load import defaults
 from ragmon.core import constants
 from ragmon.core.record import Latency
-from ragmon.core.series_names import FAMILIES, LONGEST, PREFIX, SeriesScope, label, series_of
+from ragmon.export.families import FAMILIES, LONGEST, PREFIX, SeriesScope, label, series_of
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import SdkStats
+from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.stats.intervals import wilson
 from ragmon.testing import FakeClock, make_record

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from ragmon.core.record import Latency
-from ragmon.export.state import SdkStats
+from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.support.servers import prometheus

@@ -14,7 +14,7 @@ import ragmon
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.text import READ
 from ragmon.export.rules import render, rule_groups
-from ragmon.export.state import SdkStats
+from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records

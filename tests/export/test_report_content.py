@@ -10,7 +10,7 @@ import pytest
 import ragmon
 from ragmon.core.errors import InputError
 from ragmon.core.policy import Gate, Policy
-from ragmon.export.pages.report import FROM_FILE, stored_page
+from ragmon.export.report_page import FROM_FILE, stored_page
 from ragmon.export.schema import load
 from ragmon.testing import make_gold
 from tests.export.test_report_views import NASTY, timed

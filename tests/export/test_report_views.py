@@ -9,7 +9,7 @@ import pytest
 import ragmon
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
-from ragmon.export.markdown import FAILURES, render
+from ragmon.export.text import FAILURES, report_markdown
 from ragmon.testing import make_gold, make_record
 from tests.support.runs import GOLD, small_report
 
@@ -117,7 +117,7 @@ class TestPages:
         assert "… and 390 more" in report.to_html(questions=10)
 
     def test_markdown_is_that_of_the_command(self, report):
-        assert report.to_markdown() == render(report, None)
+        assert report.to_markdown() == report_markdown(report, None)
 
     @pytest.mark.parametrize("suffix", ["", NASTY], ids=["short ids", "hostile ids"])
     def test_the_page_of_a_thousand_questions_is_small(self, suffix):

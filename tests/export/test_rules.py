@@ -14,8 +14,7 @@ import yaml
 
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
-from ragmon.export.rules import render, rule_groups
-from ragmon.export.rules.scopes import rule_scopes
+from ragmon.export.rules import render, rule_groups, rule_scopes
 from tests.support.command_line import ragmon
 
 ROOT = Path(__file__).parents[2]

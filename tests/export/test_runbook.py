@@ -13,8 +13,8 @@ from time import time
 import pytest
 
 from ragmon.config.load import load
-from ragmon.core import series_names
 from ragmon.core.record import Latency
+from ragmon.export import families as series_names
 from ragmon.metrics import families
 from ragmon.testing import make_record
 from tests.support.alertmanagers import alertmanager_in

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.export.pages.assets import POLICY
+from ragmon.export.pages import CONTENT_SECURITY_POLICY
 from ragmon.export.rules import render, rule_groups
 from ragmon.monitor.embedded import Monitor
 from tests.support.alertmanagers import alertmanager_in, listening
@@ -45,7 +45,7 @@ def test_the_page_has_a_section_for_every_alert_and_loads_nothing(monitor):
     links = [element.attrib["href"] for element in page.iter() if "href" in element.attrib]
     assert [link for link in links if link.startswith("#")] == [f"#{anchor}" for anchor in anchors]
     assert not [link for link in links if "//" in link]
-    assert headers["Content-Security-Policy"] == POLICY
+    assert headers["Content-Security-Policy"] == CONTENT_SECURITY_POLICY
 
 
 def test_a_command_of_the_runbook_is_on_the_page_as_it_is_typed(monitor):

@@ -9,7 +9,7 @@ import pytest
 from ragmon.config.gates import PRESETS
 from ragmon.core.constants import NO_ANSWER, NO_GOLD_CITATIONS
 from ragmon.core.policy import Policy
-from ragmon.export.markdown import render
+from ragmon.export.text import report_markdown
 from tests.support.side_by_side import SideBySide, reasons, values
 
 
@@ -126,15 +126,15 @@ def test_gold_items_without_prediction(both, markdown):
     """Own: in no denominator, and reported. Published: in no denominator, silently."""
     report = both.own([item(1), item(2)], [prediction(1)])
     assert values(report, "citation_hit_rate_answerable") == 1.0
-    assert "1 of 2 items traced, 1 missing" in render(report)
+    assert "1 of 2 items traced, 1 missing" in report_markdown(report)
     assert markdown([item(1), item(2)], [prediction(1)])["Citation hit rate"] == "100.0%"
 
 
 def test_a_the_script_never_calls_main(both, markdown):
     """Own: the per-question table is part of the report. Compat: what the script would print if it called `main`."""
     report = both.own([item(), item(2, answerable=False)], [prediction(), prediction(2)])
-    assert "| q1 | true | true | false | **OK** |" in render(report)
-    assert "| q2 | true | false | false | **HALLUCINATION** |" in render(report)
+    assert "| q1 | true | true | false | **OK** |" in report_markdown(report)
+    assert "| q2 | true | false | false | **HALLUCINATION** |" in report_markdown(report)
     assert len(markdown([item()], [prediction()])) == 6
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import printable_line
-from ragmon.export.tables import escape, markdown_table, text_table
+from ragmon.export.text import escape, markdown_table, text_table
 
 CELLS = st.text(st.characters(), max_size=12)
 

@@ -12,7 +12,7 @@ from ragmon.core import capture_hints, semconv
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
-from ragmon.export.markdown import render
+from ragmon.export.text import report_markdown
 from ragmon.gates.coverage import FIELDS, Gap, GoldOf, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
@@ -200,7 +200,7 @@ def test_a_gap_of_a_file_names_the_field_of_its_lines():
     found = replay(records, GOLD, Policy(default()))
     (captured,) = found.captured
     assert captured.worst.remedy == "`retrieved_ids` in the file, or --map retrieved_ids=NAME"
-    assert "no ids of retrieved documents in 30 of 30 records" in render(found)
+    assert "no ids of retrieved documents in 30 of 30 records" in report_markdown(found)
     assert found.data()["captured"][0]["fields"]["ids"] == {"present": 0, "of": 30, "withheld": 0}
 
 

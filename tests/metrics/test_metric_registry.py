@@ -10,7 +10,7 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record
-from ragmon.export.markdown import render
+from ragmon.export.text import report_markdown
 from ragmon.metrics import Metric, base, build, families, register
 from ragmon.monitor.replay import Run, replay
 from ragmon.scoring.scorer import Scorer
@@ -133,7 +133,7 @@ def test_a_third_party_metric_is_reported_and_gated():
     assert (series["brevity"]["value"], series["brevity"]["n"]) == (0.8, 2)
     assert series["cites_nothing_rate"]["value"] == 0.5
     assert [outcome.verdict for outcome in report.outcomes] == ["pass", "pass"]
-    assert "| brevity | 80.0 % |" in render(report)
+    assert "| brevity | 80.0 % |" in report_markdown(report)
 
 
 def test_a_metric_registered_today_scores_what_was_counted_yesterday(registry):

@@ -15,7 +15,7 @@ from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import MonitorSnapshot
+from ragmon.export.status import MonitorSnapshot
 from ragmon.metrics import Metric, base
 from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor

@@ -13,7 +13,7 @@ from ragmon.core.errors import InputError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
-from ragmon.export.markdown import render_gates, text
+from ragmon.export.text import render_gates, text
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.offline import BaselineRun, compare_with_baseline
 from ragmon.monitor.replay import Run

@@ -26,7 +26,7 @@ from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.http_server import LONGEST_ACK
 from ragmon.core.record import Answer, Label, Record
-from ragmon.export.state import MonitorSnapshot
+from ragmon.export.status import MonitorSnapshot
 from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.monitor.embedded import Monitor
 from ragmon.server.pipeline.clock import Clock

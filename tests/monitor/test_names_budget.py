@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.config.load import load
-from ragmon.core import constants, series_names
+from ragmon.core import constants
 from ragmon.core.record import Latency, Sampling, Totals
-from ragmon.export.prometheus import families
-from ragmon.export.state import SdkStats
+from ragmon.export.families import NAMES_OVERFLOW, RECEIVED, UNASSESSED
+from ragmon.export.prometheus import budget, families
+from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.pipeline.decode import decode_labels
 from ragmon.testing import make_record
@@ -115,7 +115,7 @@ def test_a_scrape_after_which_nothing_came_costs_nothing_and_says_the_same(tmp_p
         )  # edges of windows are ten seconds apart
         send_body(running, whole([record(5000, now)]))
         wait_for(running.books, lambda books: books["received"] == 2001)
-        received = f'{series_names.RECEIVED}{{stage="ingest"}}'
+        received = f'{RECEIVED}{{stage="ingest"}}'
         assert values(get(f"{running.admin}/metrics")[1])[received] == 2001
 
 
@@ -163,7 +163,7 @@ def test_a_small_budget_has_room_for_configured_pipelines_alone(tmp_path):
     for n, pipeline in enumerate(("a stranger", "support")):
         assert live.observe(record(n, NOW, pipeline=pipeline), NOW)
     assert shown(live, NOW + 60)[0] == {"support", constants.OTHER}
-    assert total(live, NOW + 60, series_names.NAMES_OVERFLOW, kind="pipeline") == 1
+    assert total(live, NOW + 60, NAMES_OVERFLOW, kind="pipeline") == 1
 
 
 def test_names_that_do_not_fit_are_counted_by_their_kind(live):
@@ -173,9 +173,9 @@ def test_names_that_do_not_fit_are_counted_by_their_kind(live):
         live.observe(record(n, NOW, build=f"b{n}", error=f"E{n}"), NOW)
     admitted = len(shown(live, NOW)[0] - {"support", constants.OTHER})
     assert 10 <= admitted < 100
-    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="pipeline") == 300 - admitted
-    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="build") == 100 - 32
-    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="error_code") == 100 - 32
+    assert total(live, NOW, NAMES_OVERFLOW, kind="pipeline") == 300 - admitted
+    assert total(live, NOW, NAMES_OVERFLOW, kind="build") == 100 - 32
+    assert total(live, NOW, NAMES_OVERFLOW, kind="error_code") == 100 - 32
     assert live.scorer.scored == 400
 
 
@@ -217,7 +217,7 @@ def test_no_counter_rises_by_what_is_given_up_and_sums_over_all_pipelines_never_
     assert before.keys() <= after.keys()
     risen = {key: after[key] - value for key, value in before.items() if after[key] != value}
     assert min(risen.values()) > 0
-    assert {key[0] for key in risen} == {series_names.UNASSESSED}
+    assert {key[0] for key in risen} == {UNASSESSED}
     assert max(risen.values()) == 1
     assert live.scorer.scored == 301
 

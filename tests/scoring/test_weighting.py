@@ -12,7 +12,7 @@ from ragmon.capture.call import Runtime
 from ragmon.capture.convert import call_to_record
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record, Sampling, Totals
-from ragmon.export.markdown import render
+from ragmon.export.text import report_markdown
 from ragmon.gates.evaluate import evaluate
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
@@ -146,7 +146,7 @@ def test_a_number_says_what_it_is_of():
         report = scored(lines).report(Policy((SCOPE,)))
         assert [series["of"] for series in report.data()["series"]] == [of]
         assert report.data()["gates"][0]["of"] == of
-        assert f"source live, of {of}" in render(report)
+        assert f"source live, of {of}" in report_markdown(report)
 
 
 def test_a_weighted_verdict_says_what_its_sample_is_worth():

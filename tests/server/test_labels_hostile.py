@@ -8,7 +8,7 @@ from ragmon.config.load import load
 from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, decode_entry, parse_label
-from ragmon.export.prometheus_quality import latency
+from ragmon.export.prometheus import latency
 from ragmon.gates.change import Reads
 from ragmon.ingest.labels import LabelSpelling, read_labels
 from ragmon.ingest.receiver import Encoding

@@ -19,7 +19,7 @@ from msgspec import convert
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from ragmon.config.load import load
-from ragmon.export.diagnosis import render
+from ragmon.export.text import why_text
 from ragmon.gates.change import Why
 from ragmon.server import queries as asking_module
 from ragmon.server.pipeline.clock import Clock
@@ -397,7 +397,7 @@ def test_why_is_what_the_command_renders(filled):
     assert len(traces) == asking_module.TO_OPEN
     done = ragmon("why", "support/errors", "--url", running.admin)
     assert (done.code, done.err) == (0, "")
-    assert done.out == render(convert(answer, Why), traces, show=f"ragmon show {{trace_id}} --url {running.admin}")
+    assert done.out == why_text(convert(answer, Why), traces, show=f"ragmon show {{trace_id}} --url {running.admin}")
     assert done.out.startswith("gate        support/errors FAILS: ")
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmon.export.pages.rendering import time_text
+from ragmon.export.pages import time_text
 from tests.support.gold_world import (
     ASKED,
     BEGIN,

@@ -16,9 +16,15 @@ from ragmon.cli.doctor.chain import tool_checks
 from ragmon.config.load import defaults
 from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name
-from ragmon.core.series_names import label
-from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
-from ragmon.export.status_page import tools_without_documents, unknown_conventions, warnings
+from ragmon.export.families import label
+from ragmon.export.status import (
+    MonitorSnapshot,
+    ServerStats,
+    StageCounters,
+    tools_without_documents,
+    unknown_conventions,
+    warnings,
+)
 from ragmon.ingest.spans.span import Event
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.snapshot import Snapshot

@@ -13,9 +13,8 @@ import pytest
 from ragmon.alarms.pipelines import AlarmState
 from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Latency, Sampling, Totals
-from ragmon.export import status_page as glance
-from ragmon.export import status_page as views
-from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
+from ragmon.export import status as views
+from ragmon.export.status import MonitorSnapshot, ServerStats, StageCounters, problems, warnings
 from ragmon.scoring.snapshot import Snapshot
 from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 from tests.support.command_line import ragmon
@@ -104,7 +103,7 @@ def reading(**how):
     ],
 )
 def test_a_reason_for_doubt_is_named(how, doubt):
-    assert [found.what for found in glance.warnings(reading(**how))] == [doubt]
+    assert [found.what for found in warnings(reading(**how))] == [doubt]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_a_reason_for_doubt_is_named(how, doubt):
     ],
 )
 def test_a_little_loss_is_no_reason(how):
-    assert glance.warnings(reading(**how)) == []
+    assert warnings(reading(**how)) == []
 
 
 def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
@@ -126,11 +125,11 @@ def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
     kinds = [("ticket", 10.0), ("page", 30.0), ("look", 5.0), ("page", 20.0)]
     alarms = [AlarmState("p", f"{kind}{at:.0f}", "m", kind, at, 1.0) for kind, at in kinds]
     alarms.append(AlarmState("p", "silent", "m", "page", None, 0.0))
-    found = glance.problems(reading(alarms=alarms))
+    found = problems(reading(alarms=alarms))
     assert [one.what.split()[0] for one in found] == ["p/page20", "p/page30", "p/look5", "p/ticket10"]
     assert [one.since for one in found] == [20.0, 30.0, 5.0, 10.0]
     many = [AlarmState("p", f"a{n:02}", "m", "page", 1.0, 1.0) for n in range(25)]
-    assert [one.what for one in glance.problems(reading(alarms=many))][-2:] == ["p/a19 fires (page)", "and 5 more"]
+    assert [one.what for one in problems(reading(alarms=many))][-2:] == ["p/a19 fires (page)", "and 5 more"]
 
 
 def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ragmon.core import constants
 from ragmon.core.record import Label, Latency
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import SdkStats, ServerStats
+from ragmon.export.status import SdkStats, ServerStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 from tests.support.alarming import NOON, Traffic, write_config

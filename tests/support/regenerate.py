@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ragmon.export.markdown import render
+from ragmon.export.text import report_markdown
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics import build
@@ -27,7 +27,7 @@ def goldens():
     run = Run(Scorer(GoldSet.load(SMALL / "gold.jsonl"), metrics=metrics), intake)
     run.feed(read_files([str(SMALL / "traces.jsonl")], intake))
     report = replace(run.report(DEFAULT), version="0", digest="0" * 64)
-    return {"report_small.json": report.json() + "\n", "report_small.md": render(report, questions=None)}
+    return {"report_small.json": report.json() + "\n", "report_small.md": report_markdown(report, questions=None)}
 
 
 def main():

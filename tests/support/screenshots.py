@@ -25,7 +25,7 @@ from PIL import Image
 
 import ragmon
 from ragmon.core.record import encode
-from ragmon.export.pages import assets
+from ragmon.export.pages import CONTENT_TYPES, asset
 from ragmon.monitor import history
 from tests.support.command_line import ragmon as command
 from tests.support.drawing.pictures import save
@@ -93,8 +93,8 @@ class Pages:
     def digest(self, shot):
         """The SHA-256 of what a picture is made from."""
         made_from = hashlib.sha256(f"{shot!r}\n{self.texts[shot.path]}".encode())
-        for name in assets.CONTENT_TYPES if shot.path != REPORT else ():
-            made_from.update(assets.asset(name))
+        for name in CONTENT_TYPES if shot.path != REPORT else ():
+            made_from.update(asset(name))
         return made_from.hexdigest()
 
 

@@ -21,7 +21,7 @@ from ragmon.cli.doctor.stream import stream_checks
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import printable_line
-from ragmon.export.tables import text_table
+from ragmon.export.text import text_table
 
 __all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability", "instrumentations"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from ragmon.cli.client import NoResponseError, captured, parse_server_url
 from ragmon.cli.doctor.local import Check
 from ragmon.core.errors import RagmonError
-from ragmon.export.markdown import shares
+from ragmon.export.text import shares
 from ragmon.gates.coverage import FIELDS, CaptureReport
 
 CAPTURED: Final = "captured"

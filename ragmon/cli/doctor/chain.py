@@ -41,7 +41,7 @@ from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
-from ragmon.export.status_page import most_frequent, retriever_hint
+from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.exporting import Redacting, server
 from ragmon.server.journal.reader import open_readonly

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from ragmon.export.pages.charts import MARGIN, SMALLEST
+from ragmon.export.charts import MARGIN, SMALLEST
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 STYLES: Final = {"pass": "green", "fail": "bold red", "insufficient": "yellow"}

@@ -17,9 +17,8 @@ from rich.text import Text
 from ragmon.cli.top.bars import STYLES, Axis, interval_text, sparkline_text
 from ragmon.cli.top.polling import OverviewStatus, Poll, ShownGate
 from ragmon.core.errors import printable, printable_line
-from ragmon.export.pages.overview import title
-from ragmon.export.pages.rendering import ago
-from ragmon.export.status_page import StatusFinding
+from ragmon.export.pages import ago, title
+from ragmon.export.status import StatusFinding
 
 FIRES: Final = "bold red"
 FINDING_LINES: Final = 3

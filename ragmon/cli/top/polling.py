@@ -14,8 +14,7 @@ import msgspec
 from ragmon.alarms.pipelines import AcknowledgedAlarm
 from ragmon.cli.client import STATUS, NoResponseError, read_page
 from ragmon.core.errors import RagmonError
-from ragmon.export.state import StageCounters
-from ragmon.export.status_page import StatusFinding
+from ragmon.export.status import StageCounters, StatusFinding
 from ragmon.gates.history import GatePoint, TimeSpan
 
 HISTORY: Final = "/api/history"

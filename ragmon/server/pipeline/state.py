@@ -32,7 +32,7 @@ from ragmon.core.record import (
     Tombstone,
     Totals,
 )
-from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.request import Failed, FailureDetector
 from ragmon.gates.suspects import traits_of
 from ragmon.metrics.facts import VERSION, Key

@@ -1,6 +1,15 @@
 """The report of a run as one HTML file that needs nothing else: summary, gates, charts, questions, how to read it.
 
 It has ids, facts and numbers, and no text of a question or an answer.
+
+The comparison of two releases as one HTML file that needs nothing else: summary, metric by metric, flipped items.
+
+It has ids, facts and numbers, and no text of a question or an answer.
+
+A report in a notebook: a piece of HTML with the verdict, the gates with their bars, and the gates over time.
+
+Its style holds for itself alone, takes text and background of the notebook, and has accents that are seen on white and
+on black, since a notebook's theme need not be that of the system. It needs no script.
 """
 
 from __future__ import annotations
@@ -13,27 +22,30 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from ragmon.core import constants
-from ragmon.export.markdown import (
+from ragmon.core.http_client import current_version
+from ragmon.export.charts import interval_bar, time_chart
+from ragmon.export.comparison import WORDS, Canary, subject
+from ragmon.export.pages import asset, by_reason, document, flips_of, render
+from ragmon.export.report import QuestionReport, Report
+from ragmon.export.schema import BaselineDrop, ComparedGate, ComparedSample, GateSummary, ReportData, gate_summary
+from ragmon.export.text import (
     better_by,
     bound,
     bounds_text,
+    counts,
     flipped,
     interval_of,
     percent,
+    signed,
     threshold,
     title,
     value,
     why,
 )
-from ragmon.export.pages.charts import interval_bar
-from ragmon.export.pages.document import document, flips_of
-from ragmon.export.pages.rendering import by_reason
-from ragmon.export.pages.time_chart import time_chart
-from ragmon.export.report import QuestionReport, Report
-from ragmon.export.schema import BaselineDrop, GateSummary, ReportData
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.scoring.snapshot import ALL
 from ragmon.scoring.windows import RIGHT
+from ragmon.stats.betting import ALPHA
 
 FEW: Final = 2
 """Windows with a value up to which there is no chart over time."""
@@ -89,7 +101,7 @@ def _page(
         verdict=data.verdict,
         word=data.verdict,
         summary=_VERDICTS[data.verdict],
-        sentences=list(_sentences(data, questions)),
+        sentences=list(_report_sentences(data, questions)),
         notes=notes,
         gates=[gate_row(gate) for gate in data.gates],
         charts=list(gate_charts(data.gates, histories)),
@@ -106,7 +118,7 @@ def _page(
     )
 
 
-def _sentences(data: ReportData, questions: Sequence[QuestionReport]) -> Iterator[str]:
+def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> Iterator[str]:
     """What a reader without the field's words should know first."""
     verdicts = Counter(gate.verdict for gate in data.gates)
     yield (
@@ -207,3 +219,137 @@ def _question(question: QuestionReport) -> dict[str, Any]:
         "times": question.times,
         "kind": kind,
     }
+
+
+_SUMMARIES: Final = {
+    "pass": "The candidate is not worse than the baseline by more than is allowed, on every gate that was compared.",
+    "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
+    "insufficient": "It is not decided yet: more requests or gold questions are needed.",
+}
+"""What the verdict means to somebody who decides."""
+
+
+def comparison_page(canary: Canary) -> str:
+    """The comparison as an HTML file.
+
+    Args:
+        canary: The comparison; where it has no intervals, the page has none.
+    """
+    return document(
+        "comparison.html.jinja",
+        title=f"ragmon: {subject(canary)}: {WORDS[canary.verdict]}",
+        heading=subject(canary),
+        verdict=canary.verdict,
+        word=WORDS[canary.verdict],
+        summary=_SUMMARIES[canary.verdict],
+        sentences=list(_comparison_sentences(canary)),
+        notes=canary.notes,
+        error=f"{100 * ALPHA / 2:g}",
+        baseline=canary.baseline,
+        candidate=canary.candidate,
+        max_drop=f"{100 * canary.max_drop:g}",
+        intervals=any(comparison.intervals for comparison in canary.gates),
+        rows=[_row(comparison, canary.max_drop) for comparison in canary.gates],
+        version=current_version(),
+    )
+
+
+def _comparison_sentences(canary: Canary) -> Iterator[str]:
+    """What a reader without the field's words should know first."""
+    counts = dict.fromkeys(("pass", "fail", "insufficient"), 0)
+    for comparison in canary.gates:
+        counts[comparison.verdict] += 1
+    yield (
+        f"{len(canary.gates)} metrics were compared: {counts['fail']} worse, {counts['pass']} not worse, "
+        f"{counts['insufficient']} undecided. Worse by up to {100 * canary.max_drop:g} points is allowed."
+    )
+    for comparison in canary.gates:
+        if comparison.verdict == "fail":
+            before, after = percent(comparison.baseline.value), percent(comparison.candidate.value)
+            text = f"{comparison.gate} went from {before} to {after}"
+            if comparison.flips:
+                text += f"; {comparison.worse} of {comparison.items} gold items are worse"
+                better = len(comparison.flips) - comparison.worse
+                text += f", {better} better" if better else ""
+            yield f"{text}."
+
+
+def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
+    """A gate as a row."""
+    found = comparison.intervals
+    return {
+        **flips_of(comparison),
+        "metric": comparison.metric,
+        "better": "higher" if comparison.at_least else "lower",
+        "before": _sample(comparison.baseline, None if found is None else found.baseline),
+        "after": _sample(comparison.candidate, None if found is None else found.candidate),
+        "change": "–" if comparison.drop is None else better_by(comparison.drop),
+        "bounds": _bounds(comparison),
+        "bar": _bar(comparison, max_drop),
+        "items": "–" if comparison.items is None else str(comparison.items),
+        "flipped": f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "",
+        "verdict": comparison.verdict,
+        "word": WORDS[comparison.verdict],
+        "why": comparison.reason,
+    }
+
+
+def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
+    """The value of a release, and its interval with the number of observations."""
+    interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
+    return percent(sample.value), f"{interval}of {sample.n}"
+
+
+def _bounds(comparison: ComparedGate) -> str:
+    """The interval of the change: a drop with its sign turned."""
+    if comparison.intervals is None:
+        return "–"
+    lower, upper = comparison.intervals.drop
+    return f"{signed(-upper)} to {signed(-lower)}"
+
+
+def _bar(comparison: ComparedGate, max_drop: float) -> Markup:
+    """The change with its interval against the largest drop that is allowed."""
+    if comparison.drop is None:
+        return Markup()
+    lower, upper = (None, None) if comparison.intervals is None else comparison.intervals.drop
+    return interval_bar(
+        -comparison.drop,
+        None if upper is None else -upper,
+        None if lower is None else -lower,
+        threshold=-max_drop,
+        at_least=True,
+        verdict=comparison.verdict,
+    )
+
+
+OPEN: Final = 3
+"""Charts up to which all of them are shown at once; of more, those of gates that fail."""
+
+
+def fragment(report: Report) -> str:
+    """The report as a piece of HTML.
+
+    Args:
+        report: The report.
+    """
+    gates = [gate_summary(outcome) for outcome in report.outcomes]
+    charts = list(gate_charts(gates, report.histories))
+    first = [chart for chart in charts if len(charts) <= OPEN or chart[1].verdict == "fail"]
+    return render(
+        "notebook.html.jinja",
+        style=Markup(asset("notebook.css").decode()),  # noqa: S704 - a file of this package
+        verdict=report.verdict,
+        counts=counts(report),
+        gates=[gate_row(gate) for gate in gates],
+        groups=[(words, group) for words, group in _groups(first, charts) if group],
+    )
+
+
+_Charts = list[tuple[str, GateSummary, Markup]]
+
+
+def _groups(first: _Charts, charts: _Charts) -> list[tuple[str, _Charts]]:
+    """The charts that are shown at once, under no heading, and those that are folded."""
+    rest = [chart for chart in charts if chart not in first]
+    return [("", first), (f"{'The other' if first else 'The'} {len(rest)} gates over time", rest)]

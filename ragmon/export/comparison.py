@@ -9,9 +9,8 @@ import msgspec
 
 from ragmon.core.errors import RagmonError, printable, printable_json
 from ragmon.core.policy import ORDER, Policy, Verdict
-from ragmon.export.markdown import percent
 from ragmon.export.schema import ComparedGate, ComparedSample, Share, compared_gate
-from ragmon.export.tables import escape, markdown_table, text_table
+from ragmon.export.text import escape, markdown_table, percent, text_table
 from ragmon.gates.releases import By, Comparison
 from ragmon.stats.betting import ALPHA
 

@@ -35,8 +35,17 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from ragmon.config.settings import Settings
-from ragmon.core import series_names
-from ragmon.export.promql import FIRES, PIPELINE, at
+from ragmon.export.families import (
+    BUILD_INFO,
+    BUILD_SEEN,
+    FIRES,
+    GATE_THRESHOLD,
+    GOLD_INFO,
+    PIPELINE,
+    PREFIX,
+    SAMPLES,
+    at,
+)
 
 DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 SHARE: Final = "percentunit"
@@ -226,11 +235,11 @@ def named(title: str) -> MatcherConfig:
 TAG: Final = "ragmon"
 USUAL_WINDOW: Final = "1h"
 _EVERYTHING: Final = ".+"
-_SAMPLES: Final = f"{series_names.PREFIX}.+{series_names.SAMPLES}"
+_SAMPLES: Final = f"{PREFIX}.+{SAMPLES}"
 _OPTIONS: Final = {
-    "job": f"label_values({series_names.BUILD_INFO}, job)",
-    "instance": f'label_values({series_names.BUILD_INFO}{{job=~"$job"}}, instance)',
-    "pipeline": f"label_values({at(series_names.GATE_THRESHOLD)}, pipeline)",
+    "job": f"label_values({BUILD_INFO}, job)",
+    "instance": f'label_values({BUILD_INFO}{{job=~"$job"}}, instance)',
+    "pipeline": f"label_values({at(GATE_THRESHOLD)}, pipeline)",
     "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
     "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
 }
@@ -251,12 +260,12 @@ _ANNOTATIONS: Final = {
         {"titleFormat": "{{alertname}}", "textFormat": "{{pipeline}} {{alarm}}", "tagKeys": "severity"},
     ),
     "New builds": (
-        _new(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
+        _new(BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
         "blue",
         {"titleFormat": "{{pipeline}}: new build or index", "textFormat": "{{build}} {{index_hash}}", "tagKeys": ""},
     ),
     "New gold": (
-        _new(series_names.GOLD_INFO, "gold, version"),
+        _new(GOLD_INFO, "gold, version"),
         "purple",
         {"titleFormat": "gold set {{gold}}", "textFormat": "version {{version}}", "tagKeys": ""},
     ),
