@@ -24,7 +24,7 @@ from ragmon.core.record import Label, Record, Totals
 from ragmon.export.comparison import Canary
 from ragmon.export.pages import GENERATOR
 from ragmon.export.report_page import comparison_page, stored_page
-from ragmon.export.schema import load as load_report
+from ragmon.export.schema import load_report
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import admin_app, document_app
 from ragmon.monitor.build import file_options, file_span_options

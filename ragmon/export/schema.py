@@ -443,7 +443,7 @@ def report_schema() -> Schema:
     }
 
 
-def load(data: Any, path: str) -> ReportData:
+def load_report(data: Any, path: str) -> ReportData:
     """A report that was read from a file.
 
     Args:

@@ -21,7 +21,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
-from ragmon.export.schema import ReportData, load
+from ragmon.export.schema import ReportData, load_report
 from ragmon.gates.releases import By, Clusters, Comparison, EvaluatedRun, Release, compare_runs, items_of, of_release
 from ragmon.metrics.facts import Key
 from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
@@ -56,7 +56,7 @@ class BaselineRun:
             InputError: The file cannot be read, or is the JSON of something else.
         """
         data = read_report(path, "the baseline")
-        return cls(path, None, score([path])) if data is None else cls(path, load(data, path), None)
+        return cls(path, None, score([path])) if data is None else cls(path, load_report(data, path), None)
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
         """The run with its gates: judged by a policy, or with the values that its report has.

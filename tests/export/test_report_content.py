@@ -11,14 +11,14 @@ import ragmon
 from ragmon.core.errors import InputError
 from ragmon.core.policy import Gate, Policy
 from ragmon.export.report_page import FROM_FILE, stored_page
-from ragmon.export.schema import load
+from ragmon.export.schema import load_report
 from ragmon.testing import make_gold
 from tests.export.test_report_views import NASTY, timed
 from tests.support.runs import small_report
 
 
 def back(report):
-    return load(json.loads(report.json()), "report.json")
+    return load_report(json.loads(report.json()), "report.json")
 
 
 @pytest.mark.parametrize("kind", ["small", "timed", "other gates", "nothing"])
@@ -71,7 +71,7 @@ def test_names_in_json_are_text():
 def test_what_is_no_report_is_refused_with_the_place(change):
     data = json.loads(small_report().json()) | change
     with pytest.raises(InputError, match=r"report\.json: this is no report of ragmon: ") as caught:
-        load(data, "report.json")
+        load_report(data, "report.json")
     assert "ragmon replay" in caught.value.hint
 
 
@@ -80,10 +80,10 @@ def test_a_gate_with_impossible_figures_is_refused(figures):
     data = json.loads(small_report().json())
     data["gates"][0] |= figures
     with pytest.raises(InputError, match="this is no report of ragmon"):
-        load(data, "report.json")
+        load_report(data, "report.json")
 
 
 def test_keys_of_later_versions_are_passed_over():
     data = json.loads(small_report().json())
     data["later"] = data["gates"][0]["later"] = data["series"][0]["later"] = [1]
-    assert stored_page(load(data, "report.json")) == stored_page(back(small_report()))
+    assert stored_page(load_report(data, "report.json")) == stored_page(back(small_report()))
