@@ -20,9 +20,10 @@ from bench.readings import BEGIN, Case, Traffic, write_config
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
-from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.ingest.gold import load_gold
 from ragmon.monitor.replay import run_files
 from ragmon.scoring.buckets import State
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.pipeline.state import ServerState
 
 RECORDS = 4_000

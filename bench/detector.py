@@ -15,14 +15,13 @@ from bench.data import gold_set
 from bench.groundedness import texts
 from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms
+from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms, build_alarms
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
-from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.scoring.minutes import Step
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 START = 1_763_683_200.0
 WARM, TIMED = 120, 300

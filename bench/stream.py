@@ -20,11 +20,11 @@ from bench.otlp import request
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, encode
+from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import decode
-from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.offline import AlarmReplay
-from ragmon.monitor.replay import run_files
+from ragmon.monitor.replay import AlarmReplay, run_files
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.stream.adding import ChunkAdder
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import PartitionCounter

@@ -8,9 +8,8 @@ from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
 from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import defaults
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import AlarmReplay
-from ragmon.monitor.replay import Run
+from ragmon.monitor.replay import AlarmReplay, Run
+from ragmon.scoring.scorer import ScorerFactory
 
 
 def edges(stream: Stream) -> list[Edge]:

@@ -3,6 +3,10 @@
 The latency's baseline has two parts: first the p95, then the share of requests above it. A baseline file holds the
 baselines of a release run; they are used as they are instead of being learned in production. `AlarmTerms` holds the
 alarm settings of one pipeline: its rules, the learning time, and how many indexes are allowed.
+
+Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
+
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
+from ragmon.core.errors import ConfigError
 from ragmon.core.policy import Gate
 from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import CLUSTER
@@ -322,3 +328,41 @@ def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:
     """The index alarms of declared gates on distinct indexes; without one, a second index is a ticket."""
     declared = [gate for gate in gates if gate.kind == "distinct"]
     return tuple(IndexTerms(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexTerms(),)
+
+
+KIND: Final = "ragmon-baseline"
+"""The `kind` of a baseline file."""
+_HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
+
+
+def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
+    """A baseline file's content.
+
+    Args:
+        pipelines: The frozen baselines, by pipeline name.
+    """
+    frozen = msgspec.to_builtins(pipelines)
+    return {"kind": KIND, "v": VERSION, "version": version(frozen), "pipelines": frozen}
+
+
+def _read(path: Path) -> dict[str, FrozenPipeline]:
+    """The pipelines of a baseline file.
+
+    Raises:
+        ConfigError: It cannot be read, is no baseline file, or was changed by hand.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the baseline cannot be read ({error.strerror})", path=str(path), hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("the baseline is no JSON", path=str(path), hint=_HINT) from error
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
+        raise ConfigError("this is no baseline file", path=str(path), hint=_HINT)
+    if data.get("version") != version(data.get("pipelines")):
+        stated = data.get("version")
+        raise ConfigError("the baseline was changed after it was frozen", path=str(path), value=stated, hint=_HINT)
+    try:
+        return msgspec.convert(data["pipelines"], dict[str, FrozenPipeline])
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise ConfigError(f"the baseline holds what none can ({error})", path=str(path), hint=_HINT) from error

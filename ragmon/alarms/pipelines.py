@@ -3,14 +3,20 @@
 The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
 
 No clock, no files, no randomness: the same steps give the same transitions.
+
+Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
+
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from math import inf
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,6 +24,7 @@ import msgspec
 from ragmon.alarms.baselines import (
     CHRONIC_MINUTES,
     GOLD,
+    LEARN,
     LIVE,
     PAUSE_EVIDENCE,
     AlarmTerms,
@@ -25,6 +32,8 @@ from ragmon.alarms.baselines import (
     FrozenMetric,
     FrozenPipeline,
     LatencyBaseline,
+    _read,
+    index_terms,
     version,
 )
 from ragmon.alarms.detector import Alarm, Change, ShownProof, shown
@@ -40,7 +49,8 @@ from ragmon.alarms.observations import (
     StepClusters,
     StepObservations,
 )
-from ragmon.alarms.plan import AlarmRule
+from ragmon.alarms.plan import AlarmRule, budget_divisor, plan
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
@@ -575,3 +585,52 @@ class AlarmEngine:
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
         for name, saved in by_place:  # who has a place keeps it
             self.pipelines[name] = self._new(name, saved)
+
+
+CACHE_SIZE: Final = 1024
+"""Pipelines whose alarm terms are cached."""
+
+
+def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
+    """The alarms of a configuration, in their initial state.
+
+    Args:
+        settings: The configuration.
+        table: The metrics that are counted.
+
+    Raises:
+        ConfigError: A baseline file cannot be read, or is invalid.
+    """
+    pipelines = (settings.unconfigured, *settings.pipelines.values())
+    files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
+    frozen = {path: _read(path) for path in files}
+    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
+
+    @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
+    def terms(name: str, place: int) -> AlarmTerms:
+        return _alarm_terms(settings.of(name), budget_divisor(len(settings.pipelines), place), table, frozen)
+
+    return AlarmEngine(table, terms, slices, frozenset(settings.pipelines))
+
+
+def _alarm_terms(
+    pipeline: PipelineSettings, divisor: int, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
+) -> AlarmTerms:
+    """The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`)."""
+    alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
+    rules = plan(
+        pipeline.resolved_gates,
+        table.metrics,
+        false_pages_per_30d=alarms.false_pages_per_30d,
+        looks_per_day=alarms.looks_per_day,
+        divisor=divisor,
+    )
+    learn = alarms.baseline.learn
+    return AlarmTerms(
+        rules,
+        learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
+        given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
+        cluster=pipeline.metrics.cluster,
+        indexes=index_terms(pipeline.resolved_gates),
+        citations_required=bool(pipeline.metrics.citations_required),
+    )

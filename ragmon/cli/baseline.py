@@ -11,8 +11,8 @@ from ragmon.cli.common import (
     write,
 )
 from ragmon.core.errors import printable, printable_json
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import BaselineRecorder
+from ragmon.monitor.replay import BaselineRecorder
+from ragmon.scoring.scorer import ScorerFactory
 
 
 def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:

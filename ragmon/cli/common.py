@@ -23,12 +23,12 @@ from ragmon.core.record import Label
 from ragmon.export.report import Report
 from ragmon.export.text import terminal_text, text
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import GoldSet, gold_of
 from ragmon.ingest.labels import LabelSpelling, read_labels
 from ragmon.ingest.tables import USUAL, TableOptions
-from ragmon.monitor.build import ScorerFactory, file_options, file_span_options, gold_of
+from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.replay import Duplicates, Follower, MakeScorer, Run, embedding, join_labels, run_files
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 
 @contextmanager

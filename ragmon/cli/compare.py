@@ -22,8 +22,8 @@ from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report_page import comparison_page
 from ragmon.gates import releases
 from ragmon.gates.releases import By
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import ReleaseSplitter
+from ragmon.monitor.replay import ReleaseSplitter
+from ragmon.scoring.scorer import ScorerFactory
 
 PATH: Final = "/api/compare"
 _FORMS: Final[Mapping[str, Callable[[Canary], str]]] = {

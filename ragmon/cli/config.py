@@ -19,9 +19,8 @@ from ragmon.core.policy import Gate
 from ragmon.export.prometheus import expected_series
 from ragmon.export.text import text_table
 from ragmon.gates.evaluate import usual_estimand
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.metrics import base
-from ragmon.monitor.build import load_gold
 from ragmon.stats.intervals import needed_to_decide
 
 SERIES: Final = "prometheus.series"

@@ -26,9 +26,8 @@ from ragmon.export.text import render_gates
 from ragmon.gates.releases import judge
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.tables import TableOptions
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, report_of
-from ragmon.monitor.replay import Duplicates, Run
+from ragmon.monitor.replay import BaselineRun, Duplicates, ReleaseSplitter, Run, report_of
+from ragmon.scoring.scorer import ScorerFactory
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 

@@ -22,7 +22,7 @@ from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.labels import read_labels, template
-from ragmon.monitor.build import file_options, file_span_options
+from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.ratings import queue, rows
 from ragmon.server.journal.reader import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries

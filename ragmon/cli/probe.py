@@ -20,13 +20,14 @@ from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import Record
 from ragmon.export.text import render_gates, text
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import Redactions, ScorerFactory
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import ProbeExporter, chosen_probes, key_of, probe_exporter, questions, quota_of
 from ragmon.monitor.probes.prober import Prober
 from ragmon.monitor.probes.question import THROTTLED, ProbeCounts, ProbeResult
 from ragmon.monitor.probes.runner import ProbeWorkers, RecordSorter, TraceFile, run_round
 from ragmon.monitor.replay import Run
+from ragmon.scoring.scorer import ScorerFactory
 
 _DELIVERY_INTERVAL: Final = 1.0
 """Seconds between two deliveries of records."""

@@ -39,10 +39,9 @@ from ragmon.export.report_page import report_page
 from ragmon.export.text import report_markdown
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.tables import TableOptions
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import AlarmReplay, BaselineRun, report_of
-from ragmon.monitor.replay import Duplicates, Run
+from ragmon.monitor.replay import AlarmReplay, BaselineRun, Duplicates, Run, report_of
 from ragmon.scoring.labels import FinalLabels
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.journal.reader import open_readonly
 
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")

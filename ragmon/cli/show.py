@@ -21,7 +21,8 @@ from ragmon.export.text import request_json, request_text
 from ragmon.gates.request import RequestReport
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import TRACES_PATH
-from ragmon.monitor.build import ScorerFactory, file_options, file_span_options
+from ragmon.monitor.capture_settings import file_options, file_span_options
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.journal.files import journal_file
 from ragmon.server.journal.reader import open_readonly
 from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal

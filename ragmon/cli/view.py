@@ -27,9 +27,9 @@ from ragmon.export.report_page import comparison_page, stored_page
 from ragmon.export.schema import load_report
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import admin_app, document_app
-from ragmon.monitor.build import file_options, file_span_options
+from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
-from ragmon.monitor.offline import read_report
+from ragmon.monitor.replay import read_report
 from ragmon.server.api import journal_queries
 from ragmon.server.viewing import JournalView
 

@@ -13,6 +13,10 @@ Source: gevent's documentation of `gevent.os.fork`.
 Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
 
 Processes of one application share their counters through the folder.
+
+Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
+
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Any, Final, cast
 
 from ragmon.core.errors import RagmonError, warn_once
 
@@ -211,3 +216,41 @@ def read_token(path: Path | None) -> str | None:
         return token
     hint = f"one line of at least {KEY_BYTES} printable characters without spaces: openssl rand -hex 16 > {path}"
     raise RagmonError(f"{path}: the token {problem}", hint=hint)
+
+
+def import_name(path: str) -> Any:
+    """The object a configuration names as `module:name`; the name may have dots.
+
+    Raises:
+        ImportError: There is no such module.
+        AttributeError: It has no such name.
+        Exception: Any exception that loading the module raises.
+
+    >>> import_name("math:pi")
+    3.141592653589793
+    """
+    module, _, name = path.partition(":")
+    value: Any = import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
+    """The function a configuration names as `module:function`.
+
+    Args:
+        path: The `module:function`.
+        setting: The configuration key, for messages.
+        example: A correct value, for messages.
+
+    Raises:
+        RagmonError: It does not exist, or is no function.
+    """
+    try:
+        function = import_name(path)
+    except (ImportError, AttributeError) as error:
+        raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
+    if not callable(function):
+        raise RagmonError(f"{setting}: {path} is no function", hint=example)
+    return cast("Callable[..., Any]", function)

@@ -5,6 +5,10 @@ Matching a question to the gold item with the nearest embedding, for wordings th
 The similarity threshold is calibrated on the set itself: paraphrases against the questions of other items.
 
 Frozen gold sets: the signed fingerprints of all items as they were approved; a set that differs is rejected.
+
+Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
+
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -12,19 +16,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, shorten
 from ragmon.core.gold_item import GoldItem, Match
-from ragmon.core.process import keyed_hash
+from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
 from ragmon.ingest.table_files import Frame, frame_table
@@ -484,7 +490,7 @@ def _no_threshold_reason(pairs: int) -> str:
 
 KIND: Final = "ragmon-gold"
 """The `kind` of a frozen gold set."""
-VERSION: Final = 1
+FROZEN_VERSION: Final = 1
 HMAC: Final = "hmac-sha256"
 DIGEST: Final = "sha256"
 NAMED: Final = 5
@@ -524,7 +530,7 @@ def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
     """
     body = {
         "kind": KIND,
-        "v": VERSION,
+        "v": FROZEN_VERSION,
         "name": gold.name,
         "version": gold.version,
         "items": len(gold),
@@ -560,7 +566,7 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
         raise GoldError(message, path=str(path), hint=_FREEZE_HINT) from error
     except (ValueError, RecursionError) as error:
         raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
-    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != FROZEN_VERSION:
         raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
     _verify(data, path, key)
     try:
@@ -625,3 +631,99 @@ def _verify(data: Mapping[str, Any], path: str | Path, key: bytes | None) -> Non
 def _signature(body: Mapping[str, Any], key: bytes | None) -> str:
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(canonical).hexdigest() if key is None else hmac.digest(key, canonical, "sha256").hex()
+
+
+_log: Final = logging.getLogger("ragmon")
+
+
+def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
+    """Read the gold sets of a configuration.
+
+    Raises:
+        GoldError: A file is broken, or differs from the frozen set.
+        RagmonError: The key of a frozen set cannot be read.
+    """
+    with without_collector():
+        return tuple(_load_set(spec) for spec in specs)
+
+
+def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOptions = USUAL) -> tuple[GoldSet, ...]:
+    """The gold set of some files; without files, the gold sets of the configuration.
+
+    Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
+
+    Args:
+        settings: The configuration.
+        paths: The files.
+        tables: How gold in tables is read; their columns have the usual names.
+
+    Raises:
+        GoldError: A gold file cannot be read or is invalid.
+    """
+    if not paths:
+        return load_gold(settings.gold)
+    files = [Path(path).resolve() for path in paths]
+    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.path] == files]
+    if configured:
+        return load_gold(configured)
+    name, options = "gold" if len(paths) > 1 else None, replace(tables, columns={})
+    return (GoldSet.load(list(paths), name, options=options),)
+
+
+def read_gold(spec: GoldSpec) -> GoldSet:
+    """The items of a gold set as in its files, for any pipeline and use.
+
+    Raises:
+        GoldError: A file is broken, or differs from the frozen set.
+        RagmonError: The key of a frozen set cannot be read.
+    """
+    gold = GoldSet.load(list(spec.path), spec.name, match=spec.match)
+    if spec.frozen is not None:
+        key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")
+        files = " ".join(str(path) for path in spec.path)
+        check(gold, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
+    return gold
+
+
+def _load_set(spec: GoldSpec) -> GoldSet:
+    gold = read_gold(spec)
+    return GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+
+
+def without_broken_gold(settings: Settings) -> Settings:
+    """The settings without the gold sets and gold files that cannot be read."""
+    gold = tuple(spec for spec in settings.gold if _can_be_read(partial(read_gold, spec)))
+
+    def usable(pipeline: PipelineSettings) -> PipelineSettings:
+        path = pipeline.capture.gold
+        if path is None or _can_be_read(lambda: GoldSet.load(path)):
+            return pipeline
+        return pipeline.model_copy(update={"capture": pipeline.capture.model_copy(update={"gold": None})})
+
+    pipelines = {name: usable(pipeline) for name, pipeline in settings.pipelines.items()}
+    return replace(settings, gold=gold, unconfigured=usable(settings.unconfigured), pipelines=pipelines)
+
+
+def _can_be_read(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except RagmonError:
+        return False
+    return True
+
+
+def hash_keys(settings: Settings) -> dict[str | None, bytes]:
+    """The keys of question hashes by pipeline (None: all other pipelines), as far as this process has them.
+
+    Where a key cannot be read, hashed questions match nothing, and are counted as such: a process that replays traces
+    elsewhere need not have the key of the process that wrote them.
+    """
+    pipelines: list[tuple[str | None, PipelineSettings]] = [(None, settings.unconfigured), *settings.pipelines.items()]
+    files = {name: file for name, pipeline in pipelines if (file := pipeline.capture.hash_key_file) is not None}
+    keys: dict[Path, bytes] = {}
+    for file in sorted({*files.values()}):
+        try:
+            keys[file] = read_key(file, "[capture] hash_key_file")
+        except RagmonError as error:
+            _log.warning("hashed questions match no gold item: %s", error)
+    return {name: keys[file] for name, file in files.items() if file in keys}

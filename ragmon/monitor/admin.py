@@ -78,7 +78,7 @@ from ragmon.export.pages import (
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.gates.history import ChangeMark, GateHistory
-from ragmon.monitor.history import SPANS, MonitorHistory
+from ragmon.monitor.engine import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")
 TRACES_PATH: Final = "/api/traces"

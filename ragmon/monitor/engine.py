@@ -1,41 +1,59 @@
 """The engine: scorer, gates and alarms as one state machine. No thread, no lock, no clock.
 
 The application's monitor, the server and a replay of its journal use it, and get the same counts and alarms.
+
+What pages show of gold items and raters: it is read off the counts, which are locked for one table at a time.
+
+The history of a running monitor: its gates, of which windows that are over are computed once, and its series.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
-from typing import Final
+from time import monotonic, thread_time
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmsState, AlarmTransition
+from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmsState, AlarmTransition, build_alarms
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import HOUR
+from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
 from ragmon.core.errors import UnknownNameError, error_location, printable, shorten, shown_name, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.prometheus import budget
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.gates.change import first_seen
 from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
-from ragmon.gates.history import GateKey
-from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold, retention_of
+from ragmon.gates.history import (
+    ChangeMark,
+    GateHistory,
+    GateKey,
+    GatePoint,
+    GoldFindings,
+    TimeSpan,
+    gate_points,
+    item_findings,
+    oldest,
+)
+from ragmon.ingest.gold import load_gold
 from ragmon.monitor.partial_counts import PartialCounts
-from ragmon.scoring.buckets import Rename, State
+from ragmon.scoring.buckets import Rename, SeriesKey, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, Prediction, predictions
-from ragmon.scoring.ratings import ORPHAN, LabelStore
+from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, Raters, raters_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import ScoreObserver
-from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, retrieved_counts
+from ragmon.scoring.scorer import ScoreObserver, ScorerFactory, retention_of
+from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, point_ends, retrieved_counts, take_history
+from ragmon.scoring.windows import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
 
 _log = logging.getLogger(constants.ALARM_LOG)
 
@@ -501,3 +519,335 @@ def log_acknowledged(ack: Ack) -> None:
 
 def _alarm_name(pipeline: str, alert: str) -> str:
     return f"{printable(pipeline)}/{printable(alert)}"
+
+
+GOLD_SPANS: Final = (
+    TimeSpan("10m", "last 10 min", 600, 10),
+    TimeSpan("1h", "last hour", HOUR, 10),
+    TimeSpan("6h", "last 6 h", 6 * HOUR, HOUR),
+    TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR),
+)
+"""The spans that can be compared with what was before them; those up to an hour by steps, the others by hours."""
+USUAL: Final = ("6h", "1h", "10m")
+"""The spans in order: the first is shown before which the monitor counted for as long, or the last."""
+SHOWN: Final = 20
+"""Items of each kind that are shown of a set and pipeline."""
+IDLE: Final = 50
+"""What was read is shown again for so many times as long as reading it took: a page that comes again and again takes
+2 % of a core at most.
+"""
+_DAYS: Final = round(TTL / (24 * HOUR))
+"""For how long ratings are kept."""
+ATTEMPTS: Final = 3
+"""How often reading is begun."""
+
+
+class _Reading(NamedTuple):
+    """What was read at a moment."""
+
+    engine: Engine
+    now: float
+    points: Mapping[SetPipeline, ItemPoints]
+    raters: Raters
+    labellable: Mapping[str, int]
+
+
+class GoldReader:
+    """Reads gold items and raters.
+
+    Args:
+        locked: The engine and the time, and what they are locked by while they are read.
+    """
+
+    def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
+        self._locked = locked
+        self._found: dict[str, tuple[float, Engine, GoldFindings]] = {}
+
+    def spans(self) -> list[TimeSpan]:
+        """The spans that can be compared: counts are kept for at least as long before them."""
+        with self._locked() as (engine, _):
+            retention = engine.scorer.state.retention or FRESH
+        return [span for span in GOLD_SPANS if 2 * span.seconds <= retention] or [GOLD_SPANS[0]]
+
+    def findings(self, name: str = "") -> GoldFindings:
+        """The findings, which may be as old as `IDLE` times the time it took to read them.
+
+        Args:
+            name: The name of the span; "" takes one that suits the age of the counts.
+
+        Raises:
+            UnknownNameError: There is no such span.
+        """
+        spans = {span.name: span for span in self.spans()}
+        if name and name not in spans:
+            raise UnknownNameError("span", name, spans)
+        with self._locked() as (engine, _):
+            expires, found_in, found = self._found.get(name, (0.0, None, None))
+            if found is not None and found_in is engine and monotonic() < expires:
+                return found
+        started = thread_time()
+        reading = self._read()
+        found = _findings(reading, spans, name)
+        self._found[name] = (monotonic() + IDLE * (thread_time() - started), reading.engine, found)
+        return found
+
+    def _read(self) -> _Reading:
+        with self._locked() as (engine, now):
+            state, book = engine.scorer.state, engine.labels.book
+            versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
+            asked = sorted(one for one in set_pipelines(state) if (one.gold, one.version) in versions)
+            rated, labellable = book.rated(now - TTL), state.cohorts.labellable(now - TTL)
+        points = {one: self._points(engine, one) for one in asked if one.pipeline != DROPPED_PIPELINES}
+        return _Reading(engine, now, points, raters_of(rated), labellable)
+
+    def _points(self, engine: Engine, asked: SetPipeline) -> ItemPoints:
+        """The answers to the items of a set; whoever counts records waits for one table at a time.
+
+        Where rows are folded meanwhile, every five minutes, all is read anew.
+        """
+        for _ in range(ATTEMPTS):
+            points: ItemPoints = {}
+            with self._locked():
+                folded, tables = engine.scorer.state.fold_due, item_tables(engine.scorer.state, asked)
+            for begin, end, table in tables:
+                with self._locked():
+                    add_points(points, begin, end, table)
+            with self._locked():
+                if engine.scorer.state.fold_due == folded:
+                    break
+        return points
+
+
+def _findings(reading: _Reading, spans: Mapping[str, TimeSpan], name: str) -> GoldFindings:
+    begins = [begin for points in reading.points.values() if (begin := oldest(points.values())) is not None]
+    begin = min(begins, default=None)
+    names = [name] if name else [usual for usual in USUAL if usual in spans]
+    for usual in names:
+        span, cut = spans[usual], _cut(reading.now, spans[usual])
+        if begin is not None and cut - begin >= span.seconds:
+            break
+    sets = {one: item_findings(points, cut, SHOWN) for one, points in reading.points.items()}
+    return GoldFindings(span, begin, cut, reading.now, sets, reading.raters, reading.labellable, _DAYS)
+
+
+def _cut(now: float, span: TimeSpan) -> float:
+    """Where a span begins: at the edge of a step or an hour, so that none lies in both parts."""
+    return (int(now - span.seconds) // span.step + (1 if span.step < HOUR else 0)) * span.step
+
+
+SPANS: Final = {
+    "10m": TimeSpan("10m", "last 10 min", 600, 10),
+    "1h": TimeSpan("1h", "last hour", HOUR, 60),
+    "6h": TimeSpan("6h", "last 6 h", 6 * HOUR, 300),
+    "24h": TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR // 2),
+    "7d": TimeSpan("7d", "last 7 d", 168 * HOUR, 3 * HOUR),
+}
+"""What a gate can be shown over; the retention of counts may be shorter."""
+OVERVIEW: Final = (TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR), SPANS["1h"], SPANS["10m"])
+"""What all gates are shown over: the first of which more than a few windows have a value, or the last."""
+GATE: Final = (SPANS["6h"], SPANS["1h"], SPANS["10m"])
+"""What one gate is shown over unless a reader chooses, likewise."""
+FEW: Final = 3
+"""Windows with a value up to which a shorter span is shown."""
+LATE: Final = 900.0
+"""Seconds after which a window that is over is not read again: records that come later are missing in its point."""
+STILL_OPEN: Final = 60
+"""The window that is not over is read again after this part of its length, on pages of all gates."""
+BUDGET: Final = 0.02
+"""Seconds of CPU in which past windows of all gates are computed for a page: more of them when it comes again."""
+
+
+class _Kind(NamedTuple):
+    """Windows that are computed alike.
+
+    Attributes:
+        step: Their length, seconds.
+        pipeline: Their pipeline; None for all.
+        what: What is read: `gates` or `series`.
+    """
+
+    step: int
+    pipeline: str | None
+    what: str
+
+
+T = TypeVar("T")
+ReadWindow = Callable[[Engine, _Kind, int], T]
+"""Reads a window, given its end."""
+
+
+class MonitorHistory:
+    """What was in the past. The points of gates that are over come window by window, the newest first.
+
+    Args:
+        locked: The engine and the time, and what they are locked by while they are read.
+
+    Attributes:
+        gold: Reads how gold items were answered, and who rated answers.
+    """
+
+    def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
+        self.gold = GoldReader(locked)
+        self._locked = locked
+        self._engine: Engine | None = None
+        self._finished: dict[_Kind, dict[int, Any]] = {}
+        self._open: dict[_Kind, tuple[float, dict[int, Any]]] = {}
+
+    def overview(self) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        """The last day of every gate, or less of a young monitor; windows that were not read yet are missing."""
+        return self._longest(OVERVIEW, None, BUDGET)
+
+    def of_pipeline(self, pipeline: str, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        """The gates of a pipeline over a span of time, all windows of it.
+
+        Args:
+            pipeline: The pipeline.
+            span: The name of the span; "" takes one that suits the age of the counts.
+
+        Raises:
+            UnknownNameError: There is no such span.
+        """
+        if span and span not in SPANS:
+            raise UnknownNameError("span", span, SPANS)
+        return self._longest((SPANS[span],) if span else GATE, pipeline, None)
+
+    def series_of(self, pipeline: str) -> tuple[TimeSpan, float, list[Snapshot]]:
+        """The series of a pipeline over the last day, or less of a young monitor: the span, its end, the windows."""
+        for span in OVERVIEW:
+            now, ends = self._ends(span)
+            points = self._windows(_Kind(span.step, pipeline, "series"), ends, now, None, _series_in)
+            if sum(any(series.records for series in point.series) for point in points.values()) > FEW:
+                break
+        return span, now, [points[end] for end in ends]
+
+    def transitions(self) -> list[AlarmTransition]:
+        """The alarm transitions that are kept, in order of time."""
+        with self._locked() as (engine, _):
+            return list(engine.transitions)
+
+    def _longest(
+        self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None
+    ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        started = thread_time()
+        for span in spans:
+            left = None if budget is None else budget - (thread_time() - started)
+            histories = self._read(span, pipeline, left)
+            if max((len(history.values) for history in histories.values()), default=0) > FEW:
+                break
+        return span, histories
+
+    def _read(self, span: TimeSpan, pipeline: str | None, budget: float | None) -> dict[GateKey, GateHistory]:
+        now, ends = self._ends(span)
+        with self._locked() as (engine, _):
+            fired = engine.alarm_spans(now - span.seconds, now)
+            marks = [] if pipeline is None else changes(engine, pipeline, now - span.seconds)
+        points_by_end = self._windows(_Kind(span.step, pipeline, "gates"), ends, now, budget, _gates_in)
+        histories: dict[GateKey, GateHistory] = {}
+        for end in ends:
+            for gate, point in points_by_end.get(end, {}).items():
+                histories.setdefault(gate, GateHistory(span, now, [], fired.get(gate, []), marks)).points.append(point)
+        return histories
+
+    def _ends(self, span: TimeSpan) -> tuple[float, list[int]]:
+        """The time, and the ends of the windows of a span up to it. What another engine counted is forgotten."""
+        with self._locked() as (engine, now):
+            if engine is not self._engine:
+                self._engine, self._finished, self._open = engine, {}, {}
+        return now, point_ends(now, span.seconds, span.step)
+
+    def _windows(
+        self, kind: _Kind, ends: Sequence[int], now: float, budget: float | None, read: ReadWindow[T]
+    ) -> dict[int, T]:
+        """What was in windows, the newest read first; whoever counts records waits for one window at a time.
+
+        Args:
+            kind: What the windows are of.
+            ends: Their ends, seconds since the epoch.
+            now: The time, likewise.
+            budget: Seconds of CPU after which no further window is read, and the open one may be a little old; None
+                reads all.
+            read: Reads one window.
+        """
+        finished = {end: points for end, points in self._finished.get(kind, {}).items() if end >= ends[0]}
+        self._finished[kind] = finished
+        windows, started = dict(finished), thread_time()
+        at, opened = self._open.get(kind, (-math.inf, {}))
+        if budget is not None and now - at < kind.step / STILL_OPEN:
+            windows |= {end: points for end, points in opened.items() if end == ends[-1]}
+        for end in reversed(ends):
+            in_budget = budget is None or end == ends[-1] or thread_time() - started < budget
+            if end not in windows and in_budget:
+                with self._locked() as (engine, _):
+                    windows[end] = read(engine, kind, end)
+                if end + min(LATE, 2 * kind.step) <= now:
+                    finished[end] = windows[end]
+                elif end == ends[-1]:
+                    self._open[kind] = (now, {end: windows[end]})
+        return windows
+
+
+def _series_in(engine: Engine, kind: _Kind, end: int) -> Snapshot:
+    return series_history(engine, end, kind.step, None if kind.pipeline is None else {kind.pipeline})
+
+
+def _gates_in(engine: Engine, kind: _Kind, end: int) -> Mapping[GateKey, GatePoint]:
+    return gate_history(engine, end, kind.step, kind.pipeline)
+
+
+def series_history(engine: Engine, end: int, step: int, pipelines: Collection[str] | None = None) -> Snapshot:
+    """The metrics of pipelines in one window.
+
+    Args:
+        engine: Has the counts.
+        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
+        step: The length of the window, seconds.
+        pipelines: The pipelines; None for all.
+    """
+    scorer = engine.scorer
+    (snapshot,) = take_history(
+        scorer.state,
+        scorer.table,
+        ends=[end],
+        step=step,
+        golds=scorer.gold.infos(),
+        gated=engine.gated,
+        pipelines=pipelines,
+    )
+    return snapshot
+
+
+def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = None) -> dict[GateKey, GatePoint]:
+    """The value and the interval of every gate in one window.
+
+    Args:
+        engine: Has the counts and the gates.
+        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
+        step: The length of the window, seconds.
+        pipeline: Whose gates; None for those of all pipelines with records.
+    """
+    pipelines = None if pipeline is None else {pipeline}
+    snapshot = series_history(engine, end, step, pipelines)
+    names = pipelines or {series.pipeline for series in snapshot.series}
+    return gate_points(snapshot, map(engine.policy, sorted(names)))
+
+
+def changes(engine: Engine, pipeline: str, begin: float) -> list[ChangeMark]:
+    """The builds, indexes and versions of gold that a pipeline's records first had since a time.
+
+    Args:
+        engine: Has the counts.
+        pipeline: The pipeline.
+        begin: The time, seconds since the epoch. What was there when counting began is no change.
+    """
+    state = engine.scorer.state
+    keys: dict[tuple[str, str], list[SeriesKey]] = {}
+    for key in state.series:
+        if key.pipeline == pipeline and not key.slice:
+            names = (("build", key.build), ("index", key.index_hash), (f"gold {key.gold}", key.gold_version))
+            for name in names:
+                if name[1]:
+                    keys.setdefault(name, []).append(key)
+    seen = {name: first_seen(state, group) for name, group in keys.items()}
+    oldest = min((ts for ts in seen.values() if ts is not None), default=0.0)
+    marks = [ChangeMark(ts, *name) for name, ts in seen.items() if ts is not None and ts >= begin and ts > oldest]
+    return sorted(marks)

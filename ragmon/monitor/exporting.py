@@ -20,13 +20,13 @@ from ragmon.config.services import OTEL, SIGNALS, Signal, WrongVariable, otel_re
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError, RagmonError, error_location, warn_once
-from ragmon.core.process import read_token
+from ragmon.core.process import function_at, read_token
 from ragmon.core.record import Line, Record, is_redacted
-from ragmon.ingest.gold import GoldIndex, GoldSet, Nearest
+from ragmon.ingest.gold import GoldIndex, GoldSet, Nearest, load_gold
 from ragmon.metrics import Metric
-from ragmon.monitor.build import Redactions, ScorerFactory, function_at, load_gold
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.sharing import SharedMonitor
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 if TYPE_CHECKING:
     from ragmon.capture.exporters import Scored, ScoreExporter

@@ -20,9 +20,10 @@ from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.http_client import DailyQuota
 from ragmon.core.record import Record
-from ragmon.ingest.gold import GoldIndex, GoldSet
+from ragmon.ingest.gold import GoldIndex, GoldSet, load_gold
 from ragmon.metrics.facts import FactReader
-from ragmon.monitor.build import Redactions, load_gold, reduction_rules
+from ragmon.monitor.capture_settings import Redactions
+from ragmon.scoring.scorer import reduction_rules
 
 if TYPE_CHECKING:
     from ragmon.config.settings import PipelineSettings

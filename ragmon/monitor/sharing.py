@@ -28,9 +28,8 @@ from ragmon.core.http_client import Address
 from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.status import SdkStats
-from ragmon.monitor.build import without_broken_gold
-from ragmon.monitor.election import SUFFIX, Election, LeaderAddress, sweep
-from ragmon.monitor.embedded import Monitor
+from ragmon.ingest.gold import without_broken_gold
+from ragmon.monitor.embedded import SUFFIX, Election, LeaderAddress, Monitor, sweep
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -1,6 +1,10 @@
 """The scorer: counts each record in its series, from the record, its gold item and the metrics.
 
 This is the only place where record, gold item, metrics and windows meet: one call per record, live and offline alike.
+
+Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
+
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
+from ragmon.core.constants import HOUR
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
-from ragmon.ingest.gold import GoldIndex, GoldSet, Items
+from ragmon.ingest.gold import GoldIndex, GoldSet, Items, hash_keys
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
@@ -612,3 +618,75 @@ def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Colle
         for tag, allowed in slices.items()
         if tag in tags
     )
+
+
+def retention_of(settings: Settings) -> float:
+    """Seconds for which buckets are kept apart: the longest window, and an hour for what comes late."""
+    return max(settings.windows.values(), default=HOUR) + HOUR
+
+
+def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
+    """How the records of one pipeline are reduced to facts."""
+    return ReductionRules(
+        facts=FactReader(
+            pipeline.refusal.rule(),
+            pipeline.metrics.answered_within_ms,
+            citations_required=bool(pipeline.metrics.citations_required),
+        ),
+        grounded_threshold=pipeline.metrics.grounded_threshold,
+        slices=pipeline.slices,
+        cluster=pipeline.metrics.cluster,
+    )
+
+
+@dataclass(frozen=True)
+class ScorerFactory:
+    """Creates the same scorer in every process.
+
+    Args:
+        settings: The configuration.
+        gold: The gold sets.
+    """
+
+    settings: Settings
+    gold: tuple[GoldSet, ...]
+
+    def table(self) -> ScoreTable:
+        """A new table of the configured metrics' scores, for a scorer and its observers."""
+        return ScoreTable(self.settings.build_metrics())
+
+    def __call__(
+        self,
+        *,
+        state: State | None = None,
+        clock: Callable[[], float] | None = None,
+        table: ScoreTable | None = None,
+        observers: Sequence[ScoreObserver] = (),
+        ages_by_clock: bool = False,
+    ) -> Scorer:
+        """A new scorer.
+
+        Args:
+            state: The state it counts in; default: one that keeps everything, for a replay.
+            clock: Rejects records from the future; None accepts any time.
+            table: The scores of the metrics; default: a new table.
+            observers: Follow every counted request.
+            ages_by_clock: Whether a record is too old by the clock alone.
+        """
+        settings = self.settings
+        common = reduction_rules(settings.unconfigured)
+        by_pipeline = {
+            name: own_rules
+            for name, pipeline in settings.pipelines.items()
+            if (own_rules := reduction_rules(pipeline)) != common
+        }
+        return Scorer(
+            GoldIndex(self.gold, hash_keys(settings)),
+            metrics=self.table() if table is None else table,
+            rules=common,
+            by_pipeline=by_pipeline,
+            state=State(retention=retention_of(settings)) if state is None else state,
+            clock=clock,
+            observers=observers,
+            ages_by_clock=ages_by_clock,
+        )

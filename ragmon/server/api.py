@@ -27,7 +27,7 @@ from ragmon.gates.request import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app, html, is_local
 from ragmon.monitor.embedded import split
-from ragmon.monitor.history import MonitorHistory
+from ragmon.monitor.engine import MonitorHistory
 from ragmon.server.journal.failures import FailureQuery
 from ragmon.server.queries import MAX_DROP, QueryService, StatusService
 from ragmon.server.traces import UnknownTraceError

@@ -18,7 +18,7 @@ from ragmon.core.errors import RagmonError, log_error
 from ragmon.core.http_client import DailyQuota
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import Redactions
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import key_of, questions, quota_in
 from ragmon.monitor.probes.prober import Prober, SweepTrigger

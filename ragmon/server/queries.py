@@ -31,9 +31,9 @@ from ragmon.gates.releases import By, compare
 from ragmon.gates.request import RequestReport
 from ragmon.gates.suspects import traits_of
 from ragmon.gates.why import explain, explain_drift
-from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.offline import ReleaseSplitter
+from ragmon.monitor.replay import ReleaseSplitter
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
 from ragmon.server.journal.failures import Failure, FailureQuery
 from ragmon.server.journal.reader import open_readonly

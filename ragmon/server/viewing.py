@@ -12,8 +12,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.monitor.admin import AdminView
-from ragmon.monitor.engine import Engine
-from ragmon.monitor.history import MonitorHistory
+from ragmon.monitor.engine import Engine, MonitorHistory
 from ragmon.server.journal.files import journal_file
 from ragmon.server.journal.reader import open_readonly
 from ragmon.server.pipeline.clock import Clock

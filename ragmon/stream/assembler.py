@@ -26,7 +26,7 @@ from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Mapped, Span, Trace, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
-from ragmon.monitor.build import Redactions, span_settings
+from ragmon.monitor.capture_settings import Redactions, span_settings
 from ragmon.stream.accounts import BatchCounts, count
 
 

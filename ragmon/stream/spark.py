@@ -18,11 +18,11 @@ from ragmon.config.settings import Settings
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report
 from ragmon.ingest.files import ReadSummary
+from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import Rejected, decode
-from ragmon.monitor.build import ScorerFactory, load_gold
-from ragmon.monitor.offline import AlarmReplay
-from ragmon.monitor.replay import Run, RunCounts
+from ragmon.monitor.replay import AlarmReplay, Run, RunCounts
 from ragmon.scoring.labels import FinalLabels
+from ragmon.scoring.scorer import ScorerFactory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragmon.alarms.baselines import frozen_file
 from ragmon.config.load import defaults
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import ScorerFactory, frozen_file
-from ragmon.monitor.offline import BaselineRecorder
+from ragmon.monitor.replay import BaselineRecorder
 from ragmon.scoring.minutes import MinuteBatches
-from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer, ScorerFactory
 from tests.support.alarming import GOLD, NOON, Traffic, World
 from tests.support.examples import cases
 from tests.support.random_records import NOON as START

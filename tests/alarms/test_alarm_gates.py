@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.alarms.pipelines import build_alarms
 from ragmon.alarms.plan import plan
 from ragmon.config.gates import PRESETS
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
-from ragmon.monitor.build import build_alarms
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.testing import make_record
 from tests.support.alarming import GOOD, NOON, Traffic, World

@@ -31,9 +31,9 @@ from ragmon.core.errors import ConfigError
 from ragmon.core.http_client import is_known
 from ragmon.core.http_server import CONNECTIONS, shares
 from ragmon.core.record import Totals
+from ragmon.ingest.gold import load_gold
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import _CONVENTIONS, OWN_SCOPE
-from ragmon.monitor.build import load_gold
 from ragmon.server import server as security
 from tests.support.deployed import (
     DEPLOY,

@@ -19,11 +19,11 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, TextFacts, encode
 from ragmon.gates import coverage
-from ragmon.ingest.gold import GoldSet, Nearest
-from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.ingest.gold import GoldSet, Nearest, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import Embeddings, nearest_of
 from ragmon.monitor.install import Installation
+from ragmon.scoring.scorer import ScorerFactory
 from tests.support.command_line import lines, ragmon
 from tests.support.serving import accounted, serving
 

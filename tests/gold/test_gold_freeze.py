@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ragmon.config.load import load
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.ingest.gold import GoldSet, check, freeze, read_frozen
+from ragmon.ingest.gold import GoldSet, check, freeze, load_gold, read_frozen
 from ragmon.ingest.gold_lint import diff
-from ragmon.monitor.build import Redactions, load_gold
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.embedded import Monitor
 from tests.support.command_line import gold, lines, ragmon, traces
 from tests.support.serving import serving

@@ -16,10 +16,11 @@ from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot
+from ragmon.ingest.gold import load_gold
 from ragmon.metrics import Metric, base
-from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.offline import AlarmReplay
+from ragmon.monitor.replay import AlarmReplay
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
 from tests.support.alarming import FAULTS, GOOD, World, live, mixed, with_template, write_config

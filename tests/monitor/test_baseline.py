@@ -15,8 +15,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.text import render_gates, text
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.offline import BaselineRun, compare_with_baseline
-from ragmon.monitor.replay import Run
+from ragmon.monitor.replay import BaselineRun, Run, compare_with_baseline
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
 

@@ -14,9 +14,8 @@ from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import AlarmReplay
-from ragmon.monitor.replay import Run
+from ragmon.monitor.replay import AlarmReplay, Run
+from ragmon.scoring.scorer import ScorerFactory
 from tests.support.command_line import ragmon
 
 START = 1_763_683_200.0

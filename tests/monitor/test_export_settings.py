@@ -12,7 +12,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.record import Record, Totals
-from ragmon.monitor.build import Redactions
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import server
 from tests.support.bad_servers import certificate
 from tests.support.otlp_receiver import Answer, receiving

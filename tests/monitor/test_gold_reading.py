@@ -14,9 +14,8 @@ from ragmon.export.report import traced_items
 from ragmon.gates.coverage import covered
 from ragmon.gates.history import GoldFindings
 from ragmon.metrics.facts import Facts
-from ragmon.monitor import gold_reading
-from ragmon.monitor.engine import Engine
-from ragmon.monitor.gold_reading import GoldReader
+from ragmon.monitor import engine
+from ragmon.monitor.engine import Engine, GoldReader
 from ragmon.scoring.snapshot import ALL
 from ragmon.scoring.windows import SetPipeline, add_points, item_outcome
 
@@ -55,7 +54,7 @@ class Asked:
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(gold_reading, "IDLE", 0)
+    monkeypatch.setattr(engine, "IDLE", 0)
     return Asked(tmp_path)
 
 
@@ -123,7 +122,7 @@ def test_a_span_that_does_not_exist_is_named(asked):
 
 
 def test_what_was_read_is_shown_again_for_a_while_unless_another_engine_counts(asked, monkeypatch, tmp_path):
-    monkeypatch.setattr(gold_reading, "IDLE", 10**9)
+    monkeypatch.setattr(engine, "IDLE", 10**9)
     asked.run(600)
     first = asked.reader.findings()
     asked.run(600, is_wrong=lambda *_: True)
@@ -145,7 +144,7 @@ def test_where_rows_are_folded_while_a_set_is_read_no_answer_is_counted_twice_or
     """Half an hour of records comes when the lock was free for the tenth time: among the tables of the first set."""
     asked.run(2 * 3600, is_wrong=lambda *_: True)
     read = []
-    monkeypatch.setattr(gold_reading, "add_points", lambda *told: (read.append(told), add_points(*told)))
+    monkeypatch.setattr(engine, "add_points", lambda *told: (read.append(told), add_points(*told)))
     came = []
 
     @contextmanager

@@ -9,9 +9,8 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
-from ragmon.monitor import history
-from ragmon.monitor.engine import Engine
-from ragmon.monitor.history import LATE, SPANS, MonitorHistory, gate_history
+from ragmon.monitor import engine as history
+from ragmon.monitor.engine import LATE, SPANS, Engine, MonitorHistory, gate_history
 from ragmon.scoring.snapshot import point_ends
 
 START = 1_763_683_200.0

@@ -12,10 +12,11 @@ import ragmon
 from ragmon.capture.trace import probe
 from ragmon.config.load import load
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.ingest.gold import load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
 from ragmon.monitor.replay import Run
+from ragmon.scoring.scorer import ScorerFactory
 from tests.support.oracle.draw import drawn
 from tests.support.oracle.generators import REFUSALS, TEXTS
 

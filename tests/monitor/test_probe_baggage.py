@@ -20,7 +20,7 @@ from ragmon.capture.call import QID, TOKEN, VALID, is_proved, probe_question, si
 from ragmon.capture.convert import call_to_record
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
-from ragmon.monitor.build import probe_key
+from ragmon.monitor.capture_settings import probe_key
 from ragmon.monitor.install import Installation
 from ragmon.monitor.probes.question import trace_headers
 from ragmon.testing import Collected

@@ -16,10 +16,9 @@ from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
-from ragmon.monitor.build import ScorerFactory
-from ragmon.monitor.offline import ReleaseSplitter
+from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.minutes import CLUSTER
-from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer, ScorerFactory
 from ragmon.stats import betting
 from ragmon.stats.betting import ALPHA, BETS, log_worse
 from ragmon.testing import make_gold, make_record

@@ -11,8 +11,9 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals, encode
-from ragmon.monitor.build import ScorerFactory, load_gold
-from ragmon.monitor.offline import AlarmReplay
+from ragmon.ingest.gold import load_gold
+from ragmon.monitor.replay import AlarmReplay
+from ragmon.scoring.scorer import ScorerFactory
 from tests.support.alarming import GOOD, NOON, REFUSAL, Traffic, live, mixed, write_config
 from tests.support.command_line import ragmon
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from ragmon.config.load import load
 from ragmon.core.constants import HOUR
 from ragmon.core.record import Answer, Latency, Record, Sampling, Totals, encode_entry
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.metrics.base import build
-from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.calls import CallTotals
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 from tests.support.examples import cases

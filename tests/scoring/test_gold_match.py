@@ -16,10 +16,9 @@ from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
 from ragmon.gates import coverage
 from ragmon.gates.releases import of_release
-from ragmon.ingest.gold import GoldIndex, GoldSet
-from ragmon.monitor.build import ScorerFactory, load_gold
+from ragmon.ingest.gold import GoldIndex, GoldSet, load_gold
 from ragmon.monitor.replay import run_files
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 from tests.support.command_line import lines, ragmon
 from tests.support.manual_writer import ManualWriter, fingerprint
 from tests.support.serving import accounted, asked, get, replayed, send_body, serving, whole

@@ -10,7 +10,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import encode
-from ragmon.monitor.build import Redactions
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.embedded import Monitor
 from tests.support.command_line import ragmon
 from tests.support.serving import accounted, asked, configuration, get, process, send_body, serving, whole

@@ -8,8 +8,8 @@ import pytest
 
 from ragmon.config.load import defaults, load
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, encode
-from ragmon.monitor import samples as sampling
-from ragmon.monitor.samples import PER_GATE
+from ragmon.monitor import partial_counts
+from ragmon.monitor.partial_counts import PER_GATE
 from ragmon.scoring.minutes import rank
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import ServerState
@@ -131,8 +131,8 @@ def test_what_was_counted_is_the_same_with_samples_and_without(traffic):
 
 
 def test_large_records_are_in_no_sample_and_a_chunk_is_not_filled_with_them(monkeypatch):
-    monkeypatch.setattr(sampling, "LARGEST", 2000)
-    monkeypatch.setattr(sampling, "MOST_BYTES", 5000)
+    monkeypatch.setattr(partial_counts, "LARGEST", 2000)
+    monkeypatch.setattr(partial_counts, "MOST_BYTES", 5000)
     log = [
         (START + n, encode(make_record(ts=START + n, v=1, trace_id=trace_of(n), claim="x" * size)))
         for n, size in enumerate([5000, 1200, 1200, 1200, 1200, 1200])

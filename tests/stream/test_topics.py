@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import encode
-from ragmon.monitor.build import load_gold
+from ragmon.ingest.gold import load_gold
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.counting import PartitionCounter
 from ragmon.stream.kafka import ChunkTail

@@ -9,14 +9,14 @@ from itertools import chain, count
 
 import msgspec
 
-from ragmon.alarms.pipelines import as_alert_line
+from ragmon.alarms.pipelines import as_alert_line, build_alarms
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.embedded import Monitor
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.testing import FakeClock
 
 NOON = 29_394_720

@@ -13,10 +13,11 @@ from math import pi
 
 import numpy as np
 
+from ragmon.alarms.pipelines import build_alarms
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import ScorerFactory, build_alarms
+from ragmon.scoring.scorer import ScorerFactory
 from ragmon.testing import FakeClock
 
 DAYS, DAY = 14, 86_400.0

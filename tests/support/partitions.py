@@ -7,8 +7,8 @@ from zlib import crc32
 
 from ragmon.alarms.pipelines import as_alert_line
 from ragmon.core.record import Label, encode
+from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import decode
-from ragmon.monitor.build import load_gold
 from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.recovery import entries
 from ragmon.stream.accounts import BatchCounts

@@ -26,7 +26,7 @@ from PIL import Image
 import ragmon
 from ragmon.core.record import encode
 from ragmon.export.pages import CONTENT_TYPES, asset
-from ragmon.monitor import history
+from ragmon.monitor import engine
 from tests.support.command_line import ragmon as command
 from tests.support.drawing.pictures import save
 from tests.support.incident import BEGIN, BROKE, MINUTES, incident, records
@@ -105,7 +105,7 @@ def opened(folder):
     Args:
         folder: Where it runs.
     """
-    with mock.patch.object(history, "BUDGET", math.inf), incident(folder) as running:  # all of the past at once
+    with mock.patch.object(engine, "BUDGET", math.inf), incident(folder) as running:  # all of the past at once
         texts = {path: page(running, path) for path in {shot.path for shot in SHOTS} - {TRACE, REPORT}}
         failing = json.loads(page(running, "/api/records?gate=support/over_refusal_rate"))["records"]
         texts |= {TRACE: page(running, f"/t/{failing[0]['trace_id']}"), REPORT: report(folder)}

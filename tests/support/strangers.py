@@ -23,7 +23,7 @@ from ragmon.config.load import load
 from ragmon.core.record import Record, encode
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.tables import TableOptions
-from ragmon.monitor.build import file_options, file_span_options
+from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 from tests.support.command_line import Done, ragmon

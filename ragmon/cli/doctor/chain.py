@@ -42,7 +42,7 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status import most_frequent, retriever_hint
-from ragmon.monitor.build import Redactions
+from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import Redacting, server
 from ragmon.server.journal.reader import open_readonly
 

@@ -20,6 +20,7 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 import ragmon
+from ragmon.alarms.pipelines import build_alarms
 from ragmon.alarms.plan import Detectability, budget_divisor, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import get_page
@@ -27,9 +28,9 @@ from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import Address
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.monitor import install
-from ragmon.monitor.build import build_alarms, load_gold, probe_key
+from ragmon.monitor.capture_settings import probe_key
 from ragmon.monitor.exporting import nearest_of
 from ragmon.monitor.probes.plan import questions
 from ragmon.monitor.probes.prober import interval

@@ -18,7 +18,7 @@ from ragmon.core.http_client import DailyQuota, shown_url
 from ragmon.core.process import default_folder
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.build import Redactions, probe_key
+from ragmon.monitor.capture_settings import Redactions, probe_key
 from ragmon.monitor.exporting import application_identity, server, trace_log
 from ragmon.monitor.probes.question import GoldQuestion
 from ragmon.monitor.probes.runner import STDOUT, TraceFile

@@ -22,7 +22,7 @@ from ragmon.capture.call import TracedFunction
 from ragmon.capture.trace import traced_as
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.http_client import OVERLOADED, HttpResponse, current_version, parse_url, request, retry_after
-from ragmon.monitor.build import import_name
+from ragmon.core.process import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
 _HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)

@@ -36,13 +36,12 @@ from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.request import Failed, FailureDetector
 from ragmon.gates.suspects import traits_of
 from ragmon.metrics.facts import VERSION, Key
-from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.monitor.producers import ProducerTotals
 from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.labels import LabelObserver
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.journal.failures import SLICES, Failure
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE
