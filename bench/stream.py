@@ -25,10 +25,8 @@ from ragmon.ingest.lines import decode
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import AlarmReplay, run_files
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.stream.adding import ChunkAdder
-from ragmon.stream.chunk import Chunk
-from ragmon.stream.counting import PartitionCounter
-from ragmon.stream.tracing import TracePartitionCounter
+from ragmon.stream.chunk import Chunk, ChunkAdder
+from ragmon.stream.partition import PartitionCounter, TracePartitionCounter
 
 RECORDS = 40_000
 ROUNDS = 3

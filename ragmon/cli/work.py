@@ -38,8 +38,7 @@ def work(config: str | None) -> int:
 def _run(settings: Settings, stopping: Event) -> None:
     from ragmon.core.http_server import HttpServer  # noqa: PLC0415 - as above
     from ragmon.ingest.gold import load_gold  # noqa: PLC0415 - these load more than any other command needs
-    from ragmon.stream.status import worker_app  # noqa: PLC0415 - as above
-    from ragmon.stream.worker import StreamWorker  # noqa: PLC0415 - as above
+    from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - as above
 
     worker = StreamWorker(settings, load_gold(settings.gold))
     server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")

@@ -14,8 +14,8 @@ from ragmon.core.errors import error_location, printable
 from ragmon.core.record import ChunkEntry
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.stream import kafka
+from ragmon.stream.chunk import PieceJoiner
 from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, client_settings, find_topics
-from ragmon.stream.pieces import PieceJoiner
 
 TOGETHER: Final = 200
 """Chunks that are taken at once."""

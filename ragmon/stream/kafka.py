@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
-from ragmon.stream.chunk import Chunk, ChunkError
-from ragmon.stream.pieces import PieceJoiner
+from ragmon.stream.chunk import Chunk, ChunkError, PieceJoiner
 
 EXTRA: Final = "pip install 'ragmon[kafka]'"
 METADATA_TIMEOUT: Final = 20.0

@@ -1,4 +1,16 @@
-"""A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
+"""The time of a log, told by its messages alone: whoever reads them, whenever, hears the same.
+
+It is the running maximum of the messages' times, without those that a producer's clock set too far ahead. Such a
+message waits. One after it that is not ahead shows that its clock is wrong: it is dropped. Time did pass, as over a
+night without messages and workers, if a tick of a worker agrees with a message that waits, or if very many wait.
+
+Reading single messages of a Kafka topic again: those in which the answers of labels stand.
+
+Writing chunks to their topic: in order, in pieces where they are large, and nobody goes on before they are there.
+
+The admin port of a worker: whether it is alive, and some twenty series on its own work.
+
+A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
 
 It has no disk and no state but what it can read again. A chunk is written to the topic of chunks, and the last one
 there says where whoever goes on begins: output and position are one message, so offsets that the group commits are for
@@ -9,36 +21,335 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
+from statistics import median_low
 from threading import Event
 from time import monotonic, time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
+from ragmon.core.http_client import current_version, own_names
 from ragmon.core.record import Line
 from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.native import totals
+from ragmon.monitor.admin import HEADERS, check_origin
+from ragmon.scoring.scorer import FUTURE
 from ragmon.stream import kafka
-from ragmon.stream.chunk import Chunk
-from ragmon.stream.chunk_writer import ChunkWriter
-from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.stream.chunk import Chunk, piece_size, pieces
 from ragmon.stream.kafka import (
     LOOK,
     METADATA_AGE,
     ChunkTail,
     PartitionEnds,
+    chunk_partition,
     client,
     client_settings,
     find_topics,
 )
-from ragmon.stream.log_clock import LogClock, LogMessage
-from ragmon.stream.log_reader import LogReader
-from ragmon.stream.tracing import TracePartitionCounter
+from ragmon.stream.partition import GENERATIONS, CountingLimits, PartitionCounter, TracePartitionCounter
+
+MOST: Final = 4096
+"""Messages that wait at most: so many in a row show that time did pass."""
+MOST_BYTES: Final = 16 << 20
+"""Their bytes at most, likewise."""
+
+
+class LogMessage(NamedTuple):
+    """A message of a log: its offset, its time and its bytes; and whether its clock was ahead of the log's time."""
+
+    offset: int
+    time: float
+    body: bytes
+    is_ahead: bool = False
+
+
+class LogClock:
+    """Tells the time of one partition.
+
+    Args:
+        limits: How the partition is divided, and how long messages are remembered.
+        last: The last chunk: it says what the time was at some offsets; None at the beginning of the log.
+
+    Attributes:
+        now: The time, seconds since the epoch.
+        waiting: Messages that are ahead, and of which nothing after them tells yet whether time did pass.
+    """
+
+    def __init__(self, limits: CountingLimits, last: Chunk | None) -> None:
+        self.now, self.waiting = -inf, list[LogMessage]()
+        self._bytes, self._period = 0, limits.period
+        # Where time passes by more, a new generation of what is remembered begins, and chunks tell where that is.
+        self._ahead = max(FUTURE, limits.memory / (GENERATIONS - 1) + limits.period)
+        self._known = deque(
+            () if last is None else [*(last.times or [(last.low, last.until)]), (last.upto, last.until)]
+        )
+
+    def take(self, message: LogMessage) -> Iterator[LogMessage]:
+        """Read a message; gives those of which it tells what they are, in order, each with the time of the log."""
+        while self._known and self._known[0][0] <= message.offset:
+            yield from self._drop()
+            self.now = self._known.popleft()[1]
+        unread = deque([message])
+        while unread:
+            message = unread.popleft()
+            if message.time <= self.now + self._ahead:
+                yield from self._drop()
+                self.now = max(self.now, message.time)
+                yield LogMessage(message.offset, self.now, message.body)
+            else:
+                self._wait(message, unread)
+
+    def _drop(self) -> Iterator[LogMessage]:
+        """Give those that wait: their clocks were ahead."""
+        yield from (message._replace(time=self.now, is_ahead=True) for message in self.waiting)
+        self.waiting, self._bytes = [], 0
+
+    def _wait(self, message: LogMessage, unread: deque[LogMessage]) -> None:
+        """Let a message wait; if those that wait show that time did pass, set the time, and they are read again."""
+        self.waiting.append(message)
+        self._bytes += len(message.body)
+        if len(self.waiting) >= MOST or self._bytes >= MOST_BYTES:
+            shown = median_low(waiting.time for waiting in self.waiting)
+        elif not message.body and any(abs(message.time - other.time) <= self._ahead for other in self.waiting[:-1]):
+            shown = message.time
+        else:
+            return
+        first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
+        # The edge of a period, because a chunk ends there, and whoever goes on knows no other time.
+        self.now = first // self._period * self._period
+        unread.extendleft(reversed(self.waiting))
+        self.waiting, self._bytes = [], 0
+
+
+TIMEOUT: Final = 20.0
+"""Seconds for one message."""
+EARLIER: Final = (0, 100, 5_000)
+"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
+one. A message that none of them finds is not there any more."""
+_POLL: Final = 0.1
+_AT_ONCE: Final = 500
+
+
+class LogReader:
+    """Reads messages by their offsets, with a consumer of its own; nothing is committed.
+
+    Args:
+        stream: The table.
+    """
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._stream = stream
+        self._kafka = kafka.confluent()
+        self._consumer: Any = None
+
+    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
+        """The messages at some offsets; those that are not there any more are left out.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            offsets: The offsets, in order.
+
+        Raises:
+            UnavailableError: The broker does not answer in time.
+        """
+        found = (self._message(topic, partition, offset) for offset in offsets)
+        return [message for message in found if message is not None]
+
+    def _message(self, topic: str, partition: int, offset: int) -> bytes | None:
+        for earlier in EARLIER:
+            start = max(0, offset - earlier)
+            self._open().assign([self._kafka.TopicPartition(topic, partition, start)])
+            message = self._search(offset)
+            if message is not None:
+                return message
+        return None
+
+    def _search(self, offset: int) -> bytes | None:
+        """Read on until an offset is found, or passed without a message there."""
+        deadline = monotonic() + TIMEOUT
+        while monotonic() < deadline:
+            for message in self._consumer.consume(_AT_ONCE, _POLL):
+                if message.error() is not None:
+                    continue
+                if message.offset() >= offset:
+                    return (message.value() or b"") if message.offset() == offset else None
+        raise UnavailableError(f"offset {offset} cannot be read again in {TIMEOUT:g} s", hint="is the broker up?")
+
+    def _open(self) -> Any:
+        if self._consumer is None:
+            settings = client_settings(
+                self._stream,
+                group__id=f"{self._stream.group}-again",
+                enable__auto__commit=False,
+                auto__offset__reset="earliest",
+                fetch__wait__max__ms=50,
+            )
+            self._consumer = client(self._kafka.Consumer, settings)
+        return self._consumer
+
+    def close(self) -> None:
+        """Close the consumer, if there is one."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+FLUSH: Final = 60.0
+"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
+
+
+class ChunkWriter:
+    """Writes chunks.
+
+    Args:
+        stream: The table.
+        counts: Counts the chunks that are written and their bytes.
+
+    Raises:
+        RagmonError: A setting of the client is wrong.
+    """
+
+    def __init__(self, stream: StreamTable, counts: Counter[str]) -> None:
+        self._stream, self._counts = stream, counts
+        self._kafka = kafka.confluent()
+        self._producer = client(self._kafka.Producer, {**kafka.ORDER, **client_settings(stream, linger__ms=5)})
+        self._size = piece_size(stream.kafka)
+        self._failed: list[str] = []
+        self._too_large = False
+
+    def put(self, chunk: Chunk, partitions: int) -> None:
+        """Hand a chunk to the producer.
+
+        Args:
+            chunk: The chunk.
+            partitions: How many partitions the topic of chunks has.
+        """
+        body = chunk.dump()
+        self._counts["chunks"] += 1
+        self._counts["chunk_bytes"] += len(body)
+        place = {"key": chunk.part.encode(), "partition": chunk_partition(chunk.part, partitions)}
+        for headers, piece in pieces(body, self._size):
+            self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
+
+    def tick(self, topic: str, partition: int, now: float) -> None:
+        """Put an empty message into a partition that is counted: it only tells the time.
+
+        Args:
+            topic: The topic of the partition.
+            partition: Its number.
+            now: The time, seconds since the epoch.
+        """
+        self._producer.produce(topic, b"", partition=partition, timestamp=int(now * 1000))
+        self._producer.poll(0)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+            self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
+
+    def flush(self) -> None:
+        """Wait until chunks are written.
+
+        Raises:
+            UnavailableError: They cannot be written.
+        """
+        left = self._producer.flush(FLUSH)
+        if not left and not self._failed:
+            return
+        why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
+        hint = "another worker goes on from the last one"
+        if self._too_large:
+            hint = (
+                f"{self._stream.chunks} takes no message of {self._size} bytes: raise its max.message.bytes, or set "
+                '"message.max.bytes" of `[stream.kafka]` to it'
+            )
+        raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
+
+
+_COUNTERS: Final = {
+    "read": "Messages that were read",
+    "counted": "Messages that were counted",
+    "remembered": "Messages that were read again, to know what came shortly before",
+    "chunks": "Chunks that were written",
+    "chunk_bytes": "Bytes of these chunks",
+    "asked_again": "How often messages that a fetch left out were asked for again",
+    "passed_over": "Offsets at which there was no message after all",
+    "ticks": "Empty messages that told a quiet partition the time",
+    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
+    "cut_off": "How often a log was found to end before what had been counted of it",
+    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
+    "assignments": "Partitions that were given to this worker",
+}
+"""What a worker counts of its own work, and the HELP text of its series."""
+PREFIX: Final = "ragmon_worker_"
+
+
+class WorkerCollector(Collector):
+    """The series of a worker.
+
+    Args:
+        worker: The worker.
+    """
+
+    def __init__(self, worker: StreamWorker) -> None:
+        self._worker = worker
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """All series of this moment."""
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"{PREFIX}{name}", text, self._worker.counts[name])
+        owned = GaugeMetricFamily(f"{PREFIX}partition", "A partition that it counts; always 1", labels=("partition",))
+        for part in self._worker.partitions:
+            owned.add_metric((part,), 1)
+        yield owned
+        info = GaugeMetricFamily("ragmon_build_info", "This ragmon; always 1", labels=("version",))
+        info.add_metric((current_version(),), 1)
+        yield info
+
+
+def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
+    """The ASGI application of a worker's admin port.
+
+    Args:
+        worker: The worker.
+        hosts: The host names that requests may use, besides IP addresses, localhost and those of this machine.
+    """
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(worker))
+
+    def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={**HEADERS, "Content-Type": content_type})
+
+    def healthy(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=HEADERS)
+
+    def ready(_: Request) -> Response:
+        if worker.trouble:
+            return PlainTextResponse(f"{worker.trouble}\n", 503, HEADERS)
+        return PlainTextResponse("ok\n", headers=HEADERS)
+
+    routes = [Route("/metrics", metrics), Route("/healthz", healthy), Route("/readyz", ready)]
+    return check_origin(Starlette(routes=routes), own_names(tuple(hosts)))
+
 
 TOGETHER: Final = 2000
 """Messages that are taken at once."""
@@ -46,7 +357,7 @@ POLL: Final = 0.25
 """Seconds to wait for messages."""
 QUIET: Final = 1.0
 """Seconds without a message after which a partition is told the time, once a period of its own is over."""
-EARLIER: Final = 5_000
+RESUME_EARLIER: Final = 5_000
 """Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
 begin at the next one. What is older than what is remembered is forgotten again."""
 TRIES: Final = 20
@@ -202,7 +513,7 @@ class StreamWorker:
             counter.replaces(deleted)
         if base < first:
             self._put(key, counter.gap(first))
-        place.offset = max(first, low - EARLIER)
+        place.offset = max(first, low - RESUME_EARLIER)
         self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
 
     def _counter(self, part: str, topic: str, base: int, now: float, log: str, last: Chunk | None) -> PartitionCounter:

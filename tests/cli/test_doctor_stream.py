@@ -10,8 +10,8 @@ import pytest
 from ragmon.cli.doctor.stream import room, stream_checks
 from ragmon.config.load import load
 from ragmon.config.services import StreamTable
-from ragmon.stream.counting import PartitionCounter
 from ragmon.stream.kafka import fnv1a_partition
+from ragmon.stream.partition import PartitionCounter
 from tests.support.alarming import write_config
 from tests.support.brokers import EmulatedBroker, broker
 

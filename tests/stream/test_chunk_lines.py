@@ -15,7 +15,7 @@ from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk, split
-from ragmon.stream.counting import CountingLimits
+from ragmon.stream.partition import CountingLimits
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, mixed, write_config
 from tests.support.partitions import Head, Worker, last_chunk, partitions_of

@@ -10,12 +10,11 @@ from ragmon.config.load import load
 from ragmon.core.constants import CLOCK_AHEAD
 from ragmon.core.record import encode
 from ragmon.ingest.lines import decode
-from ragmon.stream import log_clock
+from ragmon.stream import worker
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.counting import CountingLimits, PartitionCounter
-from ragmon.stream.log_clock import LogClock, LogMessage
-from ragmon.stream.tracing import TracePartitionCounter
+from ragmon.stream.partition import CountingLimits, PartitionCounter, TracePartitionCounter
+from ragmon.stream.worker import LogClock, LogMessage
 from ragmon.testing import make_record
 from tests.stream.test_tracing import own, pieces, rated
 from tests.support.alarming import NOON, write_config
@@ -147,11 +146,11 @@ def test_a_night_of_messages_that_are_far_apart_counts_each_at_its_own_time(sett
 
 def test_a_long_run_without_a_tick_counts(settings, monkeypatch):
     """Nobody told the time while it came, and there is no room for more of it."""
-    monkeypatch.setattr(log_clock, "MOST", 50)
+    monkeypatch.setattr(worker, "MOST", 50)
     log = [*steady(START, 20), *steady(START + DAY, 200)]
     assert told(settings, log)[1] > 200
-    monkeypatch.setattr(log_clock, "MOST", 5000)
-    monkeypatch.setattr(log_clock, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(worker, "MOST", 5000)
+    monkeypatch.setattr(worker, "MOST_BYTES", 10_000)
     assert told(settings, log)[1] > 200
 
 
@@ -208,7 +207,7 @@ def bodies_of(chance, *, requests):
 def test_who_reads_a_log_at_another_time_or_is_killed_makes_the_same_chunks(settings, monkeypatch, seed, requests):
     """Whoever goes on reads what came shortly before, decides of the same messages alike, and makes equal bytes."""
     chance = random.Random(seed)
-    monkeypatch.setattr(log_clock, "MOST", chance.choice((20, 50, 4096)))
+    monkeypatch.setattr(worker, "MOST", chance.choice((20, 50, 4096)))
     limits = CountingLimits(
         chance.choice((10.0, 60.0)), chance.choice((7, 97, 1 << 16)), chance.choice((20.0, 600.0, 5400.0)), samples=2
     )

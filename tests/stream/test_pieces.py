@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.stream.pieces import APART, BESIDE, PieceJoiner, piece_size, pieces
+from ragmon.stream.chunk import APART, BESIDE, PieceJoiner, piece_size, pieces
 
 
 def messages(key, body, size):

@@ -6,8 +6,7 @@ import pytest
 
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import State
-from ragmon.stream.adding import LOGS, ChunkAdder
-from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.chunk import LOGS, Chunk, ChunkAdder, ChunkError
 from tests.support.saved import saved
 
 COUNTS = PartialCounts(state=State())

@@ -11,8 +11,8 @@ from ragmon.config.load import load
 from ragmon.core.record import encode
 from ragmon.ingest.gold import load_gold
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.counting import PartitionCounter
 from ragmon.stream.kafka import ChunkTail
+from ragmon.stream.partition import PartitionCounter
 from ragmon.stream.worker import StreamWorker
 from tests.support.alarming import write_config
 from tests.support.brokers import EmulatedBroker, broker

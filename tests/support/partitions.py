@@ -12,9 +12,8 @@ from ragmon.ingest.lines import decode
 from ragmon.monitor.engine import Engine
 from ragmon.server.pipeline.recovery import entries
 from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.adding import ChunkAdder
-from ragmon.stream.chunk import Chunk
-from ragmon.stream.counting import CountingLimits, PartitionCounter
+from ragmon.stream.chunk import Chunk, ChunkAdder
+from ragmon.stream.partition import CountingLimits, PartitionCounter
 
 
 def partitions_of(records, number):

@@ -10,6 +10,7 @@ from ragmon.cli.doctor.local import Check
 from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnavailableError
+from ragmon.stream.chunk import BESIDE, piece_size
 from ragmon.stream.kafka import (
     METADATA_TIMEOUT,
     ChunkTail,
@@ -21,7 +22,6 @@ from ragmon.stream.kafka import (
     find_topics,
     fnv1a_partition,
 )
-from ragmon.stream.pieces import BESIDE, piece_size
 
 DAY_MS: Final = 86_400_000
 """Milliseconds for which messages and chunks must be kept at least: a night without a worker must lose nothing."""

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from ragmon.core.record import ChunkEntry, Entry
 from ragmon.server.pipeline.recovery import entries
-from ragmon.stream.adding import ChunkAdder
-from ragmon.stream.chunk import ChunkError, ChunkStretch, split
+from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
 
 
 @dataclass

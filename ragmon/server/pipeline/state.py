@@ -46,8 +46,7 @@ from ragmon.server.journal.failures import SLICES, Failure
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE
 from ragmon.stream.accounts import ERASED, BatchCounts, count
-from ragmon.stream.adding import AdderState, ChunkAdder
-from ragmon.stream.chunk import Chunk, ChunkError
+from ragmon.stream.chunk import AdderState, Chunk, ChunkAdder, ChunkError
 
 TRAITS: Final = "traits"
 LATENCY_MS: Final = "latency_ms"
