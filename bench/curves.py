@@ -24,7 +24,7 @@ from ragmon.ingest.gold import load_gold
 from ragmon.monitor.replay import run_files
 from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 
 RECORDS = 4_000
 """Records of the file."""

@@ -17,7 +17,7 @@ from bench.data import gold_set, write_varied
 from bench.replay import write_gold
 from ragmon.config.load import load
 from ragmon.core.record import Record, decode_entry
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 
 RATE = 5

@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from ragmon.config.load import load
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.export.prometheus import Collector
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 
 BEGIN = 1_763_683_200.0
 MINUTES = 90

@@ -19,7 +19,7 @@ from ragmon.core.constants import STEP, STRATA
 from ragmon.core.record import Totals
 from ragmon.export.prometheus import families
 from ragmon.scoring.snapshot import ALL, window_totals
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 
 PRODUCERS = 5000

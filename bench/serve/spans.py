@@ -14,9 +14,9 @@ from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import Encoding, inflate
-from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.server import make_writer
+from ragmon.server.state import Clock
+from ragmon.server.writer import JournalWriter
 from ragmon.stream.assembler import AssemblyLimits
 
 ROUNDS = 5

@@ -10,8 +10,8 @@ import click
 
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, printable_line, shorten
-from ragmon.server.journal.erasure import Erasure
-from ragmon.server.journal.erasure import erase as take_out
+from ragmon.server.erasure import Erasure
+from ragmon.server.erasure import erase as take_out
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 

@@ -24,8 +24,8 @@ from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.labels import read_labels, template
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.ratings import queue, rows
-from ragmon.server.journal.reader import JournalReader, open_readonly
-from ragmon.server.pipeline.recovery import entries
+from ragmon.server.reader import JournalReader, open_readonly
+from ragmon.server.state import entries
 
 _BATCH_SIZE: Final = 1000
 """How many labels one request sends."""

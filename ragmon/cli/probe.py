@@ -21,13 +21,22 @@ from ragmon.core.record import Record
 from ragmon.export.text import render_gates, text
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.capture_settings import Redactions
-from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.plan import ProbeExporter, chosen_probes, key_of, probe_exporter, questions, quota_of
-from ragmon.monitor.probes.prober import Prober
-from ragmon.monitor.probes.question import THROTTLED, ProbeCounts, ProbeResult
-from ragmon.monitor.probes.runner import ProbeWorkers, RecordSorter, TraceFile, run_round
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import ScorerFactory
+from ragmon.server.probe_client import THROTTLED, ProbeCapture, ProbeClient, ProbeCounts, ProbeResult
+from ragmon.server.probes import (
+    ProbeExporter,
+    Prober,
+    ProbeWorkers,
+    RecordSorter,
+    TraceFile,
+    chosen_probes,
+    key_of,
+    probe_exporter,
+    questions,
+    quota_of,
+    run_round,
+)
 
 _DELIVERY_INTERVAL: Final = 1.0
 """Seconds between two deliveries of records."""

@@ -42,7 +42,7 @@ from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.replay import AlarmReplay, BaselineRun, Duplicates, Run, report_of
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.journal.reader import open_readonly
+from ragmon.server.reader import open_readonly
 
 _COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
 """Options that are allowed with and without --compat."""
@@ -145,7 +145,7 @@ class _Result:
 
 def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
     """Score the journal of a server again, and report."""
-    from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
+    from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
     with open_readonly(Path(folder)) as rows:

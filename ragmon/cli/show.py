@@ -23,9 +23,9 @@ from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.journal.files import journal_file
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.traces import SHORTEST, UnknownTraceError, described, in_files, in_journal
+from ragmon.server.queries import SHORTEST, UnknownTraceError, described, in_files, in_journal
+from ragmon.server.reader import open_readonly
+from ragmon.server.store import journal_file
 
 _TIMEOUT: Final = 60.0
 """Seconds for an answer: a journal may be searched for the beginning of an id."""

@@ -22,12 +22,11 @@ from ragmon.core.errors import RagmonError, printable_line
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Tombstone
 from ragmon.export.status import StageCounters
 from ragmon.export.text import text_table
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import JournalReader, JournalReaderBase, JournalRow
-from ragmon.server.journal.store import JournalError
-from ragmon.server.pipeline.recovery import entries, recover, replay
-from ragmon.server.pipeline.state import STAGE, ServerState
-from ragmon.server.pipeline.trace_buffer import TraceTracker
+from ragmon.server.journal import Journal
+from ragmon.server.pending import TraceTracker
+from ragmon.server.reader import JournalReader, JournalReaderBase, JournalRow
+from ragmon.server.state import STAGE, ServerState, entries, recover, replay
+from ragmon.server.store import JournalError
 from ragmon.stream.accounts import BatchCounts
 
 

@@ -30,8 +30,7 @@ from ragmon.monitor.admin import admin_app, document_app
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
 from ragmon.monitor.replay import read_report
-from ragmon.server.api import journal_queries
-from ragmon.server.viewing import JournalView
+from ragmon.server.admin import JournalView, journal_queries
 
 GRACE: Final = 1.0
 """Seconds that open requests get at the end."""

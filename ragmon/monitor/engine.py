@@ -72,7 +72,7 @@ class EngineState(msgspec.Struct):
         errors: Errors by pipeline and type.
         last_scored: When a record was scored last, seconds since the epoch.
         transitions: The latest alarm transitions.
-        labels: The ratings of people; the server erases from them (`ragmon.server.journal.erasure`).
+        labels: The ratings of people; the server erases from them (`ragmon.server.erasure`).
         acknowledged: The last acknowledgement of each alarm.
     """
 

@@ -1,31 +1,708 @@
-"""The probes of a server: started with it, changed with its configuration, swept when an alarm asks for a look."""
+"""What a probing process takes from the configuration: probes, questions, quotas, keys, and the exporter.
+
+The prober of one probe: sends the questions of a gold set at a steady rate, or the whole set at once as a sweep.
+
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures.
+`SweepTrigger` decides which alarms start a sweep. Time, randomness and files are passed in.
+
+The workers that send questions, and one round over a gold set.
+
+Each question in flight has its own thread and is not waited for beyond its deadline. A round sends every question once,
+as fast as the application answers; `RecordSorter` sorts the records by question, and `TraceFile` writes them.
+
+The probes of a server: started with it, changed with its configuration, swept when an alarm asks for a look.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
 from time import monotonic
-from typing import Final, NamedTuple
+from types import TracebackType
+from typing import BinaryIO, Final, NamedTuple, Self
 
 from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.capture.exporters import BatchExporter, Exporter, ExporterAdapter, JsonlExporter, close
+from ragmon.config.services import ProbeTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.errors import RagmonError, log_error
-from ragmon.core.http_client import DailyQuota
-from ragmon.core.record import Record
+from ragmon.core.errors import RagmonError, UnknownNameError, error_location, log_error, warn_once
+from ragmon.core.http_client import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
+from ragmon.core.process import default_folder
+from ragmon.core.record import Record, encode
 from ragmon.ingest.gold import GoldSet
-from ragmon.monitor.capture_settings import Redactions
-from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.plan import key_of, questions, quota_in
-from ragmon.monitor.probes.prober import Prober, SweepTrigger
-from ragmon.monitor.probes.question import InFlight, ProbeCounts
-from ragmon.monitor.probes.runner import GRACE
-from ragmon.server.pipeline.probe_replies import WAIT
-from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.monitor.capture_settings import Redactions, probe_key
+from ragmon.monitor.exporting import application_identity, server, trace_log
+from ragmon.server.pending import REPLY_WAIT
+from ragmon.server.probe_client import (
+    CACHED,
+    LOST,
+    OK,
+    SKIPPED,
+    THROTTLED,
+    CacheHitDetector,
+    GoldQuestion,
+    InFlight,
+    ProbeCapture,
+    ProbeClient,
+    ProbeCounts,
+    ProbeResult,
+)
+from ragmon.server.writer import JournalWriter
+
+EXPORT_WAIT: Final = 10.0
+"""Seconds a record waits before export to a server: the application's own record of it has more data and should arrive
+first.
+"""
+MOST: Final = 10_000
+"""Maximum number of waiting records."""
+
+
+class ProbeExporter:
+    """Exports records after a delay.
+
+    Args:
+        sink: The exporter.
+        wait: The delay in seconds.
+
+    Attributes:
+        lost: Records that could not be exported, by reason.
+    """
+
+    def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
+        self.lost: Counter[str] = Counter()
+        self._exporter = ExporterAdapter(sink)
+        self._wait = wait
+        self._queue: deque[tuple[float, Record]] = deque()
+
+    def put(self, record: Record) -> bool:
+        """Queue a record, in any thread; returns False if the queue is full."""
+        if len(self._queue) >= MOST:
+            return False
+        self._queue.append((monotonic() + self._wait, record))
+        return True
+
+    def deliver(self, *, everything: bool = False) -> None:
+        """Export the records whose delay is over, or all of them; call it from one thread only."""
+        records: list[Record] = []
+        while self._queue and (everything or self._queue[0][0] <= monotonic()):
+            records.append(self._queue.popleft()[1])
+        for start in range(0, len(records), self._exporter.at_once):
+            self.lost.update(self._exporter.give(records[start : start + self._exporter.at_once]))
+
+
+@contextmanager
+def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
+    """The exporter for `output`, or the configured one.
+
+    Args:
+        settings: The configuration.
+        redact: Removes from records what must not leave the process.
+        output: A file, `-` for standard output; None uses the configured exporter.
+
+    Raises:
+        RagmonError: None is configured, or it cannot be written.
+    """
+    if output is not None:
+        log = TraceFile(output, redact) if output == STDOUT else JsonlExporter(output, redact)
+        yield ProbeExporter(log)
+        return
+    to_server = server(settings, lambda: redact)
+    exporter = to_server or trace_log(settings, lambda: redact)
+    if exporter is None:
+        hint = "--once, --output FILE, or `[export] endpoint`"
+        raise RagmonError("there is nowhere to send what comes back", hint=hint)
+    try:
+        yield ProbeExporter(exporter, EXPORT_WAIT if to_server is not None else 0.0)
+    finally:
+        close(exporter)
+
+
+NAME = "probe"
+"""The name of a probe from the command line."""
+
+
+def questions(gold: GoldSet) -> list[GoldQuestion]:
+    """The questions of a gold set, in its order; items without a text are skipped.
+
+    Raises:
+        RagmonError: There are none.
+    """
+    items = [item for item in gold if item.question.strip()]
+    if not items:
+        raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
+    return [GoldQuestion(index, item.qid, item.question) for index, item in enumerate(items)]
+
+
+def chosen_probes(
+    settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None
+) -> list[ProbeSpec]:
+    """The probes to run.
+
+    Args:
+        settings: The configuration.
+        sets: The gold sets; if they are not those of the configuration, there must be one only.
+        name: The name of one probe; None for all.
+        target: Replaces the configured target.
+
+    Raises:
+        RagmonError: There is none, or the choice is ambiguous.
+    """
+    specs = [spec for spec in settings.probes if name in (None, spec.name)]
+    if name is not None and not specs:
+        raise UnknownNameError("probe", name, [spec.name for spec in settings.probes])
+    set_names = {gold.name for gold in sets}
+    other_gold = any(spec.gold not in set_names for spec in specs)
+    if len(specs) > 1 and (target is not None or other_gold):
+        hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
+        raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
+    if not specs:
+        specs = [_command_line_probe(settings, sets, target)]
+    if other_gold:
+        specs = [spec.model_copy(update={"gold": _only_set(sets).name}) for spec in specs]
+    if target is None:
+        return specs
+    return [spec.model_copy(update={"target": _checked_target(target)}) for spec in specs]
+
+
+def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
+    """A probe from the command line alone."""
+    if target is None:
+        raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
+    gold = _only_set(sets)
+    return ProbeSpec(
+        name=NAME, pipeline=gold.pipeline or settings.pipeline, gold=gold.name, target=_checked_target(target)
+    )
+
+
+def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
+    if len(sets) != 1:
+        problem = "no gold set" if not sets else f"{len(sets)} gold sets, and no word which one"
+        raise RagmonError(f"there is {problem} to ask the questions of", hint="--gold FILE")
+    return sets[0]
+
+
+def _checked_target(target: str) -> str:
+    """A target from the command line.
+
+    Raises:
+        RagmonError: It is invalid.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - needed only for invalid targets
+
+    try:
+        return ProbeTable(target=target).target
+    except ValidationError as error:
+        hint = "myapp.rag:answer, or https://rag.example/answer"
+        raise RagmonError(f"--target is neither a function nor an address: {shown_url(target)}", hint=hint) from error
+
+
+def quota_in(folder: Path, spec: ProbeSpec) -> DailyQuota:
+    """The daily quota of a probe, stored in the server's existing folder."""
+    return DailyQuota(spec.max_per_day, path=folder / f"probe-{_digest(spec.name)}", make_folder=False)
+
+
+def quota_of(settings: Settings, spec: ProbeSpec) -> DailyQuota:
+    """The daily quota of a probe on this machine, shared by all processes that run it."""
+    folder = default_folder(application_identity(settings))
+    name = f"probe-{_digest(str(settings.path), spec.name, spec.target)}"
+    return DailyQuota(spec.max_per_day, path=None if folder is None else folder / name)
+
+
+def _digest(*parts: str) -> str:
+    return sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def key_of(settings: Settings, pipeline: str) -> bytes | None:
+    """The key that signs probes of a pipeline; None without one.
+
+    Raises:
+        RagmonError: The key cannot be read.
+    """
+    return probe_key(settings.of(pipeline).capture)
+
+
+SWEEP_INTERVAL: Final = 3600.0
+"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
+little, and an alarm that flaps must not spend the day's quota.
+"""
+
+
+class SweepTrigger:
+    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour.
+
+    Args:
+        edges: Earlier transitions, which trigger nothing.
+    """
+
+    def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
+        self._seen = {transition for transition in edges if _starts_look(transition)}
+        self._last: dict[tuple[str, str], float] = {}
+
+    def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
+        """The pipelines for which a sweep is due.
+
+        Args:
+            edges: All transitions that are kept.
+            now: Monotonic seconds.
+        """
+        look_alarms = {transition for transition in edges if _starts_look(transition)}
+        new, self._seen = look_alarms - self._seen, look_alarms
+        pipelines = set()
+        for transition in new:
+            alarm = (transition.pipeline, transition.alert)
+            if now - self._last.get(alarm, float("-inf")) >= SWEEP_INTERVAL:
+                self._last[alarm] = now
+                pipelines.add(transition.pipeline)
+        return pipelines
+
+
+def _starts_look(transition: AlarmTransition) -> bool:
+    return transition.severity == constants.LOOK and transition.state == "firing"
+
+
+RESERVE: Final = 0.2
+"""The share of the daily quota reserved for sweeps."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 300.0
+"""The limits of the first and of every pause after failures of the application, in seconds."""
+
+Draw = Callable[[], float]
+"""A random number in [0, 1)."""
+
+
+def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
+    """Average seconds between two questions: as configured, or longer if the daily quota requires it.
+
+    Args:
+        items: Questions per round.
+        every: Seconds per round.
+        max_per_day: Maximum questions per day.
+        reserve: Keep a part of them for sweeps.
+
+    >>> interval(225, 3600.0, 100_000, reserve=True), interval(225, 3600.0, 2000, reserve=False)
+    (16.0, 43.2)
+    """
+    return max(every / items, DAY / (max_per_day * (1 - RESERVE if reserve else 1)))
+
+
+class JitteredSchedule:
+    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything.
+
+    Args:
+        interval: Seconds per interval.
+        now: When the first interval begins.
+        draw: Random numbers.
+    """
+
+    def __init__(self, interval: float, now: float, draw: Draw) -> None:
+        self._interval = interval
+        self._start = now
+        self._draw = draw
+        self._index = 0
+        self.due = now + draw() * interval
+
+    def take(self) -> None:
+        """Go on to the next interval."""
+        self._advance(1)
+
+    def missed(self, now: float) -> int:
+        """How many intervals passed since the last call without a question; they are not made up for."""
+        intervals = int((now - self.due) // self._interval)
+        if intervals > 0:
+            self._advance(intervals)
+        return max(0, intervals)
+
+    def _advance(self, intervals: int) -> None:
+        self._index += intervals
+        self.due = self._start + (self._index + self._draw()) * self._interval
+
+
+_MAX_PAUSE: Final = 60.0
+"""Maximum seconds before the prober checks again what is due."""
+
+
+class Prober:
+    """Sends the questions of one probe.
+
+    Args:
+        spec: The probe.
+        questions: The questions.
+        client: Sends one question.
+        take: Gets the record of every answer, in the prober's thread; returns whether it was accepted.
+        counts: Counts the results of questions.
+        rng: Random numbers: the order of a round, the moment of a question.
+        quota: The daily quota, which may have been an earlier prober's; None: a new one.
+
+    Attributes:
+        spec: The probe.
+        interval: Seconds between two questions, on average.
+    """
+
+    def __init__(
+        self,
+        spec: ProbeSpec,
+        questions: Sequence[GoldQuestion],
+        client: ProbeClient,
+        take: Callable[[Record], bool],
+        *,
+        counts: ProbeCounts,
+        rng: random.Random | None = None,
+        quota: DailyQuota | None = None,
+    ) -> None:
+        self.spec = spec
+        self._questions = questions
+        self._client = client
+        self._workers = ProbeWorkers(client, spec.concurrency)
+        self._take = take
+        self._counts = counts
+        self._rng = rng or random.Random()  # noqa: S311 - the schedule is no secret
+        self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
+        self._schedule = JitteredSchedule(self.interval, monotonic(), self._rng.random)
+        self._quota = quota or DailyQuota(spec.max_per_day)
+        self._back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, draw=self._rng.random)
+        self._paused_until = 0.0
+        self._cache_hits = CacheHitDetector()
+        self._round: deque[GoldQuestion] = deque()
+        self._sweep: deque[GoldQuestion] = deque()
+        self._retries: deque[GoldQuestion] = deque()
+        self._stopping = False
+        self._thread = Thread(target=self._run, name=f"ragmon-probe-{spec.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start sending questions."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sending; questions in flight are not waited for."""
+        self._stopping = True
+        self._workers.wake()
+        self._thread.join()
+        self._counts.add(self.spec.name, LOST, self._workers.abandon())
+        self._client.close()
+
+    def sweep(self) -> bool:
+        """Send the whole set now; returns False if a sweep is already running."""
+        if self._sweep:
+            return False
+        self._sweep.extend(self._shuffled())
+        self._workers.wake()
+        return True
+
+    def _shuffled(self) -> list[GoldQuestion]:
+        """The questions in random order, so that any part of a round is a fair sample of the set."""
+        return self._rng.sample(self._questions, len(self._questions))
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._counts.add(self.spec.name, SKIPPED, self._schedule.missed(monotonic()))
+                while self._workers.free and (question := self._next()) is not None:
+                    self._workers.send(question)
+                for answered in self._workers.wait(self._pause()):
+                    self._finish(answered)
+            except Exception as error:  # noqa: BLE001 - the prober goes on after any failure
+                log_error(f"probe {self.spec.name} failed", error)
+                self._back_off_for(None)
+
+    def _next(self) -> GoldQuestion | None:
+        """The question that is due now and may be sent, if any."""
+        now = monotonic()
+        if self._stopping or now < self._paused_until:
+            return None
+        if self._quota.left <= 0:
+            self._counts.add(self.spec.name, SKIPPED, len(self._sweep) + len(self._retries))
+            self._sweep.clear()
+            self._retries.clear()
+            return None
+        question = (
+            self._retries.popleft()
+            if self._retries
+            else self._sweep.popleft()
+            if self._sweep
+            else self._next_of_round(now)
+        )
+        if question is not None and not self._quota.spend():  # another process took the last one
+            self._counts.add(self.spec.name, SKIPPED)
+            return None
+        return question
+
+    def _next_of_round(self, now: float) -> GoldQuestion | None:
+        if now < self._schedule.due:
+            return None
+        self._schedule.take()
+        if not self._round:
+            self._round.extend(self._shuffled())
+        return self._round.popleft()
+
+    def _pause(self) -> float:
+        """Seconds until the next question is due."""
+        if not self._workers.free or self._quota.left <= 0:
+            return _MAX_PAUSE
+        due = 0.0 if self._retries or self._sweep else self._schedule.due
+        return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._paused_until - monotonic()))
+
+    def _finish(self, answered: ProbeResult) -> None:
+        """Count the result of a question, and pass on its record."""
+        result, record = answered.result, answered.record
+        if result == OK and record is not None and self._cache_hits.see(record):
+            result, record = CACHED, None
+        if record is not None and not self._accepted(record):
+            result = LOST
+        self._counts.add(self.spec.name, result)
+        if result == THROTTLED:
+            self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
+        if answered.unreachable:
+            warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
+        if answered.overloaded:
+            self._back_off_for(answered.wait)
+        else:
+            self._back_off.reset()
+
+    def _back_off_for(self, wait: float | None) -> None:
+        """Send nothing for a while.
+
+        Args:
+            wait: Seconds the application asked for; None or 0 if it did not.
+        """
+        self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
+
+    def _accepted(self, record: Record) -> bool:
+        try:
+            return self._take(record)
+        except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
+            log_error(f"probe {self.spec.name} cannot hand on an answer", error)
+            return False
+
+
+GRACE: Final = 1.0
+"""Seconds after its deadline for a question to report the timeout itself."""
+
+
+class ProbeWorkers:
+    """Sends questions concurrently.
+
+    A thread cannot be stopped from outside: a function that does not return occupies a worker until it does.
+
+    Args:
+        client: Sends one question.
+        size: Maximum number of concurrent questions.
+        grace: Seconds after its deadline for which a question is waited for.
+    """
+
+    def __init__(self, client: ProbeClient, size: int, *, grace: float = GRACE) -> None:
+        self._client = client
+        self._size = size
+        self._grace = grace
+        self._changed = Condition()
+        self._in_flight: dict[int, tuple[GoldQuestion, InFlight]] = {}
+        self._abandoned: set[int] = set()
+        self._results: list[ProbeResult] = []
+        self._sent = 0
+        self._is_woken = False
+
+    @property
+    def free(self) -> bool:
+        """Whether another question may be sent."""
+        with self._changed:
+            return len(self._in_flight) + len(self._abandoned) < self._size
+
+    @property
+    def busy(self) -> bool:
+        """Whether any result is outstanding."""
+        with self._changed:
+            return bool(self._in_flight or self._results)
+
+    def send(self, question: GoldQuestion) -> None:
+        """Send a question."""
+        sending = self._client.sending(question)
+        with self._changed:
+            self._sent += 1
+            number = self._sent
+            self._in_flight[number] = (question, sending)
+        thread = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process has too many threads, which is not the target's fault
+            warn_once(f"a question could not be sent: {error_location(error)}")
+            with self._changed:
+                del self._in_flight[number]
+                self._results.append(ProbeResult(question, LOST, overloaded=True))
+
+    def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
+        answered = self._client.ask(question, sending)
+        with self._changed:
+            if self._in_flight.pop(number, None) is not None:
+                self._results.append(answered)
+            self._abandoned.discard(number)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> list[ProbeResult]:
+        """The results so far, including timeouts.
+
+        Args:
+            seconds: Maximum time to wait if there are none yet.
+        """
+        until = monotonic() + seconds
+        with self._changed:
+            while not (self._results or self._is_woken or self._overdue() or (now := monotonic()) >= until):
+                deadlines = [self._deadline(sending) for _, sending in self._in_flight.values()]
+                self._changed.wait(min([until, *deadlines]) - now)
+            self._is_woken = False
+            for number in self._overdue():
+                self._results.append(self._client.late(*self._in_flight.pop(number)))
+                self._abandoned.add(number)
+            results, self._results = self._results, []
+        return results
+
+    def _overdue(self) -> list[int]:
+        now = monotonic()
+        return [number for number, (_, sending) in self._in_flight.items() if self._deadline(sending) <= now]
+
+    def _deadline(self, sending: InFlight) -> float:
+        """The time until which a question is waited for; infinite once its target has returned."""
+        limit = sending.deadline + self._grace
+        return inf if sending.came_back <= limit else limit
+
+    def wake(self) -> None:
+        """Interrupt `wait`."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
+
+    def abandon(self) -> int:
+        """Stop waiting for all questions; returns how many were in flight."""
+        with self._changed:
+            lost = len(self._in_flight)
+            self._abandoned.update(self._in_flight)
+            self._in_flight.clear()
+        return lost
+
+
+STDOUT: Final = "-"
+
+
+class RecordSorter:
+    """Passes records on in the order of their index.
+
+    Args:
+        take: Called with each record.
+
+    Attributes:
+        placed: The number of indexes with a result.
+    """
+
+    def __init__(self, take: Callable[[Record], None]) -> None:
+        self.placed = 0
+        self._take = take
+        self._next = 0
+        self._waiting: dict[int, Record | None] = {}
+
+    def put(self, place: int, record: Record | None) -> None:
+        """Set the result of an index; None if it has no record."""
+        self.placed += 1
+        self._waiting[place] = record
+        while self._next in self._waiting:
+            self._pass_on(self._waiting.pop(self._next))
+            self._next += 1
+
+    def close(self) -> None:
+        """Pass on the remaining records, skipping indexes without a result."""
+        for index in sorted(self._waiting):
+            self._pass_on(self._waiting.pop(index))
+
+    def _pass_on(self, record: Record | None) -> None:
+        if record is not None:
+            self._take(record)
+
+
+class TraceFile:
+    """Writes records to a trace file; an existing file is overwritten.
+
+    Args:
+        output: The file; None or `-` for standard output.
+        redact: Removes from a record what must not be written; None if that was done before.
+
+    Raises:
+        RagmonError: It cannot be written.
+    """
+
+    def __init__(self, output: str | None, redact: Callable[[Record], Record] | None = None) -> None:
+        self._redact = redact
+        self._name = output or STDOUT
+        self._is_stdout = self._name == STDOUT
+        try:
+            # Open until `__exit__`.
+            self._file: BinaryIO = sys.stdout.buffer if self._is_stdout else open(self._name, "wb")  # noqa: SIM115, PTH123
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def submit(self, record: Record) -> None:
+        """Write a record.
+
+        Raises:
+            RagmonError: It cannot be written, for example because the disk is full.
+        """
+        try:
+            self._file.write(encode(record if self._redact is None else self._redact(record)))
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def _write_error(self, error: OSError) -> RagmonError:
+        return RagmonError(f"{self._name}: cannot be written ({error.strerror})", hint="check space and rights")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_stdout:
+            self._file.close()
+
+
+_PAUSE: Final = 1.0
+"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
+
+
+def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
+    """Send every question once.
+
+    Args:
+        workers: Sends them.
+        questions: In order.
+
+    Yields:
+        The result of each question, as it arrives. Questions are missing if all workers hang in calls that never end.
+    """
+    waiting, until = deque(questions), 0.0
+    while waiting or workers.busy:
+        while waiting and workers.free and monotonic() >= until:
+            workers.send(waiting.popleft())
+        pause = until - monotonic() if waiting and workers.free else _MAX_PAUSE
+        for answered in workers.wait(pause):
+            if answered.result == THROTTLED:
+                retried = answered.question
+                waiting.appendleft(replace(retried, tries=retried.tries + 1))
+                until = monotonic() + min(answered.wait or _PAUSE, MAX_RETRY_AFTER_FOR_USER)
+            yield answered
+        if waiting and not (workers.busy or workers.free):
+            return
+
 
 LOOK: Final = 1.0
 """Seconds between two polls of the alarms."""
@@ -54,7 +731,7 @@ class ProbeSupervisor:
         troubles: Why a probe does not run, by the probe's name.
     """
 
-    def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = WAIT) -> None:
+    def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = REPLY_WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
         self._writer = writer
         self._folder = folder

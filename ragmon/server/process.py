@@ -25,7 +25,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.server.journal.quarantine import Attempts
+from ragmon.server.quarantine import Attempts
 
 EVERY: Final = 10.0
 """Seconds between two trims: one takes some milliseconds."""

@@ -1,50 +1,393 @@
-"""What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
+"""Every alarm that is shown, by its name, as something that can be explained: a gate, or a metric's own past.
 
-The content of requests is in the answer to `trace` alone, and `ragmon.server.api` withholds it without a token.
+An alarm on a metric's past is written as a gate on that metric whose threshold is the level of the baseline, so that it
+is explained from the same counts in the same way.
+
+One request out of a journal, and what is said of one that is not there.
+
+The admin port shows its content to whoever has the token of the write ports. Where there is none it shows no content:
+any program of the machine may ask a loopback port, and a page or a model may make one ask.
+
+What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
+
+The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from msgspec import to_builtins
 
+from ragmon.alarms.detector import Alarm, shown
+from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
+from ragmon.alarms.pipelines import PipelineAlarms, minute_end
+from ragmon.alarms.plan import AlarmRule
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
-from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
-from ragmon.core.policy import Outcome
-from ragmon.core.record import FAILING_ENTRY, Record
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, shorten
+from ragmon.core.policy import Gate, Outcome
+from ragmon.core.record import FAILING_ENTRY, Line, Record
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.families import label
 from ragmon.export.pages import GateFindings, RequestFilter
 from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
 from ragmon.export.text import why_text
 from ragmon.gates.change import Why
+from ragmon.gates.evaluate import evaluate
 from ragmon.gates.releases import By, compare
-from ragmon.gates.request import RequestReport
+from ragmon.gates.request import RequestReport, report
 from ragmon.gates.suspects import traits_of
 from ragmon.gates.why import explain, explain_drift
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import ReleaseSplitter
-from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.explained_alarms import ExplainedAlarm, find_alarm
-from ragmon.server.journal.failures import Failure, FailureQuery
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.recovery import entries
-from ragmon.server.pipeline.state import LATENCY_MS, TRAITS, ServerState, latency_fact
-from ragmon.server.pipeline.writer import UNCOUNTED, JournalWriter
+from ragmon.scoring.scorer import Scorer, ScorerFactory
+from ragmon.scoring.snapshot import Snapshot
+from ragmon.server.chunks import StreamReader
+from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server.reader import JournalReader, open_readonly
 from ragmon.server.reload import ConfigReloader
-from ragmon.server.stream_reader import StreamReader
-from ragmon.server.traces import ID_DIGITS, described, in_journal
+from ragmon.server.state import LATENCY_MS, TRAITS, Clock, ServerState, entries, latency_fact
+from ragmon.server.writer import UNCOUNTED, JournalWriter
 from ragmon.stats.histograms import MICRO
+
+_WINDOW: Final = "1h"
+_UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
+_NAMES: Final = {
+    "latency": "the latency",
+    "question_length": "the length of questions",
+    "answer_length": "the length of answers",
+    "top_score": "the best score of retrieval",
+}
+_MINUTE: Final = 60
+_MIN_LEVEL: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class ExplainedAlarm:
+    """An alarm, or a gate without one, as it is explained.
+
+    Attributes:
+        outcome: The gate's outcome; for other alarms that of a gate that stands for it.
+        firing: Since when it fires, seconds since the epoch; None while it does not fire.
+        text: What it compares, and what it has seen.
+        derived: It is no gate.
+        shift: What moved, for an alarm on a distribution.
+        is_drift: It is an alarm on a distribution.
+    """
+
+    outcome: Outcome
+    firing: float | None
+    text: str = ""
+    derived: bool = False
+    shift: Shift | JudgeShift | None = None
+    is_drift: bool = False
+
+
+def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
+    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it.
+
+    Args:
+        engine: Has the gates and the alarms.
+        snapshot: The current counts.
+        pipeline: Its pipeline.
+        name: Its name: a gate's, or such as `hit_rate:baseline`.
+
+    Raises:
+        UnknownNameError: There is no such pipeline, gate or alarm.
+    """
+    outcomes = engine.judge(snapshot)
+    pipelines = {outcome.gate.pipeline for outcome in outcomes}
+    if pipeline not in pipelines | set(engine.alarms.pipelines):
+        raise UnknownNameError("pipeline", pipeline, pipelines)
+    gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
+    alarms = engine.alarms.pipelines.get(pipeline)
+    signals = {} if alarms is None else {signal.alert: signal for signal in alarms.drift.signals}
+    if name in gates:
+        return _of_gate(gates[name], alarms, signals.get(name))
+    if alarms is not None and name in alarms.rules:
+        return _of_past(engine, snapshot, alarms, alarms.rules[name])
+    if alarms is not None and name in signals:
+        return _of_drift(engine, snapshot, alarms, signals[name])
+    raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
+
+
+def _of_gate(outcome: Outcome, alarms: PipelineAlarms | None, signal: DriftSignal | None) -> ExplainedAlarm:
+    rule = None if alarms is None else alarms.rules.get(outcome.gate.name)
+    if alarms is None or rule is None:
+        return ExplainedAlarm(outcome, None if signal is None else minute_end(signal.firing))
+    alarm = alarms.state.alarms[rule.alert]
+    return ExplainedAlarm(outcome, minute_end(alarm.firing), _seen(rule, alarm))
+
+
+def _seen(rule: AlarmRule, alarm: Alarm) -> str:
+    """What an alarm fired for; "" while it is silent."""
+    return "" if alarm.proof is None else shown(alarm.proof, rule).text
+
+
+def _of_past(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, rule: AlarmRule) -> ExplainedAlarm:
+    """An alarm on a metric's own past."""
+    alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
+    is_latency = rule.metric == constants.LATENCY
+    # A paired rule detects items that became worse, whatever is better of its metric.
+    better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
+    at_least = better == "higher" if rule.kind == "paired" else rule.at_least
+    share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
+    gate = Gate(
+        name=rule.alert,
+        metric=rule.metric,
+        threshold=rule.ratio if is_latency else share,
+        direction="at_most" if is_latency or not at_least else "at_least",
+        pipeline=alarms.pipeline,
+        source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
+        gold=rule.gold,
+        where=rule.where,
+        window=_window(engine),
+        kind="quantile_ratio" if is_latency else "threshold",
+    )
+    text = _seen(rule, alarm) or _compared(alarms, rule, level)
+    return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
+
+
+def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
+    """What a silent alarm compares its metric with."""
+    baseline = alarms.baseline_of(rule)
+    what = {"paired": "each gold item with its first answer"}.get(rule.kind, f"{rule.metric} with its own past")
+    if level is None or baseline is None:
+        seen = 0 if baseline is None else baseline.n
+        return f"compares {what}, which is being learned ({seen} observations so far)"
+    direction = "at least" if rule.at_least else "at most"
+    learned = f"baseline {baseline.phase}, {baseline.n} observations"
+    return f"compares {what}: {direction} {100 * level:.1f} % ({learned})"
+
+
+def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal: DriftSignal) -> ExplainedAlarm:
+    """An alarm on a distribution, or on the number of indexes."""
+    firing, source = minute_end(signal.firing), alarms.selector.user_source
+    gate = Gate(
+        name=signal.alert,
+        metric=signal.metric,
+        threshold=1.0,
+        direction="at_most",
+        pipeline=alarms.pipeline,
+        source=source or None,
+        window=_window(engine),
+        kind="distinct",
+    )
+    if signal.metric == constants.INDEX_HASH:
+        text = "compares the indexes that answer under one build: a second one is a ticket"
+        return ExplainedAlarm(_outcome(engine, snapshot, gate), firing, text, derived=True)
+    judge_shift = alarms.drift.judge_shift(signal.alert)
+    shift = alarms.drift.shift(signal.alert)
+    outcome = Outcome(
+        gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
+    )
+    is_judge = signal.metric.startswith(constants.JUDGE_PREFIX)
+    text = _judge_moved(signal, judge_shift) if is_judge else _moved(signal, shift)
+    moved = judge_shift or shift
+    return ExplainedAlarm(outcome, firing, text, derived=True, shift=moved, is_drift=True)
+
+
+def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
+    """How the scores of a judge moved from its earlier blocks to the one that was compared last."""
+    name = signal.metric
+    if signal.alert == alert_name(signal.metric, labelled=True):
+        name = f"label minus {name}"
+    if shift is None:
+        return f"compares the mean of {name} with its past under the same version; there is too little to compare yet"
+    begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
+    version = f" under version {shift.version}" if shift.version else ""
+    return (
+        f"the mean of {name}{version} was {shift.before:.3f}, and is {shift.after:.3f} of {shift.n} from "
+        f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: the judge changed, or the answers did"
+    )
+
+
+def _moved(signal: DriftSignal, shift: Shift | None) -> str:
+    """How a distribution moved from its first hour to the block that was compared last."""
+    name = _NAMES.get(signal.metric, signal.metric)
+    if shift is None:
+        return f"compares {name} with its first hour; no later block is full yet"
+    begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
+    verb = "is no longer" if signal.firing is not None else "is as in"
+    unit = _UNITS.get(signal.metric, "")
+    return (
+        f"{name} {verb} {'what it was in ' if signal.firing is not None else ''}its first hour: below "
+        f"{shift.below:.3g}{unit} {shift.before:.1%} of requests then, {shift.after:.1%} of {shift.n} from "
+        f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
+    )
+
+
+def _window(engine: Engine) -> str:
+    windows: Sequence[str] = list(engine.settings.windows)
+    return _WINDOW if _WINDOW in windows else windows[0]
+
+
+def _outcome(engine: Engine, snapshot: Snapshot, gate: Gate) -> Outcome:
+    """The outcome of a gate that stands for an alarm."""
+    (outcome,) = evaluate(snapshot, replace(engine.policy(gate.pipeline), gates=(gate,)))
+    return outcome
+
+
+SHORTEST: Final = 8
+"""The fewest hex digits by which a trace is searched."""
+PATIENCE: Final = 20.0
+"""Seconds in which a journal is searched for the beginning of an id."""
+MOST: Final = 100
+"""Records of one trace that are shown."""
+ID_DIGITS: Final = 32
+"""Hex digits of a whole trace id."""
+_MANY: Final = 5
+_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
+
+
+class UnknownTraceError(RagmonError):
+    """There is no record of a trace; the hint says what is kept, and where else to look."""
+
+
+class AmbiguousTraceError(RagmonError):
+    """Several traces begin as was asked, or too many records would have to be searched."""
+
+
+def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
+    """The records of a trace in a journal; requests that share a trace are a record each.
+
+    Args:
+        journal: The journal.
+        asked: The trace id, or at least eight hex digits of its beginning.
+        settings: Say what is kept.
+
+    Raises:
+        UnknownTraceError: There is none.
+        AmbiguousTraceError: Several traces begin so, or the journal is too large for a search.
+        JournalError: The journal cannot be read.
+    """
+    trace_id = _checked(asked)
+    if len(trace_id) < ID_DIGITS:
+        trace_id = _only(trace_id, _beginning_so(journal, trace_id)) or trace_id
+    records = journal.records_of(trace_id, MOST)
+    if not records:
+        raise _unknown(asked, settings, _kept(journal.oldest(), settings))
+    return records
+
+
+def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Record]:
+    """The records of a trace in trace files, whose ids may be any text.
+
+    Args:
+        lines: Their lines.
+        asked: The trace id, its beginning, or the id of a gold question where records have no trace id.
+        settings: Say where else to look.
+
+    Raises:
+        UnknownTraceError: There is none.
+        AmbiguousTraceError: Several traces begin so.
+    """
+    found: dict[str, list[Record]] = {}
+    n = 0
+    for line in lines:
+        if isinstance(line, Record):
+            n += 1
+            name = line.trace_id or line.qid or ""
+            if name == asked or (len(asked) >= SHORTEST and name.lower().startswith(asked.lower())):
+                found.setdefault(name, []).append(line)
+    name = asked if asked in found else _only(asked, found) or ""
+    if name not in found:
+        raise _unknown(asked, settings, f"{n} records were read, and none has this id")
+    return found[name][-MOST:]
+
+
+def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: bool = False) -> RequestReport:
+    """The report of a request.
+
+    Args:
+        record: The request.
+        scorer: Has the gold sets and the metrics; nothing is counted.
+        settings: The configuration in force.
+        from_file: The record is from a trace file: it is judged as `ragmon gate` judges files, and what its text was
+            captured with is not known here.
+    """
+    pipeline = settings.of(record.pipeline or constants.DEFAULT_PIPELINE)
+    capture = pipeline.capture
+    content = capture.probe_content if record.source == constants.PROBE else capture.content
+    return report(
+        record,
+        scorer.assess(record),
+        scorer.table.metrics,
+        settings.policy(record.pipeline or constants.DEFAULT_PIPELINE, live=not from_file).gates,
+        content="" if from_file else content,
+        within_ms=pipeline.metrics.answered_within_ms,
+        link=None if pipeline.links.trace is None else str(pipeline.links.trace),
+    )
+
+
+def _checked(asked: str) -> str:
+    trace_id = asked.strip().lower()
+    if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
+        hint = f"32 hex digits, or the first {SHORTEST} and more of them"
+        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
+    return trace_id
+
+
+def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
+    """The ids of a journal's records that begin so.
+
+    Raises:
+        AmbiguousTraceError: The search takes too long.
+    """
+    pattern = re.compile(rb'"trace_id":"(%b[0-9a-f]*)"' % beginning.encode())
+    ends = monotonic() + PATIENCE
+    for row in journal.rows():
+        for match in pattern.finditer(row.lines):
+            yield match[1].decode()
+        if monotonic() > ends:
+            hint = "all 32 digits are found at once"
+            raise AmbiguousTraceError(f"the journal is too large to search for {beginning}", hint=hint)
+
+
+def _only(asked: str, names: Iterable[str]) -> str | None:
+    """The one trace that begins so; None where there is none.
+
+    Raises:
+        AmbiguousTraceError: There are several.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        found[name] = None
+        if len(found) > _MANY:
+            break
+    if len(found) > 1:
+        some = ", ".join([*list(found)[:_MANY], *(["…"] if len(found) > _MANY else [])])
+        raise AmbiguousTraceError(f"several traces begin with {shorten(asked)}", hint=f"one of: {some}")
+    return next(iter(found), None)
+
+
+def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
+    link = settings.unconfigured.links.trace
+    where = f"; the tracing backend may have it: {str(link).replace('{trace_id}', asked)}" if link else ""
+    return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
+
+
+def _kept(oldest: float | None, settings: Settings) -> str:
+    """What a journal keeps."""
+    since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
+    days = float(settings.serve.retention) / 86_400
+    rate = settings.unconfigured.sampling.rate
+    return (
+        f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
+        f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
+        "once its spans are there"
+    )
 
 
 class StatusService:

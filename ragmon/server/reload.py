@@ -16,10 +16,10 @@ from ragmon.config.services import ServeTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import GoldError, RagmonError, log_error
 from ragmon.monitor.engine import Engine
-from ragmon.server.journal.retention import RetentionLimits
-from ragmon.server.pipeline.state import ServerState
-from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.journal import RetentionLimits
 from ragmon.server.probes import ProbeSupervisor
+from ragmon.server.state import ServerState
+from ragmon.server.writer import JournalWriter
 
 FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir", "from")
 """Keys of `[serve]` that take effect only when the server is restarted."""

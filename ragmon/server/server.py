@@ -18,23 +18,18 @@ from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import STEP
-from ragmon.server.api import server_admin
+from ragmon.server.admin import server_admin
+from ragmon.server.chunks import AckSender, LabelProducer, StreamReader
 from ragmon.server.grpc import GrpcServer
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.quarantine import Attempts, row_of
-from ragmon.server.journal.store import JournalError
-from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.probe_replies import WAIT
-from ragmon.server.pipeline.recovery import recover
-from ragmon.server.pipeline.state import ServerState
-from ragmon.server.pipeline.trace_buffer import TraceTracker
-from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
+from ragmon.server.journal import Journal
+from ragmon.server.pending import REPLY_WAIT, TraceTracker
 from ragmon.server.probes import ProbeSupervisor
+from ragmon.server.quarantine import Attempts, row_of
 from ragmon.server.queries import StatusService
 from ragmon.server.reload import ConfigReloader, limits
-from ragmon.server.stream_acks import AckSender
-from ragmon.server.stream_labels import LabelProducer
-from ragmon.server.stream_reader import StreamReader
+from ragmon.server.state import Clock, ServerState, recover
+from ragmon.server.store import JournalError
+from ragmon.server.writer import CORRUPT, JournalWriter
 from ragmon.stream.assembler import AssemblyLimits
 
 DRAIN: Final = 5.0
@@ -143,7 +138,7 @@ class Server:
         insecure: bool = False,
         clock: Clock | None = None,
         assembly_limits: AssemblyLimits | None = None,
-        reply_wait: float = WAIT,
+        reply_wait: float = REPLY_WAIT,
         on_attempts: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve

@@ -19,8 +19,8 @@ from ragmon.cli.doctor.chain import chain_checks
 from ragmon.config.load import load
 from ragmon.export.status import StageCounters
 from ragmon.scoring import cardinality
-from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
+from ragmon.server.state import Clock
 from tests.support.collectors import collector, free_port
 from tests.support.command_line import ragmon
 from tests.support.fake_consumer import certificate

@@ -19,11 +19,10 @@ from ragmon.cli.verify import of_journal, of_server
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import JournalRow
-from ragmon.server.journal.retention import RetentionLimits
-from ragmon.server.journal.schema import checksum
+from ragmon.server.erasure import erase
+from ragmon.server.journal import Journal, RetentionLimits
+from ragmon.server.reader import JournalRow
+from ragmon.server.store import checksum
 from ragmon.stream.assembler import AssemblyLimits
 from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message

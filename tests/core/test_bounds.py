@@ -37,7 +37,7 @@ from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
 from ragmon.ingest.spans.tools import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
-from ragmon.server.pipeline.decode import decode_traces
+from ragmon.server.pending import decode_traces
 from ragmon.stats.histograms import bucket
 from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 from ragmon.testing import make_gold, make_record

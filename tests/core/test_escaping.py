@@ -19,7 +19,7 @@ from ragmon.export.families import LONGEST as LABEL
 from ragmon.export.families import label
 from ragmon.export.text import escape
 from ragmon.monitor.engine import Engine
-from ragmon.server.pipeline.decode import QueuedRequest
+from ragmon.server.pending import QueuedRequest
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.manual_writer import ManualWriter

@@ -35,7 +35,7 @@ from ragmon.ingest.spans import messages, tools
 from ragmon.ingest.spans.mapper import _name
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
-from ragmon.monitor.probes import targets
+from ragmon.server.probe_client import is_from_cache
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
 from tests.support.refusal_report import expressions
 
@@ -232,7 +232,7 @@ FUNCTIONS = {
     judges.findings: lambda text: judges.findings(text, 1, reasons=True),
     judges.parse_claims: judges.parse_claims,
     judges.relevance: lambda text: judges.relevance(text, text, [text], reasons=True),
-    targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
+    is_from_cache: lambda text: is_from_cache(header(text)),
     decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
     is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
     _ids: _ids,

@@ -13,7 +13,7 @@ from ragmon.core.record import Label
 from ragmon.ingest.receiver import Encoding
 from ragmon.scoring import ratings
 from ragmon.scoring.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
-from ragmon.server.pipeline.decode import decode_labels, decode_traces
+from ragmon.server.pending import decode_labels, decode_traces
 from tests.support.manual_writer import ManualWriter
 from tests.support.saved import saved
 from tests.support.serving import asked, replayed, whole

@@ -19,7 +19,7 @@ from ragmon.ingest import otlp_wire
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.otlp_wire import MAX_ITEMS, MAX_MESSAGES, TOO_MANY, check_size
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.pipeline.decode import decode_metrics, decode_traces
+from ragmon.server.pending import decode_metrics, decode_traces
 from tests.support.effort import cpu_seconds, effort
 from tests.support.examples import cases
 from tests.support.otlp_requests import as_json, export, field

@@ -20,8 +20,8 @@ from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
 from ragmon.ingest.receiver import Encoding
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Event
-from ragmon.server.journal.erasure import remove_traces
-from ragmon.server.pipeline.decode import UnreadableError, decode_traces
+from ragmon.server.erasure import remove_traces
+from ragmon.server.pending import UnreadableError, decode_traces
 from tests.support.effort import effort, least_ratio
 from tests.support.otlp_requests import add, as_json, field, put
 from tests.support.recorded_spans import START, made

@@ -29,7 +29,7 @@ from ragmon.core.record import Answer, Label, Record
 from ragmon.export.status import MonitorSnapshot
 from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.monitor.embedded import Monitor
-from ragmon.server.pipeline.clock import Clock
+from ragmon.server.state import Clock
 from ragmon.testing import FakeClock
 from tests.support.command_line import ragmon
 from tests.support.serving import accounted, asked, send_body, serving, whole

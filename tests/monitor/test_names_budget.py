@@ -18,7 +18,7 @@ from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.cardinality import SILENT
-from ragmon.server.pipeline.decode import decode_labels
+from ragmon.server.pending import decode_labels
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.process_usage import cpu_seconds

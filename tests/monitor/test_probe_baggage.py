@@ -22,7 +22,7 @@ from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.capture_settings import probe_key
 from ragmon.monitor.install import Installation
-from ragmon.monitor.probes.question import trace_headers
+from ragmon.server.probe_client import trace_headers
 from ragmon.testing import Collected
 from tests.server.test_serve_probe import config, right
 from tests.server.test_serve_reload import put, shown

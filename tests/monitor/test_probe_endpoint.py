@@ -12,7 +12,7 @@ import pytest
 
 from ragmon.capture.call import is_proved
 from ragmon.core.errors import RagmonError
-from ragmon.monitor.probes.targets import HttpTarget
+from ragmon.server.probe_client import HttpTarget
 from tests.support.fake_consumer import certificate
 from tests.support.probed import QUESTION, REFUSED, ask, web
 from tests.support.waiting import TIMEOUT
@@ -98,7 +98,7 @@ class TestNoAnswer:
         assert (found.result, found.record.error, found.record.answer_json) == ("error", "UnreadableReplyError", None)
 
     def test_a_reply_without_end_is_not_read_to_it(self, monkeypatch):
-        monkeypatch.setattr("ragmon.monitor.probes.targets.MAX_REPLY_BYTES", 1000)
+        monkeypatch.setattr("ragmon.server.probe_client.MAX_REPLY_BYTES", 1000)
         found = replied((200, {"Content-Type": "text/plain"}, b"x" * 5000))[0]
         assert (found.result, found.record.error) == ("error", "UnreadableReplyError")
 

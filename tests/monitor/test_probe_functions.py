@@ -11,7 +11,7 @@ from ragmon.capture import call
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
 from ragmon.monitor import install
-from ragmon.monitor.probes.runner import ProbeWorkers
+from ragmon.server.probes import ProbeWorkers
 from tests.support import probed_functions
 from tests.support.probed import QUESTION, ask, asking
 from tests.support.waiting import TIMEOUT
@@ -137,7 +137,7 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
     with asking("tests.support.probed_functions:plain", concurrency=1) as client:
         workers = ProbeWorkers(client, 1)
         with monkeypatch.context() as patched:
-            patched.setattr("ragmon.monitor.probes.runner.Thread.start", full)
+            patched.setattr("ragmon.server.probes.Thread.start", full)
             workers.send(QUESTION)
         (found,) = workers.wait(0.0)
         assert (found.result, found.record, workers.free) == ("lost", None, True)

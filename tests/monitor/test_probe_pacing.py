@@ -7,9 +7,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.core.http_client import DAY
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.monitor.probes.client import CacheHitDetector
-from ragmon.monitor.probes.prober import DAY, RESERVE, JitteredSchedule, interval
+from ragmon.server.probe_client import CacheHitDetector
+from ragmon.server.probes import RESERVE, JitteredSchedule, interval
 
 NOON = 1_763_726_400.0
 

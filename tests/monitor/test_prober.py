@@ -12,8 +12,8 @@ import pytest
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core.http_client import DailyQuota
-from ragmon.monitor.probes.prober import Prober, SweepTrigger
-from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
+from ragmon.server.probe_client import GoldQuestion, ProbeCounts
+from ragmon.server.probes import Prober, SweepTrigger
 from tests.support.probed import asking, web
 from tests.support.waiting import TIMEOUT, wait_for
 

@@ -20,7 +20,7 @@ from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.calls import CallTotals
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 from tests.support.examples import cases
 from tests.support.random_records import NOON

@@ -19,9 +19,9 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.pipeline.decode import decode_labels, decode_traces
-from ragmon.server.pipeline.recovery import replay
+from ragmon.server.pending import decode_labels, decode_traces
+from ragmon.server.reader import open_readonly
+from ragmon.server.state import replay
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.manual_writer import ManualWriter

@@ -10,7 +10,7 @@ from time import process_time
 import pytest
 
 from ragmon.config.load import load
-from ragmon.server.pipeline import state
+from ragmon.server import state
 from ragmon.stream.assembler import Assembler, OpenTrace
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export

@@ -15,8 +15,8 @@ from ragmon.alarms.baselines import Baseline
 from ragmon.alarms.detector import Detector
 from ragmon.config.load import load
 from ragmon.core.errors import RateLimitedLog
-from ragmon.server.pipeline import recovery
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server import state as recovery
+from ragmon.server.state import ServerState
 from tests.cli.test_verify import database
 from tests.support.alarming import SEVERAL, write_config
 from tests.support.manual_writer import ManualWriter

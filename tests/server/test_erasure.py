@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from ragmon.cli.commands import forget
 from ragmon.core.record import Label
-from ragmon.server.journal import erasure
-from ragmon.server.journal.journal import Journal
+from ragmon.server import erasure
+from ragmon.server.journal import Journal
 from ragmon.stream.assembler import AssemblyLimits
 from tests.cli.test_verify import database
 from tests.server.test_serve import request, send

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal.erasure import erase
-from ragmon.server.pipeline.decode import decode_labels, decode_traces
+from ragmon.server.erasure import erase
+from ragmon.server.pending import decode_labels, decode_traces
 from tests.cli.test_verify import database
 from tests.server.test_serve_labels import label, trace
 from tests.support.command_line import ragmon

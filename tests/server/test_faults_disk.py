@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 from ragmon.config.load import load
-from ragmon.server.journal import files
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.journal.store import JournalError
-from ragmon.server.pipeline.recovery import replay
+from ragmon.server import store
+from ragmon.server.reader import open_readonly
+from ragmon.server.state import replay
+from ragmon.server.store import JournalError
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export
 from tests.support.serving import (
@@ -197,7 +197,7 @@ def test_whatever_bytes_flip_the_server_starts_and_counts_as_before_or_anew(tmp_
         for _ in range(rng.randint(1, 8)):
             file.seek(rng.randrange(size))
             file.write(rng.randbytes(rng.choice([1, 1, 4, 64])))
-    monkeypatch.setattr(files, "_CHECKED", (seed % 2) << 24)
+    monkeypatch.setattr(store, "_CHECKED", (seed % 2) << 24)
     books, resets = reopened(tmp_path)
     aside = [found for found in path.parent.glob("journal.db.corrupt-*") if found.suffix not in ("-wal", "-shm")]
     assert resets == len(aside)

@@ -21,9 +21,8 @@ from ragmon.export.prometheus import Collector
 from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.pipeline.recovery import entries, recover
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.reader import open_readonly
+from ragmon.server.state import ServerState, entries, recover
 from ragmon.stream.accounts import BatchCounts
 from tests.server.test_serve_reload import LOADED, put, reloaded
 from tests.support.manual_writer import ManualWriter, fingerprint

@@ -6,10 +6,10 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import ChunkEntry
-from ragmon.server.pipeline import writer as journal_writer
-from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.decode import QueuedRequest
+from ragmon.server import writer
+from ragmon.server.pending import QueuedRequest
 from ragmon.server.server import make_writer
+from ragmon.server.state import Clock
 from tests.support.alarming import SEVERAL, mixed, write_config
 from tests.support.partitions import Worker, partitions_of
 from tests.support.serving import PORTS
@@ -52,5 +52,5 @@ def test_records_in_chunks_cost_no_checkpoint(head):
 
 def test_bytes_of_chunks_do(head, monkeypatch):
     made, bodies = head
-    monkeypatch.setattr(journal_writer, "CHECKPOINT_CHUNKS", 4 * max(map(len, bodies)))
+    monkeypatch.setattr(writer, "CHECKPOINT_CHUNKS", 4 * max(map(len, bodies)))
     assert 1 <= checkpoints(made, bodies) <= CHUNKS // 2

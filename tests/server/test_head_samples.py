@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ragmon.config.load import load
 from ragmon.core.record import SAMPLES, ChunkEntry, Label, Tombstone, encode
-from ragmon.server.journal.erasure import erase
+from ragmon.server.erasure import erase
 from ragmon.server.server import Server
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.partition import CountingLimits
@@ -62,7 +62,7 @@ class Heading(Running):
 def no_broker(monkeypatch):
     """Nobody waits for a broker that is not there."""
     monkeypatch.setattr("ragmon.stream.kafka.METADATA_TIMEOUT", 0.5)
-    monkeypatch.setattr("ragmon.server.stream_reader.JOIN", 0.5)
+    monkeypatch.setattr("ragmon.server.chunks.JOIN", 0.5)
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from functools import partial
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import schema
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import Checkpoint, JournalRow, PendingRequest, open_readonly
-from ragmon.server.journal.store import JournalError
+from ragmon.server import store
+from ragmon.server.erasure import erase
+from ragmon.server.journal import Journal
+from ragmon.server.reader import Checkpoint, JournalRow, PendingRequest, open_readonly
+from ragmon.server.store import JournalError
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'
@@ -185,7 +185,7 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder_until_that_on
 @pytest.mark.parametrize("version", [2, 5])
 def test_a_journal_of_another_version_is_refused_and_neither_changed_nor_held(folder, monkeypatch, version):
     with monkeypatch.context() as other:
-        other.setattr(schema, "VERSION", version)
+        other.setattr(store, "VERSION", version)
         journal = Journal(folder)
         append(journal, LINES)
         journal.close()
@@ -204,7 +204,7 @@ def test_a_journal_of_another_version_is_refused_and_neither_changed_nor_held(fo
 
 def test_a_journal_whose_tables_cannot_all_be_created_has_none(folder, monkeypatch):
     with monkeypatch.context() as full:
-        full.setattr(schema, "TABLES", schema.TABLES + "INSERT INTO meta VALUES (zeroblob(2000000000), 1);")
+        full.setattr(store, "TABLES", store.TABLES + "INSERT INTO meta VALUES (zeroblob(2000000000), 1);")
         with pytest.raises(JournalError):
             Journal(folder)
         with closing(sqlite3.connect(folder / "journal.db")) as connection:

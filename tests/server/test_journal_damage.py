@@ -9,12 +9,11 @@ import shutil
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import files
-from ragmon.server.journal.failures import Failure, FailureQuery
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.journal.retention import RetentionLimits
-from ragmon.server.journal.store import JournalError
+from ragmon.server import store
+from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server.journal import Journal, RetentionLimits
+from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalError
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0
@@ -157,7 +156,7 @@ def test_a_folder_where_the_file_should_be_is_no_damage(tmp_path):
 def test_damage_found_late_is_told(tmp_path, clock, monkeypatch):
     """A file too large to be read as a whole when it is opened, with one page that is nothing any more."""
     fill(tmp_path)
-    monkeypatch.setattr(files, "_CHECKED", 0)
+    monkeypatch.setattr(store, "_CHECKED", 0)
     with open_readonly(tmp_path) as reader:
         find = "SELECT rootpage FROM sqlite_master WHERE name = 'bodies'"
         (page,) = reader._connection.execute(find).fetchone()
@@ -211,7 +210,7 @@ def test_whatever_bytes_flip_the_journal_works_or_says_that_it_is_damaged(tmp_pa
         size = path.stat().st_size
         for _ in range(rng.randint(1, 4)):
             patch(path, rng.choice([rng.randrange(100), rng.randrange(size)]), rng.randbytes(rng.choice([1, 4, 300])))
-        monkeypatch.setattr(files, "_CHECKED", (n % 2) << 24)
+        monkeypatch.setattr(store, "_CHECKED", (n % 2) << 24)
         journal = Journal(folder, clock=clock)
         try:
             use(journal)
@@ -230,7 +229,7 @@ def test_what_cannot_be_set_aside_is_tried_again_when_something_is_written(tmp_p
     fill(tmp_path)
     journal = Journal(tmp_path, clock=clock)
     with monkeypatch.context() as broken:
-        broken.setattr(files.schema, "create", _no_room)
+        broken.setattr(store.schema, "create", _no_room)
         with pytest.raises(JournalError) as found:
             journal.quarantine_and_reset()
         assert found.value.reason == "disk_full"

@@ -12,11 +12,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode_entry
-from ragmon.server.journal import erasure
-from ragmon.server.journal.erasure import erase, remove_traces
-from ragmon.server.journal.failures import Failure, FailureQuery
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import open_readonly
+from ragmon.server import erasure
+from ragmon.server.erasure import erase, remove_traces
+from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server.journal import Journal
+from ragmon.server.reader import open_readonly
 from ragmon.testing import make_record
 from tests.support.waiting import wait_for
 

@@ -9,11 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.server.journal import retention
-from ragmon.server.journal.failures import Failure, FailureQuery
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import JournalRow
-from ragmon.server.journal.retention import RetentionLimits
+from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server.journal import _AT_ONCE, Journal, RetentionLimits
+from ragmon.server.reader import JournalRow
 from ragmon.testing import FakeClock
 
 DAY = 86_400.0
@@ -155,7 +153,7 @@ def test_a_step_is_small(open_journal, clock):
     while journal.expire():
         gone.append(301 - len([seq for seq in seqs(journal) if seq <= 301]))
         append(journal, clock)
-    assert max(later - earlier for earlier, later in pairwise(gone)) <= retention._AT_ONCE / len(BULK) + 1
+    assert max(later - earlier for earlier, later in pairwise(gone)) <= _AT_ONCE / len(BULK) + 1
 
 
 def test_failures_go_with_their_rows_and_series_with_their_failures(open_journal, clock):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import failures
-from ragmon.server.journal.failures import Failure, FailureQuery
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import open_readonly
+from ragmon.server import failures
+from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server.journal import Journal
+from ragmon.server.reader import open_readonly
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.journal.store import JournalError
+from ragmon.server.journal import Journal
+from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalError
 from tests.support.small_disk import fill
 from tests.support.waiting import TIMEOUT
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from ragmon.server.journal import keys, schema
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.keys import Keys
+from ragmon.server import journal as keys
+from ragmon.server.journal import Journal, Keys
+from ragmon.server.store import TABLES
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class Model(RuleBasedStateMachine):
         keys._MERGED_AT_ONCE = at_once
         self.fresh = fresh
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        self.connection.executescript(schema.TABLES)
+        self.connection.executescript(TABLES)
         self.keys = Keys(self.connection, fresh)
         self.known = set()
 

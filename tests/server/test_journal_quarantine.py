@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entry
-from ragmon.server.journal import quarantine
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.journal import Journal
-from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.journal.retention import RetentionLimits
+from ragmon.server.erasure import erase
+from ragmon.server.journal import Journal, RetentionLimits
+from ragmon.server.quarantine import ASSEMBLING, MAX_BYTES, MAX_REQUESTS, READING, Attempts, body_key
+from ragmon.server.reader import open_readonly
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import as_json, export
@@ -76,10 +74,10 @@ def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_th
 
 
 def test_no_more_is_kept_than_a_hundred_requests_and_16_mib(journal, tmp_path):
-    for n in range(quarantine.MAX_REQUESTS + 5):
+    for n in range(MAX_REQUESTS + 5):
         hold(journal, b"\xff%d" % n, step=READING)
-    assert [one.body for one in kept(tmp_path)] == [b"\xff%d" % n for n in range(5, quarantine.MAX_REQUESTS + 5)]
-    half = quarantine.MAX_BYTES // 2 + 1
+    assert [one.body for one in kept(tmp_path)] == [b"\xff%d" % n for n in range(5, MAX_REQUESTS + 5)]
+    half = MAX_BYTES // 2 + 1
     for n in range(3):
         hold(journal, b"%d" % n * half, step=READING)
     assert [one.body[:1] for one in kept(tmp_path)] == [b"2"]

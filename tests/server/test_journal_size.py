@@ -14,8 +14,8 @@ from time import thread_time
 import pytest
 
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal.retention import RetentionLimits
-from ragmon.server.pipeline.decode import decode_traces
+from ragmon.server.journal import RetentionLimits
+from ragmon.server.pending import decode_traces
 from tests.support.manual_writer import ManualWriter, body, fingerprint
 from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole
 from tests.support.waiting import wait_for

@@ -19,9 +19,9 @@ from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.pipeline.decode import decode_labels, decode_traces
+from ragmon.server.erasure import erase
+from ragmon.server.pending import decode_labels, decode_traces
+from ragmon.server.reader import open_readonly
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, configuration, replayed, whole

@@ -6,8 +6,9 @@ import random
 from functools import partial
 
 from ragmon.core.record import Latency
-from ragmon.server.journal import journal, keys
-from ragmon.server.pipeline.trace_buffer import IN_MEMORY
+from ragmon.server import journal
+from ragmon.server.journal import Keys
+from ragmon.server.pending import IN_MEMORY
 from ragmon.stream.assembler import AssemblyLimits, is_sampled
 from tests.support.manual_writer import NO_ERRORS, ManualWriter, body, inside
 from tests.support.serving import asked, foreign, journalled, whole
@@ -67,7 +68,7 @@ def test_a_decorated_call_that_ends_long_after_its_retrieval_counts_once(tmp_pat
 
 def test_a_trace_that_comes_again_after_more_than_a_day_counts_once(tmp_path, monkeypatch):
     """Nobody knows any more that it came already: it is older than what is taken, though a window would hold it."""
-    monkeypatch.setattr(journal, "Keys", partial(keys.Keys, fresh=4))
+    monkeypatch.setattr(journal, "Keys", partial(Keys, fresh=4))
     with ManualWriter(tmp_path, 'windows = ["5m", "7d"]\n') as manual:
         one = body(*foreign(1, at=manual.time.now))
         manual.send(one)

@@ -10,8 +10,8 @@ from ragmon.core import constants
 from ragmon.core.record import Totals
 from ragmon.ingest.receiver import Encoding
 from ragmon.metrics import Metric, base
-from ragmon.server.pipeline.decode import QueuedRequest, decode_traces
-from ragmon.server.pipeline.state import ProducerTotals
+from ragmon.monitor.producers import ProducerTotals
+from ragmon.server.pending import QueuedRequest, decode_traces
 from tests.support.manual_writer import ManualWriter
 from tests.support.serving import BEGIN, asked, whole
 from tests.support.small_disk import fill

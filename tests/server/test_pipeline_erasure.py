@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.pipeline.decode import decode_traces
+from ragmon.server.pending import decode_traces
 from tests.support.manual_writer import HOUR, NO_ERRORS, ManualWriter, body
 from tests.support.otlp_requests import as_json, export
 from tests.support.serving import asked, foreign, whole

@@ -7,9 +7,9 @@ import pytest
 
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
-from ragmon.server.journal.erasure import erase
-from ragmon.server.pipeline.probe_replies import is_from_prober, join_reply
-from ragmon.server.pipeline.recovery import replay
+from ragmon.server.erasure import erase
+from ragmon.server.pending import is_from_prober, join_reply
+from ragmon.server.state import replay
 from tests.support.command_line import gold, lines
 from tests.support.manual_writer import ManualWriter, body
 from tests.support.otlp_requests import of_records, with_ids
@@ -339,7 +339,7 @@ class TestARepliesWaitOutlivesTheServer:
 
 
 def test_replies_do_not_fill_the_memory(manual, monkeypatch):
-    monkeypatch.setattr("ragmon.server.pipeline.probe_replies.MOST", 2)
+    monkeypatch.setattr("ragmon.server.pending.MOST", 2)
     assert [manual.writer.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
     manual.tick(WAIT + 1)
     assert counted(manual) == (2, 2, 0)

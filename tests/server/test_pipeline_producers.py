@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from ragmon.core.record import Totals
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.pipeline.decode import QueuedRequest, decode_metrics, decode_traces
+from ragmon.server.pending import QueuedRequest, decode_metrics, decode_traces
 from tests.support.manual_writer import HOUR, ManualWriter
 from tests.support.otlp_requests import of_totals
 from tests.support.serving import BEGIN, PROTOBUF, asked, post, serving, whole

@@ -13,9 +13,9 @@ from time import monotonic
 
 import pytest
 
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.reader import open_readonly
+from ragmon.server.erasure import erase
 from ragmon.server.process import FROZEN, LEAVE
+from ragmon.server.reader import open_readonly
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     accounted,

@@ -22,9 +22,8 @@ from ragmon.config.load import load
 from ragmon.export.text import why_text
 from ragmon.gates.change import Why
 from ragmon.server import queries as asking_module
-from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
+from ragmon.server.state import Clock, entries
 from ragmon.testing import FakeClock
 from tests.server.test_faults_disk import send_until_refused
 from tests.support.command_line import ragmon

@@ -13,7 +13,7 @@ from html import unescape
 import pytest
 
 from ragmon.core.errors import printable_line
-from ragmon.server.journal.retention import RetentionLimits
+from ragmon.server.journal import RetentionLimits
 from tests.server.test_serve_admin import still
 from tests.support.alarming import write_config
 from tests.support.saved import saved

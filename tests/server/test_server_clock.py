@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.server.pipeline.clock import BELIEVED, JUMP, Clock
+from ragmon.server.state import BELIEVED, JUMP, Clock
 
 
 class System:

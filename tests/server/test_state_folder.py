@@ -11,7 +11,7 @@ import pytest
 
 from ragmon.core import errors
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal.journal import Journal
+from ragmon.server.journal import Journal
 from tests.support.command_line import ragmon
 
 

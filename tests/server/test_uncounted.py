@@ -14,10 +14,9 @@ from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, Latency, Totals
 from ragmon.gates.coverage import CaptureLog
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.pipeline import state, writer
-from ragmon.server.pipeline.clock import SLICE
-from ragmon.server.pipeline.decode import QueuedRequest, decode_labels, decode_traces
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server import state, writer
+from ragmon.server.pending import QueuedRequest, decode_labels, decode_traces
+from ragmon.server.state import SLICE, ServerState
 from tests.support.command_line import ragmon
 from tests.support.line_faults import LineFault
 from tests.support.manual_writer import ManualWriter, body, fingerprint

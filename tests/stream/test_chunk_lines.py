@@ -11,8 +11,7 @@ from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, enco
 from ragmon.monitor import partial_counts
 from ragmon.monitor.partial_counts import PER_GATE
 from ragmon.scoring.minutes import rank
-from ragmon.server.pipeline.recovery import entries
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState, entries
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk, split
 from ragmon.stream.partition import CountingLimits

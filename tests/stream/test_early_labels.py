@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.config.load import defaults
 from ragmon.core.record import Label, encode
-from ragmon.server.pipeline.recovery import entries
+from ragmon.server.state import entries
 from ragmon.stream.partition import CountingLimits, PartitionCounter
 
 LIMITS = CountingLimits(period=10.0, memory=60.0)

@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import Ack, ChunkEntry, encode_entry
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.state import ServerState
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk
 from tests.stream.test_chunk_laws import all_chunks

@@ -12,8 +12,8 @@ from tests.support import fast_clock  # before ragmon: it runs the clock
 # isort: split
 
 from ragmon.config.load import load
-from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
+from ragmon.server.state import Clock
 
 if __name__ == "__main__":
     ended = Event()

@@ -6,7 +6,7 @@ import json
 from contextlib import contextmanager
 
 from ragmon.core.record import Answer, Record
-from ragmon.server.pipeline.clock import Clock
+from ragmon.server.state import Clock
 from ragmon.testing import FakeClock
 from tests.support.serving import accounted, post, send_body, serving, whole
 from tests.support.waiting import wait_for

@@ -7,7 +7,7 @@ import random
 from contextlib import contextmanager
 
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.server.pipeline.clock import Clock
+from ragmon.server.state import Clock
 from ragmon.testing import FakeClock
 from tests.support.serving import accounted, send_body, serving, whole
 from tests.support.waiting import wait_for

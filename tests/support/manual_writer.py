@@ -7,13 +7,12 @@ from copy import deepcopy
 from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.ingest.receiver import Encoding
-from ragmon.server.journal.erasure import erase
-from ragmon.server.journal.failures import FailureQuery
-from ragmon.server.journal.reader import open_readonly
-from ragmon.server.pipeline.decode import decode_traces
-from ragmon.server.pipeline.recovery import replay
-from ragmon.server.pipeline.state import ServerState
+from ragmon.server.erasure import erase
+from ragmon.server.failures import FailureQuery
+from ragmon.server.pending import decode_traces
+from ragmon.server.reader import open_readonly
 from ragmon.server.server import make_writer
+from ragmon.server.state import ServerState, replay
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign
 

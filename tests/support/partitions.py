@@ -10,7 +10,7 @@ from ragmon.core.record import Label, encode
 from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import decode
 from ragmon.monitor.engine import Engine
-from ragmon.server.pipeline.recovery import entries
+from ragmon.server.state import entries
 from ragmon.stream.accounts import BatchCounts
 from ragmon.stream.chunk import Chunk, ChunkAdder
 from ragmon.stream.partition import CountingLimits, PartitionCounter

@@ -11,8 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ragmon.config.load import defaults
 from ragmon.config.settings import ProbeSpec
-from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.question import GoldQuestion
+from ragmon.server.probe_client import GoldQuestion, ProbeCapture, ProbeClient
 
 QUESTION = GoldQuestion(0, "q1", 'Say "hello"\nto the pier')
 JSON = {"Content-Type": "application/json"}

@@ -44,7 +44,7 @@ from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import Redacting, server
-from ragmon.server.journal.reader import open_readonly
+from ragmon.server.reader import open_readonly
 
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"

@@ -32,9 +32,8 @@ from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.monitor import install
 from ragmon.monitor.capture_settings import probe_key
 from ragmon.monitor.exporting import nearest_of
-from ragmon.monitor.probes.plan import questions
-from ragmon.monitor.probes.prober import interval
 from ragmon.scoring.score_table import ScoreTable
+from ragmon.server.probes import interval, questions
 
 
 @dataclass(frozen=True)

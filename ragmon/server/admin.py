@@ -1,13 +1,18 @@
 """A server's admin port: the parsing of query parameters, and what it answers besides what every monitor does.
 
 A query parameter that is unknown, repeated or malformed is answered with an error that names it.
+
+The pages of a journal without its server: the state at its last row, read only, at a time that stands still.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -16,21 +21,25 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
+from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.http_client import current_version
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.export import pages
+from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.gates.releases import By
 from ragmon.gates.request import RequestReport, without_content
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, Answer, JournalQueries, JsonResponse, admin_app, html, is_local
 from ragmon.monitor.embedded import split
-from ragmon.monitor.engine import MonitorHistory
-from ragmon.server.journal.failures import FailureQuery
-from ragmon.server.queries import MAX_DROP, QueryService, StatusService
-from ragmon.server.traces import UnknownTraceError
+from ragmon.monitor.engine import Engine, MonitorHistory
+from ragmon.server.failures import FailureQuery
+from ragmon.server.queries import MAX_DROP, QueryService, StatusService, UnknownTraceError
+from ragmon.server.reader import open_readonly
+from ragmon.server.state import Clock, ServerState, recover
+from ragmon.server.store import journal_file
 
 OUTCOME: Final = "fail"
 """The only outcome that records can be queried by: requests that keep their gates are in no index."""
@@ -286,3 +295,77 @@ def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
         lambda request: JsonResponse(trace(asking, request, token)),
         lambda request: trace_page(asking, request, token),
     )
+
+
+class JournalView:
+    """The state of a journal at its last row.
+
+    Args:
+        settings: The configuration; another one than the server's gives what it would have shown.
+        folder: The folder of the journal.
+
+    Attributes:
+        lock: What the state is locked by.
+        server_state: The state.
+        clock: Stands still at the arrival of the last row.
+        folder: As given.
+        queries: Answers queries about it.
+
+    Raises:
+        RagmonError: The folder holds no journal, or it has no row.
+        JournalError: The journal cannot be read.
+    """
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        with open_readonly(folder) as journal:
+            self.server_state: ServerState = recover(settings, journal)
+            (row, newest), oldest = journal.last(), journal.oldest()
+        if oldest is None:
+            hint = "the state folder of a `ragmon serve` that received data"
+            raise RagmonError(f"{folder} holds no row yet", hint=hint)
+        self.folder, self.lock = folder, Lock()
+        self.clock = Clock(wall=lambda: newest, passed=lambda: 0.0)
+        self.queries = QueryService(self, folder)
+        self._oldest, self._row = oldest, row
+        self.server_state.advance(newest)
+
+    @contextmanager
+    def locked(self) -> Iterator[tuple[Engine, float]]:
+        """The engine and the time."""
+        with self.lock:
+            yield self.server_state.engine, self.clock.now()
+
+    def snapshot(self) -> MonitorSnapshot:
+        """The state for exporters."""
+        with self.lock:
+            return self.server_state.monitor_snapshot(self.clock.now(), 0)
+
+    def status(self, current: MonitorSnapshot) -> dict[str, Any]:
+        """The data of `/api/status`.
+
+        Args:
+            current: A snapshot.
+        """
+        settings, size = self.server_state.engine.settings, journal_file(self.folder).stat().st_size
+        journal = {
+            "bytes": size,
+            "limit": int(settings.serve.max_size),
+            "row": self._row,
+            "oldest": self._oldest,
+            "newest": self.clock.now(),
+            "checkpoint": None,
+            "resets": 0,
+        }
+        return status(current, settings, self._oldest, ServerFindings(journal=journal))
+
+    def view(self) -> AdminView:
+        """What an admin port shows of it."""
+        settings = self.server_state.engine.settings
+        return AdminView(
+            self.snapshot,
+            lambda: None,
+            self.status,
+            history=MonitorHistory(self.locked),
+            settings=lambda: settings,
+            diagnose=self.queries.diagnose,
+        )

@@ -19,11 +19,18 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from ragmon.core.record import Record, decode_entry
-from ragmon.server.journal import files, store
-from ragmon.server.journal.failures import FailurePage, FailureQuery, page
-from ragmon.server.journal.quarantine import QuarantinedRequest
-from ragmon.server.journal.schema import TRACE_ID, checksum
-from ragmon.server.journal.store import translate_errors, translate_errors_of, translate_read_errors
+from ragmon.server.failures import FailurePage, FailureQuery, page
+from ragmon.server.quarantine import QuarantinedRequest
+from ragmon.server.store import (
+    TRACE_ID,
+    check_version,
+    checksum,
+    journal_file,
+    open_reader,
+    translate_errors,
+    translate_errors_of,
+    translate_read_errors,
+)
 
 _LOOKUP_BATCH: Final = 500
 """Ids in one query: SQLite accepts some thousand parameters."""
@@ -320,11 +327,11 @@ class JournalReader(JournalReaderBase):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = files.journal_file(folder)
+        self.path = journal_file(folder)
         with translate_errors(self.path):
-            self._connection = store.open_reader(self.path)
+            self._connection = open_reader(self.path)
             try:
-                files.check_version(self._connection, self.path)
+                check_version(self._connection, self.path)
             except BaseException:
                 self._connection.close()
                 raise

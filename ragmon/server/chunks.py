@@ -1,4 +1,14 @@
-"""Reading the topic of chunks: this server adds up what workers counted, and its journal holds the chunks.
+"""Acknowledgements at a server that reads the topic of chunks: they go through it, so every such server hears them.
+
+An acknowledgement tells when it was given. Each server takes it when all partitions have spoken of that time, so alarms
+are silenced in the same minute everywhere, and a server that reads the topic from its beginning silences them alike.
+
+Labels that come to a server which adds up what workers count: they are sent to the topic in which the answers are.
+
+A label is a line of a trace log, with the trace id as its key, so that it gets to the partition of its answer. It is
+the same line whatever else is in the topic; a worker tells it by its first byte.
+
+Reading the topic of chunks: this server adds up what workers counted, and its journal holds the chunks.
 
 Where it goes on stands in its journal, with what was added. A chunk that is read again is dropped by its place.
 """
@@ -6,16 +16,175 @@ Where it goes on stands in its journal, with what was added. A chunk that is rea
 from __future__ import annotations
 
 import logging
-from threading import Event, Thread
+from collections.abc import Sequence
+from concurrent.futures import Future
+from http import HTTPStatus
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.core.errors import error_location, printable
-from ragmon.core.record import ChunkEntry
-from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.config.services import StreamTable
+from ragmon.core.errors import RagmonError, error_location, printable
+from ragmon.core.http_server import RejectedError
+from ragmon.core.record import Ack, ChunkEntry, Label, encode, encode_entry
+from ragmon.server.writer import JournalWriter
 from ragmon.stream import kafka
 from ragmon.stream.chunk import PieceJoiner
 from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, client_settings, find_topics
+
+KEY: Final = b"ack"
+PARTITION: Final = 0
+"""The partition of the topic of chunks in which acknowledgements are."""
+WRITTEN_WITHIN: Final = 10.0
+"""Seconds in which the broker must take one."""
+ACK_PAUSE: Final = 5.0
+"""Seconds after which whoever acknowledges may try again."""
+
+
+class AckSender:
+    """Writes acknowledgements to the topic of chunks.
+
+    Args:
+        stream: The table of the configuration.
+    """
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._stream = stream
+
+    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
+        """Write an acknowledgement, in a thread of its own: it is rare, and the broker may take its time.
+
+        Args:
+            ack: The acknowledgement, with its time.
+            fired: Whether the alarm fires: the result, once it is written.
+        """
+        done: Future[bool] = Future()
+
+        def work() -> None:
+            try:
+                self._write(ack)
+            except RagmonError as error:
+                message = f"the acknowledgement cannot be written to {self._stream.chunks}: {error}"
+                done.set_exception(RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, ACK_PAUSE))
+            except BaseException as error:  # noqa: BLE001 - the future carries the error
+                done.set_exception(error)
+            else:
+                done.set_result(fired)
+
+        Thread(target=work, name="ragmon-ack", daemon=True).start()
+        return done
+
+    def _write(self, ack: Ack) -> None:
+        """Write an acknowledgement.
+
+        Raises:
+            RagmonError: The broker did not take it in time.
+        """
+        errors: list[str] = []
+        settings = client_settings(self._stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
+        producer = client(kafka.confluent().Producer, settings)
+        producer.produce(
+            self._stream.chunks,
+            encode_entry(ack),
+            key=KEY,
+            partition=PARTITION,
+            on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
+        )
+        left = producer.flush(WRITTEN_WITHIN)
+        if left or errors:
+            raise RagmonError(errors[0] if errors else f"no answer in {WRITTEN_WITHIN:g} s", hint="is the broker up?")
+
+
+WITHIN_MS: Final = 30_000
+"""Milliseconds in which the broker must take a label; its sender may try again after that."""
+UNAVAILABLE: Final = 503
+RETRY_AFTER: Final = 5.0
+_POLL: Final = 0.1
+_JOIN: Final = 5.0
+_REASON: Final = "broker"
+_log = logging.getLogger("ragmon.server")
+
+
+class LabelProducer:
+    """Sends labels to the topic of requests.
+
+    Args:
+        stream: The table.
+
+    Raises:
+        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
+    """
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._topic = stream.spans
+        settings = client_settings(
+            stream, partitioner=stream.partitioner, linger__ms=5, message__timeout__ms=WITHIN_MS, acks="all"
+        )
+        self._producer = client(kafka.confluent().Producer, settings)
+        self._stopping = Event()
+        self._thread = Thread(target=self._work, name="ragmon-labels", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that learns what became of labels."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what waits, and end the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN)
+        self._producer.flush(_JOIN)
+
+    def send(self, labels: Sequence[Label]) -> Future[None]:
+        """Send labels; the result is there once the broker has all of them.
+
+        A label that is sent again with the others is counted as a duplicate.
+        """
+        sending = _Sending(len(labels))
+        for label in labels:
+            try:
+                self._producer.produce(
+                    self._topic, encode(label).rstrip(), label.trace_id.encode(), on_delivery=sending.delivered
+                )
+            except (BufferError, kafka.confluent().KafkaException) as error:
+                sending.delivered(error, None)
+        return sending.future
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._producer.poll(_POLL)
+
+
+class _Sending:
+    """Labels of one request that are under way.
+
+    Args:
+        number: How many.
+
+    Attributes:
+        future: Resolved when the broker has all of them, or one cannot be sent.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.future: Future[None] = Future()
+        self._left, self._error = number, ""
+        self._lock = Lock()
+        if not number:
+            self.future.set_result(None)
+
+    def delivered(self, error: Any, _: Any) -> None:
+        """Note what became of one of them; the last one resolves the future."""
+        with self._lock:
+            self._left -= 1
+            self._error = self._error or ("" if error is None else str(error))
+            is_last = not self._left
+        if is_last and not self._error:
+            self.future.set_result(None)
+        elif is_last:
+            _log.warning("labels cannot be sent: %s", self._error)
+            message = f"the broker does not take it ({self._error})"
+            self.future.set_exception(RejectedError(UNAVAILABLE, _REASON, message, RETRY_AFTER))
+
 
 TOGETHER: Final = 200
 """Chunks that are taken at once."""
@@ -25,7 +194,6 @@ PAUSE: Final = 5.0
 TRIES: Final = 3
 """How often what a fetch left out is asked for again; after that it is not there."""
 JOIN: Final = 10.0
-_log = logging.getLogger("ragmon.server")
 
 
 class StreamReader:

@@ -24,12 +24,18 @@ from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
 from ragmon.scoring.captured import CapturedTable
 from ragmon.scoring.ratings import LabelStore
-from ragmon.server.journal import failures, files, store
-from ragmon.server.journal.quarantine import QuarantinedRequest
-from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
-from ragmon.server.journal.retention import LEVEL
-from ragmon.server.journal.schema import checksum
-from ragmon.server.journal.store import translate_read_errors
+from ragmon.server.failures import delete
+from ragmon.server.quarantine import QuarantinedRequest
+from ragmon.server.reader import JournalReaderBase, JournalRow, PendingRequest
+from ragmon.server.store import (
+    LEVEL,
+    check_version,
+    checksum,
+    files_set_aside,
+    journal_file,
+    open_writer,
+    translate_read_errors,
+)
 
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
@@ -355,13 +361,13 @@ def erase(
 
 
 def _erase(folder: Path, select: Callable[[sqlite3.Connection], _Selection]) -> Erasure:
-    path = files.journal_file(folder)
-    with translate_read_errors(path), closing(store.open_writer(path)) as connection:
-        files.check_version(connection, path)
+    path = journal_file(folder)
+    with translate_read_errors(path), closing(open_writer(path)) as connection:
+        check_version(connection, path)
         eraser = _Eraser(path, connection, select(connection))
         eraser.run()
         eraser.done.wiped = _wipe(connection)
-    eraser.done.unread = files.files_set_aside(path)
+    eraser.done.unread = files_set_aside(path)
     return eraser.done
 
 
@@ -393,7 +399,7 @@ class _Eraser(JournalReaderBase):
         if not self._selection.by_record:
             with self._transaction():
                 for trace in self._selection.traces:
-                    failures.delete(self._connection, "lower(trace_id) = ?", trace)
+                    delete(self._connection, "lower(trace_id) = ?", trace)
         for pending in self.pending_requests():
             self._erase_from_pending(pending)
         for request in self.quarantined():
@@ -428,7 +434,7 @@ class _Eraser(JournalReaderBase):
             values = (lines, checksum(*row._replace(lines=lines)), row.seq)
             self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
             for place in places:
-                failures.delete(self._connection, "seq = ? AND place = ?", row.seq, place)
+                delete(self._connection, "seq = ? AND place = ?", row.seq, place)
         self.done.rows += 1
         self.done.records += len(places)
         self.done.labels += labels

@@ -1,7 +1,11 @@
-"""The server state: everything that was counted up to a row of the journal.
+"""Clocks: a wall clock that resists jumps, and arrival times that never go back.
+
+The server state: everything that was counted up to a row of the journal.
 
 It holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces can be
 opened.
+
+Recovery of the server state from the newest checkpoint and the journal rows after it, and replay of a journal.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
+from time import CLOCK_BOOTTIME, clock_gettime, time
 from typing import Final, TypeGuard
 
 import msgspec
@@ -31,6 +36,7 @@ from ragmon.core.record import (
     Record,
     Tombstone,
     Totals,
+    decode_entry,
 )
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.request import Failed, FailureDetector
@@ -39,14 +45,90 @@ from ragmon.metrics.facts import VERSION, Key
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.monitor.producers import ProducerTotals
 from ragmon.scoring.buckets import DIGEST, State
-from ragmon.scoring.labels import LabelObserver
+from ragmon.scoring.labels import FinalLabels, LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.server.journal.failures import SLICES, Failure
-from ragmon.server.journal.quarantine import Attempts, row_key
-from ragmon.server.pipeline.clock import SLICE
+from ragmon.server.failures import SLICES, Failure
+from ragmon.server.quarantine import Attempts, row_key
+from ragmon.server.reader import Checkpoint, JournalReaderBase, JournalRow
+from ragmon.server.store import translate_read_errors
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.chunk import AdderState, Chunk, ChunkAdder, ChunkError
+
+JUMP: Final = 2.0
+"""Seconds by which the system clock may differ from the elapsed time before this counts as a jump."""
+BELIEVED: Final = 60.0
+"""Seconds after which a jump that persists is accepted: the clock was corrected."""
+CALM: Final = 900.0
+"""Seconds after a jump in which no data is deleted for its age: the jump may be undone."""
+SLICE: Final = 0.05
+"""Seconds of CPU that the writer thread may work before it lets other threads run."""
+
+
+def _elapsed() -> float:
+    """Elapsed seconds, including time in which the machine sleeps."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+class Clock:
+    """The clock of the server.
+
+    Args:
+        wall: The system clock, seconds since the epoch.
+        passed: Elapsed seconds since any moment; never goes back.
+
+    Attributes:
+        jumps: How often the system clock jumped.
+
+    >>> clock = Clock(wall=lambda: 100.0, passed=lambda: 5.0)
+    >>> clock.go_on_from(130.0)
+    >>> clock.now(), clock.arrival()
+    (100.0, 130.0)
+    """
+
+    def __init__(self, wall: Callable[[], float] = time, passed: Callable[[], float] = _elapsed) -> None:
+        self.jumps = 0
+        self._wall = wall
+        self._elapsed = passed
+        self._reference = (wall(), passed())
+        self._jump: tuple[float, float] | None = None
+        self._calm_at = 0.0
+        self._arrival = self._reference
+
+    def go_on_from(self, last: float) -> None:
+        """Start arrival times no earlier than the last arrival before this process started."""
+        self._arrival = (max(last, self._arrival[0]), self._arrival[1])
+
+    def now(self) -> float:
+        """The time in seconds since the epoch; a jump of the system clock is not followed at once."""
+        wall, passed = self._wall(), self._elapsed()
+        expected = self._reference[0] + passed - self._reference[1]
+        drift = wall - expected
+        if abs(drift) <= JUMP:
+            self._reference, self._jump = (wall, passed), None
+            return wall
+        if self._jump is None or abs(drift - self._jump[0]) > JUMP:
+            self.jumps += 1
+            self._jump = (drift, passed)
+            self._calm_at = passed + CALM
+        elif passed - self._jump[1] >= BELIEVED:
+            self._reference, self._jump = (wall, passed), None
+            return wall
+        return expected
+
+    @property
+    def calm(self) -> bool:
+        """Whether the system clock has not jumped recently."""
+        self.now()
+        return self._elapsed() >= self._calm_at
+
+    def arrival(self) -> float:
+        """The arrival time of new data; never goes back, and runs at half speed while it is ahead of the clock."""
+        now, (last_arrival, elapsed_then) = self.now(), self._arrival
+        elapsed_now = self._elapsed()
+        self._arrival = (max(now, last_arrival + (elapsed_now - elapsed_then) / 2), elapsed_now)
+        return self._arrival[0]
+
 
 TRAITS: Final = "traits"
 LATENCY_MS: Final = "latency_ms"
@@ -405,3 +487,85 @@ def latency_fact(record: Record) -> dict[str, float]:
 def _traits(key: Key) -> tuple[str, ...]:
     """The traits of requests with these facts; cached, as many failures share them."""
     return traits_of(key)
+
+
+def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
+    """The server state after every row of a journal, starting from the newest checkpoint.
+
+    If that has another version, of what it is, of the facts or of the digest, all rows that are kept are counted anew.
+
+    Args:
+        settings: The configuration.
+        journal: The journal.
+        attempts: Notes which line is being scored.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    empty_state = partial(ServerState, settings, attempts=attempts)
+    server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
+    for row in journal.rows(after=server_state.seq):
+        _apply(server_state, row, journal)
+    server_state.engine.failed = None  # what fails here fails in every replay
+    return server_state
+
+
+def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
+    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit.
+
+    Args:
+        settings: The configuration; another one gives the results it would have given.
+        journal: The journal.
+        labels: Collects every label, for a report with the latest rating of each rater.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    label_observer = None if labels is None else labels.add
+    empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
+    server_state = _from_checkpoint(empty_state, [journal.base()])
+    for row in journal.rows(after=server_state.seq):
+        _apply(server_state, row, journal)
+        server_state.failures.clear()
+    server_state.engine.advance(float("inf"))
+    if labels is not None:
+        labels.rename(server_state.engine.with_label_names)
+    return server_state
+
+
+def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+    with translate_read_errors(journal.path):
+        counts = BatchCounts.load(row.counts)
+        decoded = entries(row.lines)
+    server_state.apply(row.seq, row.arrival, counts, decoded)
+
+
+def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:
+    """The state of the first checkpoint that can be read; an empty state where there is none."""
+    for checkpoint in checkpoints:
+        if checkpoint is None:
+            continue
+        server_state = empty_state()
+        try:
+            server_state.load(checkpoint.data)
+        except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+            log_error("a checkpoint cannot be read and is passed over", error)
+            continue
+        return server_state
+    return empty_state()
+
+
+def entries(lines: bytes) -> list[Entry]:
+    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them.
+
+    Raises:
+        msgspec.DecodeError: A line is invalid.
+    """
+    decoded = [decode_entry(line) for line in lines.split(b"\n") if line]
+    answers: dict[str, Record] = {}
+    for entry in decoded:
+        if isinstance(entry, Label):
+            if entry.answer is not None:
+                answers[entry.trace_id] = entry.answer
+            entry.answer = answers.get(entry.trace_id)
+    return decoded

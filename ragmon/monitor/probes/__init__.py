@@ -1,1 +1,0 @@
-"""Probes: gold questions sent through the live pipeline, and the records of the answers."""

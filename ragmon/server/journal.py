@@ -1,0 +1,761 @@
+"""Deduplication: the keys of the records that were accepted, kept as long as a record may be sent again.
+
+New keys are random, so inserting them one by one would change one page of the table for each. Therefore each call of
+`claim` writes its new keys as one blob (a claim) and keeps them in memory. Later, the keys of many claims are sorted
+into the table together, where keys of one time step are adjacent.
+
+Checkpoints and retention.
+
+The newest checkpoint is for the next start. Older ones are kept so that a replay can start from them when the rows
+before them are deleted. Expired data is deleted in small transactions, so that requests do not wait long for the disk.
+
+The journal of one server, and one transaction on it.
+
+After a crash, the server computes everything it shows from the journal again. A transaction is on disk as a whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from time import time
+from typing import Final
+
+import msgspec
+
+from ragmon.core import record
+from ragmon.core.process import make_state_folder
+from ragmon.core.record import Record
+from ragmon.server.erasure import RECORD, keep_trace, read_erasures, refused
+from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
+from ragmon.server.quarantine import READING, SCORING, Attempts, add, count
+from ragmon.server.reader import HighWaterMark, JournalReaderBase, finished_traces, records_of_traces
+from ragmon.server.store import (
+    DATABASE,
+    LEVEL,
+    PAGE,
+    JournalError,
+    Lock,
+    checksum,
+    data_version,
+    excess_bytes,
+    fit_wal,
+    free_pages,
+    is_orphaned,
+    open_file,
+    pages,
+    quarantine_file,
+    translate_errors,
+    translate_file_errors,
+    translate_read_errors,
+    truncate_wal,
+    wal_limit,
+)
+
+Key = tuple[int, bytes]
+"""The time step of the event, and an id that is unique in the step."""
+
+FRESH: Final = 1 << 16
+"""Keys in a generation; fewer than three times as many are in memory, about 20 MB."""
+_MERGED_AT_ONCE: Final = 1 << 13
+_DELETED_AT_ONCE: Final = 1 << 13
+_LOOKUP_BATCH: Final = 256
+_FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
+_PREFIX: Final = 5
+"""Bytes of the time step before the id; for steps of ten seconds, four are enough until the year 10000."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def _prefix(step: int) -> bytes:
+    return step.to_bytes(_PREFIX, "big")
+
+
+class Keys:
+    """The keys of one journal.
+
+    Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
+    transaction become valid with `committed` (after the commit), and are dropped with `rolled_back` (after a rollback).
+
+    Args:
+        connection: The journal.
+        fresh: Keys in a generation.
+
+    Raises:
+        sqlite3.Error: They cannot be read.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, fresh: int = FRESH) -> None:
+        self._connection = connection
+        self._most = fresh
+        self._steps = set(self._all_steps())
+        self._growing: set[bytes] = set()
+        last = 0
+        for seq, blob in connection.execute("SELECT seq, keys FROM claims ORDER BY seq"):
+            self._growing.update(_decode(blob))
+            last = seq
+        self._begin_generation(last)
+        self.rolled_back()
+
+    def _begin_generation(self, last: int) -> None:
+        """End the growing generation; it is sorted into the table next. `last` is the number of its last claim."""
+        self._merging, self._growing = self._growing, set()
+        self._queue = sorted(self._merging)
+        self._position = 0
+        self._last = last
+
+    def rolled_back(self) -> None:
+        """Drop the changes of a transaction that was rolled back."""
+        self._new: set[bytes] = set()
+        self._merged = 0
+        self._merged_steps: set[bytes] = set()
+        self._is_complete = False
+
+    def _all_steps(self) -> Iterator[int]:
+        """The time steps in the table; steps are few and keys are many, so one index seek finds each next step."""
+        step = -1
+        select = "SELECT min(key) FROM keys WHERE key >= ?"
+        while (key := self._connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
+            step = int.from_bytes(key[:_PREFIX], "big")
+            yield step
+
+    def claim(self, keys: Sequence[Key]) -> set[int]:
+        """Claim keys, inside a transaction.
+
+        Args:
+            keys: The keys.
+
+        Returns:
+            The positions of duplicates: keys claimed before, or twice in the list.
+        """
+        prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
+        packed = [prefixes[step] + unique for step, unique in keys]
+        new, duplicates = set(packed), set[int]()
+        seen = new & self._new | new & self._growing | new & self._merging
+        stored_prefixes = {prefixes[step] for step in self._steps.intersection(prefixes)}
+        if stored_prefixes:
+            seen |= self._in_table([key for key in new if key[:_PREFIX] in stored_prefixes])
+        if seen or len(new) < len(packed):
+            new = set()
+            for position, key in enumerate(packed):
+                if key in seen or key in new:
+                    duplicates.add(position)
+                else:
+                    new.add(key)
+        if new:
+            self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(new)),))
+            self._new |= new
+            if len(self._growing) + len(self._new) >= self._most and not self._is_complete:
+                self._merge(max(_MERGED_AT_ONCE, 4 * len(new)))
+        return duplicates
+
+    def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
+        """The subset of the keys that is in the table."""
+        stored: set[bytes] = set()
+        for start in range(0, len(keys), _LOOKUP_BATCH):
+            batch = keys[start : start + _LOOKUP_BATCH]
+            # Padded, so that the same statement serves any number of keys.
+            parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
+            stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
+        return stored
+
+    def _merge(self, limit: int) -> None:
+        """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
+        begin = self._position + self._merged
+        keys = self._queue[begin : begin + limit]
+        self._connection.executemany("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys, strict=True))
+        self._merged += len(keys)
+        self._merged_steps.update(key[:_PREFIX] for key in keys)
+        if begin + len(keys) == len(self._queue):
+            self._connection.execute("DELETE FROM claims WHERE seq <= ?", (self._last,))
+            self._is_complete = True
+
+    def committed(self) -> None:
+        """Apply the changes of a transaction that was committed."""
+        self._growing |= self._new
+        self._position += self._merged
+        self._steps |= {int.from_bytes(prefix, "big") for prefix in self._merged_steps}
+        if self._is_complete:
+            (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM claims").fetchone()
+            self._begin_generation(last)
+        self.rolled_back()
+
+    def in_memory(self) -> set[bytes]:
+        """The most recent keys, those in memory."""
+        return self._growing | self._merging
+
+    def take_over(self, keys: set[bytes]) -> None:
+        """Claim keys carried over from another journal, inside a transaction."""
+        if keys:
+            self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(keys)),))
+            self._new |= keys
+
+    def recent(self) -> Iterator[bytes]:
+        """The unique parts of the most recent keys, in no order: those in memory."""
+        return (key[_PREFIX:] for key in self._growing | self._merging)
+
+    def expire(self, before: int) -> bool:
+        """Delete some keys of steps before `before`, inside a transaction; returns whether any were deleted."""
+        select = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"
+        end = _prefix(max(0, before))
+        last = self._connection.execute(select, (end, _DELETED_AT_ONCE)).fetchone()
+        n_deleted = self._connection.execute("DELETE FROM keys WHERE key < ?", last or (end,)).rowcount
+        if not n_deleted:
+            self._steps = {step for step in self._steps if step >= before}
+        return n_deleted > 0
+
+
+_CHECKPOINTS: Final = 8
+"""Checkpoints divide the retention into so many parts."""
+_DAY: Final = 86_400.0
+_SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
+
+
+@dataclass(frozen=True)
+class RetentionLimits:
+    """How much data a journal keeps, and for how long.
+
+    Args:
+        retention: Seconds after which rows are deleted.
+        size: Bytes beyond which the oldest rows are deleted earlier.
+        keys: Seconds of event time within which a duplicate record is recognised.
+        assembled: Seconds for which an assembled trace is remembered; a later span of it starts a new trace.
+    """
+
+    retention: float = 7 * _DAY
+    size: int = 5 << 30
+    keys: float = _DAY + 600
+    assembled: float = _DAY + 600
+
+
+def save(
+    connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: HighWaterMark, limits: RetentionLimits
+) -> None:
+    """Save a checkpoint inside a transaction, and delete those that are neither the newest nor needed for a replay.
+
+    Args:
+        connection: The journal.
+        seq: The last row the checkpoint includes.
+        at: The arrival time of that row or later, seconds since the epoch.
+        data: The encoded state.
+        tail: The newest row.
+        limits: The retention limits.
+    """
+    connection.execute(
+        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, LEVEL))
+    )
+    checkpoints = connection.execute(_SELECT_CHECKPOINTS).fetchall()
+    kept = checkpoints[0]
+    for checkpoint in checkpoints[1:-1]:
+        if (
+            checkpoint[1] - kept[1] >= limits.retention / _CHECKPOINTS
+            or checkpoint[2] - kept[2] >= limits.size / _CHECKPOINTS
+        ):
+            kept = checkpoint
+        else:
+            connection.execute("DELETE FROM checkpoints WHERE seq = ?", (checkpoint[0],))
+
+
+def deletable_checkpoint(connection: sqlite3.Connection, before: float, excess: int) -> int:
+    """The checkpoint up to which rows are to be deleted; 0 for none.
+
+    Args:
+        connection: The journal.
+        before: Rows that arrived before this time, seconds since the epoch, are expired.
+        excess: Bytes by which the journal is too large.
+
+    Returns:
+        The number of the last row of a checkpoint: the remaining rows can be replayed from it.
+    """
+    checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
+    expired = max((seq for seq, at, _ in checkpoints if at < before), default=0)
+    first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
+    if excess <= 0 or not checkpoints or first is None:
+        return expired
+    far_enough = (seq for seq, _, upto in checkpoints if upto - first[0] >= excess)
+    return max(expired, next(far_enough, checkpoints[-1][0]))
+
+
+STEP: Final = 10.0
+"""Seconds of event time in a time step of the deduplication keys."""
+_AT_ONCE: Final = 4 << 20
+"""Bytes of lines deleted in one transaction; a single row may have more."""
+_MAX_ROWS: Final = 1024
+_MAX_OTHER_ROWS: Final = 4096
+_FREE_SHARE: Final = 8
+"""One in so many pages of the file may be free: new rows use those pages."""
+_MIN_FREE: Final = 64
+
+
+def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, excess: int, now: float | None) -> bool:
+    """Delete some expired data, inside a transaction.
+
+    Args:
+        connection: The journal.
+        keys: Its deduplication keys.
+        limits: The retention limits.
+        excess: Bytes by which the journal is too large.
+        now: Seconds since the epoch; None: nothing is deleted for its age.
+
+    Returns:
+        Whether anything was deleted: then there may be more.
+    """
+    before = -inf if now is None else now - limits.retention
+    if _delete_rows(connection, deletable_checkpoint(connection, before, excess), bytes_per_transaction(limits.size)):
+        return True
+    return now is not None and (
+        keys.expire(int((now - limits.keys) // STEP))
+        or _delete_older(connection, "assembled", "trace_id", now - limits.assembled)
+        or _delete_older(connection, "bodies", "seq", before)
+        or _delete_older(connection, "quarantined", "seq", before)
+    )
+
+
+def bytes_per_transaction(size: int) -> int:
+    """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
+    return min(_AT_ONCE, wal_limit(size))
+
+
+def _delete_rows(connection: sqlite3.Connection, last: int, most: int) -> bool:
+    """Delete the oldest rows up to row `last`, about `most` bytes of lines, with their index entries and failures."""
+    # First: a checkpoint must not remain when rows after it are deleted, as no replay can start from it.
+    connection.execute("DELETE FROM checkpoints WHERE seq < ?", (last,))
+    oldest = connection.execute("SELECT seq, upto FROM rows WHERE seq <= ? ORDER BY seq LIMIT 1", (last,)).fetchone()
+    if oldest is None:
+        return False
+    select = f"SELECT seq FROM rows WHERE seq <= ? AND upto < ? ORDER BY seq LIMIT {_MAX_ROWS}"  # noqa: S608 - no user input
+    rows = connection.execute(select, (last, oldest[1] + most)).fetchall()
+    (upto,) = rows[-1] if rows else (oldest[0],)
+    newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
+    connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
+    connection.execute("DELETE FROM rows WHERE seq <= ?", (upto,))
+    connection.execute("DELETE FROM traced WHERE seq <= ?", (upto,))
+    delete(connection, "seq <= ?", upto)
+    delete_series(connection)
+    return True
+
+
+def _delete_older(connection: sqlite3.Connection, table: str, key: str, before: float) -> bool:
+    old = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_MAX_OTHER_ROWS}"  # noqa: S608 - no user input
+    return connection.execute(f"DELETE FROM {table} WHERE {key} IN ({old})", (before,)).rowcount > 0  # noqa: S608
+
+
+def shrink(connection: sqlite3.Connection, size: int) -> bool:
+    """Return some free pages to the file system, outside a transaction; returns whether there were too many.
+
+    Args:
+        connection: The journal.
+        size: The limit of the journal in bytes.
+    """
+    free, total = free_pages(connection), pages(connection)
+    if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= size):
+        return False
+    limit = bytes_per_transaction(size) // PAGE
+    # executescript, because it steps the statement to its end; execute would free a single page.
+    connection.executescript(f"PRAGMA incremental_vacuum({limit})")
+    if free <= limit:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    return True
+
+
+class JournalBatch:
+    """The writes of one transaction.
+
+    Args:
+        connection: The journal, inside a transaction.
+        keys: Its deduplication keys.
+        index: Its index of failures.
+        tail: The newest row ever written, even if deleted since.
+        limits: The retention limits of the journal.
+
+    Attributes:
+        tail: The newest row, rows of this batch included.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        keys: Keys,
+        index: FailureIndex,
+        tail: HighWaterMark,
+        limits: RetentionLimits,
+    ) -> None:
+        self.tail = tail
+        self._connection = connection
+        self._keys = keys
+        self._index = index
+        self._limits = limits
+
+    def claim(self, keys: Sequence[Key]) -> set[int]:
+        """Claim the keys of records, so that no record is counted twice.
+
+        Args:
+            keys: For each record, the time step of its event and an id that is unique in the step.
+
+        Returns:
+            The positions of duplicates: keys claimed before, or twice in the list. The other keys are claimed now.
+        """
+        return self._keys.claim(keys)
+
+    def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
+        """Write a row.
+
+        Args:
+            arrival: Its arrival time, seconds since the epoch; never earlier than that of the previous row.
+            n: How many records it has.
+            counts: The counters of the batch, encoded.
+            lines: Its lines, each with its newline.
+            ends: The last bytes of its records' trace ids (`ragmon.server.reader`), by which labels find them.
+
+        Returns:
+            Its sequence number.
+        """
+        seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
+        values = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
+        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        if ends:
+            self._connection.execute("INSERT INTO traced VALUES (?, ?)", (seq, ends))
+        self.tail = HighWaterMark(seq, arrival, upto)
+        return seq
+
+    def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
+        """The newest record of each trace: the record that labels of the trace refer to.
+
+        Args:
+            trace_ids: The trace ids, in lower case.
+        """
+        return records_of_traces(self._connection, trace_ids)
+
+    def add_pending(
+        self, arrival: float, encoding: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0
+    ) -> int:
+        """Write a pending request: its spans wait for the rest of their traces.
+
+        Args:
+            arrival: Its arrival time, seconds since the epoch.
+            encoding: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
+            body: The request, not compressed.
+            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted already.
+            lowest: The sampling threshold at arrival: the smallest draw that was kept.
+
+        Returns:
+            Its sequence number, which is never used again.
+        """
+        ids = b"".join(waits)
+        add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
+        sum_of = checksum(float(arrival), encoding, body, lowest, ids)
+        return self._connection.execute(add, (arrival, encoding, lowest, sum_of, ids, body)).lastrowid or 0
+
+    def delete_pending(self, seqs: Iterable[int]) -> int:
+        """Delete requests that are no longer pending; unknown numbers are ignored.
+
+        Returns:
+            How many were deleted.
+        """
+        return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
+
+    def quarantine(self, trace_id: bytes, step: str, seqs: Iterable[int]) -> None:
+        """Quarantine the spans of a trace that will not be assembled.
+
+        Args:
+            trace_id: 16 bytes.
+            step: The processing step during which the process ended.
+            seqs: The pending requests that contain the spans.
+        """
+        find = "SELECT arrival, form, body FROM bodies WHERE seq = ?"
+        trace = trace_id.hex()
+        for seq in seqs:
+            for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
+                # A request that could not be read is kept as it is.
+                kept = body if step == READING else keep_trace(form, body, trace)
+                add(self._connection, arrival, step, trace, form, kept)
+
+    def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
+        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place.
+
+        Args:
+            seq: The number of its row.
+            arrival: The arrival time of the row; a row of the same number with another arrival is not changed.
+            place: Its position among the lines of the row.
+
+        Returns:
+            Whether there was such a line.
+        """
+        find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
+        n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
+        lines: list[bytes] = text.split(b"\n")
+        line = lines[place] if place < len(lines) else b""
+        if not line or record.is_tombstone(line) or record.is_quarantined(line):
+            return False
+        lines[place] = record.quarantined(line)
+        remaining = b"\n".join(lines)
+        values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
+        self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
+        trace_id = str(getattr(record.decode_entry(line), "trace_id", None) or "").lower()
+        add(self._connection, arrival, SCORING, trace_id, RECORD, line)
+        return True
+
+    def finished_traces(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
+        """Finished traces with their times; a negative time means erased and not counted by a server yet."""
+        return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
+
+    def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """The traces whose spans became records."""
+        return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
+
+    def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
+        """Record that traces are finished.
+
+        Args:
+            trace_ids: 16 bytes each.
+            arrival: When they were finished, seconds since the epoch.
+            recorded: Whether their spans became records.
+        """
+        rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
+        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
+
+    def add_failures(self, failures: Iterable[Failure]) -> None:
+        """Write requests that failed a gate; a failure that is there already is replaced."""
+        self._index.add(failures)
+
+    def forgotten(self, *, clear: bool = True) -> list[str]:
+        """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
+        return read_erasures(self._connection, clear=clear)
+
+    def refused(self, trace_ids: Iterable[str]) -> set[str]:
+        """Those of some traces that were erased: nothing of them is taken again from chunks."""
+        return refused(self._connection, trace_ids)
+
+    def save(self, seq: int, at: float, data: bytes) -> None:
+        """Save a checkpoint.
+
+        Args:
+            seq: The last row it includes.
+            at: The arrival time of that row or later, seconds since the epoch.
+            data: The encoded state; it is compressed here.
+        """
+        save(self._connection, seq, at, data, self.tail, self._limits)
+
+
+class Journal(JournalReaderBase):
+    """Writes the journal of a state folder; used by one thread at a time.
+
+    Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
+
+    Args:
+        folder: The folder of the journal; created for this user alone if there is none.
+        limits: The retention limits; may be assigned again.
+        clock: Returns the current time, seconds since the epoch.
+
+    Attributes:
+        path: The journal's file.
+        limits: The retention limits.
+        set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
+        attempts: The work in progress, and the work during which the process ended before.
+
+    Raises:
+        RagmonError: Another process writes to the folder, or the version of the journal is another one.
+        JournalError: The disk is full, or the folder cannot be written to.
+    """
+
+    def __init__(
+        self, folder: Path, limits: RetentionLimits | None = None, *, clock: Callable[[], float] = time
+    ) -> None:
+        self.path = folder / DATABASE
+        self.limits = limits or RetentionLimits()
+        self.set_aside: Path | None = None
+        self._clock = clock
+        self._tail = HighWaterMark()
+        self._is_writing = False
+        self._is_lost = False
+        self._carried_keys: set[bytes] = set()
+        self._version = 0
+        with translate_file_errors(self.path):
+            make_state_folder(folder)
+            self._lock = Lock(folder)
+        self.attempts = Attempts(folder)
+        try:
+            if is_orphaned(self.path):
+                self.set_aside = quarantine_file(self.path, clock())
+            try:
+                self._open()
+            except JournalError as error:
+                if error.reason != "corrupt":
+                    raise
+                self.set_aside = quarantine_file(self.path, clock())
+                self._open()
+        except BaseException:
+            self.attempts.close()
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        self._connection = open_file(self.path)
+        self._wal_sized_for = -1
+        try:
+            with translate_read_errors(self.path):
+                self._tail = max(self._tail, self._tail_on_disk())
+                self._keys = Keys(self._connection)
+                self._index = FailureIndex(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def quarantine_and_reset(self) -> Path:
+        """Set a damaged file aside and start a new one; the lock stays held.
+
+        Row numbers continue: the state reached so far can be saved as a checkpoint in the new file.
+
+        Returns:
+            The new name of the damaged file.
+
+        Raises:
+            JournalError: The disk is full, or the folder cannot be written to.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._is_lost = True
+        self._carried_keys = self._keys.in_memory()
+        self.set_aside = quarantine_file(self.path, self._clock())
+        self._continue_in_new_file()
+        return self.set_aside
+
+    def _continue_in_new_file(self) -> None:
+        """Start a new file; row numbers continue, and recent keys are carried over."""
+        self._open()
+        self._is_lost = False
+        with self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
+            self._keys.take_over(self._carried_keys)
+        self._carried_keys = set()
+
+    @contextmanager
+    def begin(self) -> Iterator[JournalBatch]:
+        """One transaction: committed when the block ends, rolled back if it raises.
+
+        Raises:
+            JournalError: It could not be written; it was rolled back.
+        """
+        if self._is_lost:
+            self._continue_in_new_file()
+        batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
+        with self._transaction():
+            self._index.erased = self._has_external_changes()
+            yield batch
+        self._tail = batch.tail
+
+    def _has_external_changes(self) -> bool:
+        """Whether another process wrote since the previous transaction; it may have erased something."""
+        (previous, self._version) = self._version, data_version(self._connection)
+        return self._version != previous
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._is_writing:
+            raise RuntimeError("the journal is being written to: one transaction at a time")
+        self._is_writing = True
+        try:
+            with translate_errors(self.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
+            self._keys.committed()
+        except BaseException:
+            self._keys.rolled_back()
+            self._index.forget_series()
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+            raise
+        finally:
+            self._is_writing = False
+
+    def recent(self) -> Iterator[bytes]:
+        """The unique parts of the most recent keys, in no order: some hundred thousand."""
+        return self._keys.recent()
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest row."""
+        return self._tail.seq
+
+    @property
+    def upto(self) -> int:
+        """Bytes of the lines of all rows ever written."""
+        return self._tail.upto
+
+    def excess(self) -> int:
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        with translate_errors(self.path):
+            if self._wal_sized_for != self.limits.size:
+                fit_wal(self._connection, self.limits.size)
+                self._wal_sized_for = self.limits.size
+            return excess_bytes(self._connection, self.path, self.limits.size)
+
+    def expire(self) -> bool:
+        """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
+
+        Rows are deleted only up to a checkpoint, so that the remaining rows can be replayed from it.
+
+        Returns:
+            Whether anything was deleted: then there may be more, and it should be called again soon.
+
+        Raises:
+            JournalError: It could not be written.
+        """
+        return self._expire(self._clock()) or self._shrink()
+
+    def make_room(self) -> bool:
+        """Delete some data that exceeds the size limit, whatever its age; returns whether anything was deleted."""
+        excess = self.excess()
+        return (excess > 0 and self._expire(None)) or (excess + self._free() > 0 and self._shrink())
+
+    def _expire(self, now: float | None) -> bool:
+        excess = self.excess()
+        with translate_read_errors(self.path), self._transaction():
+            is_deleted = expire(self._connection, self._keys, self.limits, excess, now)
+            self._index.forget_series()
+        return is_deleted
+
+    def _free(self) -> int:
+        with translate_errors(self.path):
+            return free_pages(self._connection) * PAGE
+
+    def _shrink(self) -> bool:
+        with translate_errors(self.path):
+            return shrink(self._connection, self.limits.size)
+
+    def quarantine_size(self) -> int:
+        """How many requests are quarantined.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        with translate_errors(self.path):
+            return count(self._connection)
+
+    def truncate_wal(self) -> None:
+        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads.
+
+        Raises:
+            JournalError: The file could not be written.
+        """
+        with translate_errors(self.path):
+            truncate_wal(self._connection)
+
+    def close(self) -> None:
+        """Close the file and release the folder; calling it again does nothing."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self.attempts.close()
+        self._lock.release()

@@ -1,0 +1,816 @@
+"""What arrives, decoded before it is queued (the part of the work that needs no order), and the batch that is written.
+
+Requests and complete traces become `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
+became of it. The counts are journalled with the row that they belong to.
+
+The lines that come with a chunk: labels and samples of records. They stand in the journal themselves.
+
+They follow their chunk in its row, and count if it does. So an erasure finds them, and so does whoever looks for single
+requests; the chunk itself holds no text.
+
+Correlation of probe replies with the application's own records of the same requests.
+
+A probe over HTTP may be seen twice: by the prober, which holds the reply, and by the application, which knows what was
+retrieved. Both carry the trace id that the prober chose, and are one request. A reply waits a while for the
+application's record, and a record that arrives first waits, on disk, for the reply.
+
+The tracker of third-party traces: open ones, complete ones that are not on disk yet, and finished ones.
+
+Finished traces are remembered for a while, to recognise their late spans.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from ragmon.config.settings import Settings
+from ragmon.core import constants
+from ragmon.core.constants import PROBE_TAG
+from ragmon.core.errors import log_error
+from ragmon.core.http_client import Deadline
+from ragmon.core.http_server import RejectedError
+from ragmon.core.record import (
+    Answer,
+    ChunkEntry,
+    Entry,
+    Record,
+    Sampling,
+    TextFacts,
+    check_trace_id,
+    decode_entry,
+    encode_entry,
+    parse_label,
+)
+from ragmon.ingest.lines import Rejected
+from ragmon.ingest.native import NativeRecord, native_record, totals
+from ragmon.ingest.otlp import ExternalSpan, read
+from ragmon.ingest.otlp_wire import TOO_MANY
+from ragmon.ingest.receiver import Encoding, ExportResult
+from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
+from ragmon.scoring.ratings import REJECTED
+from ragmon.server.erasure import RECORD
+from ragmon.server.journal import Journal
+from ragmon.server.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
+from ragmon.server.reader import JournalReaderBase, PendingRequest
+from ragmon.server.state import SLICE, entries
+from ragmon.server.store import TRACE_ID
+from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.assembler import (
+    UNSAMPLED,
+    AssembledTrace,
+    Assembler,
+    AssemblyLimits,
+    JournalledTraceBuffer,
+    OpenTrace,
+    is_sampled,
+    quarantined_trace,
+)
+from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
+
+BAD_REQUEST: Final = 400
+TOO_LARGE: Final = 413
+
+
+@dataclass
+class QueuedRequest:
+    """A decoded request that waits to be journalled.
+
+    Attributes:
+        future: Resolved when the request is on disk.
+        size: Its size in bytes.
+        native: The native records in it.
+        external: Third-party spans, which wait for the rest of their traces.
+        entries: Totals, labels and acknowledgements.
+        counts: Counts of everything else in it.
+        result: The response to its sender.
+        body: Its body as it arrived, kept while spans of it wait.
+        encoding: The encoding of the body.
+        chunk: The lines that come with the chunk among the entries.
+    """
+
+    future: Future[Any] = field(default_factory=Future)
+    size: int = 0
+    native: list[NativeRecord] = field(default_factory=list)
+    external: list[ExternalSpan] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    result: ExportResult = field(default_factory=ExportResult)
+    body: bytes = b""
+    encoding: Encoding = Encoding.PROTOBUF
+    chunk: ChunkLines | None = None
+
+
+class UnreadableError(RejectedError):
+    """A request that cannot be decoded, with its counts."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(TOO_LARGE if rejected.reason == TOO_MANY else BAD_REQUEST, rejected.reason, str(rejected))
+        self.counts = BatchCounts(received=rejected.lost_spans, dropped={rejected.reason: rejected.lost_spans})
+
+
+def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
+    """Decode an `ExportTraceServiceRequest`.
+
+    Raises:
+        UnreadableError: The body is invalid, or holds too many spans.
+    """
+    try:
+        batch = read(body, json=encoding is Encoding.JSON)
+    except Rejected as error:
+        raise UnreadableError(error) from None
+    rejected, first_error, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
+    records = []
+    for native in batch.native:
+        result = native_record(native, unknown)
+        if isinstance(result, NativeRecord):
+            records.append(result)
+        else:
+            rejected[result] += 1
+            first_error = first_error or f"a span's {result}: its record cannot be read"
+    bad = rejected.total()
+    return QueuedRequest(
+        size=len(body),
+        native=records,
+        external=batch.external,
+        counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
+        result=ExportResult(bad, first_error if bad else ""),
+        body=(batch.body or body) if batch.external else b"",
+        encoding=encoding,
+    )
+
+
+def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
+    """The spans of a journalled request; None where it cannot be read any more."""
+    try:
+        return read(body.body, json=body.encoding == Encoding.JSON.value).external
+    except Rejected as rejected:
+        log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+        return None
+
+
+def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
+    """Decode the producers' totals in an `ExportMetricsServiceRequest`.
+
+    Raises:
+        UnreadableError: The body is invalid, or holds too many points.
+    """
+    try:
+        lines, rejected, first_error = totals(body, json=encoding is Encoding.JSON)
+    except Rejected as error:
+        raise UnreadableError(error) from None
+    return QueuedRequest(size=len(body), entries=list(lines), result=ExportResult(rejected, first_error))
+
+
+def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
+    """Decode labels; an invalid label is left out and counted.
+
+    Args:
+        labels: The labels as they were sent.
+        comments: Keep the raters' comments.
+    """
+    request, first_error = QueuedRequest(), ""
+    for place, data in enumerate(labels, 1):
+        try:
+            label = check_trace_id(parse_label(data))
+        except ValueError as error:
+            count(request.counts.labels, REJECTED)
+            first_error = first_error or f"label {place} of {len(labels)}: {error}"
+        else:
+            label.comment = label.comment if comments else None
+            request.entries.append(label)
+    bad = request.counts.labels.get(REJECTED, 0)
+    request.size = sum(len(encode_entry(entry)) for entry in request.entries)
+    request.result = ExportResult(bad, first_error)
+    return request
+
+
+def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
+    """A chunk, with its lines apart."""
+    apart = take_apart(entry)
+    return QueuedRequest(size=len(entry.body), entries=[apart.entry], chunk=apart.lines)
+
+
+@dataclass
+class WriteBatch:
+    """A batch under construction: one row of the journal.
+
+    Attributes:
+        arrival: Its arrival, seconds since the epoch.
+        seq: Its row number in the journal.
+        counts: What arrived and what became of it.
+        entries: Its lines, decoded, as they are scored.
+        lines: The same lines as they are journalled.
+        body: All of them together.
+        waiting_spans: Spans that wait, with the request that they came in and its number.
+        native_traces: Traces with native records in this batch.
+        begun: Traces that begin with this batch.
+        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
+        probe_traces: Traces whose native records are probes.
+        labelled: Traces whose answers are stored in the line of a label.
+        answered: Traces of probe replies that this batch settles.
+        early_probe_records: Probe records that wait for their replies, by trace.
+        replies: Probe replies that wait, by trace, with their numbers in the journal.
+        overdue: Traces whose records no longer wait for a reply.
+        forgotten: Traces that were erased since the previous row.
+        brought: The answers of labels that came with chunks, by trace.
+    """
+
+    arrival: float
+    seq: int = 0
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    entries: list[Entry] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    body: bytes = b""
+    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
+    native_traces: list[bytes] = field(default_factory=list)
+    begun: set[bytes] = field(default_factory=set)
+    ignored_traces: set[bytes] = field(default_factory=set)
+    probe_traces: set[bytes] = field(default_factory=set)
+    labelled: set[str] = field(default_factory=set)
+    answered: set[bytes] = field(default_factory=set)
+    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
+    replies: dict[bytes, int] = field(default_factory=dict)
+    overdue: list[bytes] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    brought: dict[str, Record] = field(default_factory=dict)
+
+    def put(self, entry: Entry, line: bytes) -> None:
+        """Add a line."""
+        self.entries.append(entry)
+        self.lines.append(line)
+
+
+@dataclass
+class ChunkLines:
+    """The lines of a chunk that is to be written.
+
+    Attributes:
+        stretch: What the chunk is of.
+        entries: The lines.
+    """
+
+    stretch: ChunkStretch
+    entries: list[Entry]
+
+
+class TakenApart(NamedTuple):
+    """A chunk as it is journalled, and its lines; None where the chunk cannot be read, which is accounted for later."""
+
+    entry: ChunkEntry
+    lines: ChunkLines | None
+
+
+def take_apart(entry: ChunkEntry) -> TakenApart:
+    """Take the lines off a chunk."""
+    try:
+        parts = split(entry.body)
+        lines = entries(parts.lines)
+    except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
+        return TakenApart(entry, None)
+    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, lines))
+
+
+def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
+    """Drop the lines of chunks that will not be added, because they came before.
+
+    Args:
+        chunks: The chunks of a row, in order.
+        adder: What has been added; None where chunks are not.
+    """
+    upto: dict[tuple[str, str], int] = {}
+    for chunk in chunks:
+        key = (chunk.stretch.part, chunk.stretch.log)
+        if adder is not None and adder.expects(chunk.stretch, upto.get(key)):
+            upto[key] = chunk.stretch.upto
+        else:
+            chunk.entries.clear()
+
+
+REPLY_WAIT: Final = 10.0
+"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
+LATELY: Final = 600.0
+"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
+MOST: Final = 10_000
+"""Replies that may wait at once."""
+
+
+class ProbeReply(NamedTuple):
+    """A reply that waits for the application's record, or that is expected.
+
+    Attributes:
+        record: The reply; before it arrived, what is known of the request.
+        due: When it is scored alone, or is no longer expected, seconds since the epoch.
+        arrived: Whether it has arrived.
+    """
+
+    record: Record
+    due: float
+    arrived: bool
+
+
+class PendingReplies:
+    """Probe replies that wait for records, by trace.
+
+    Attributes:
+        hurried: Nothing waits any longer: the server is stopping.
+    """
+
+    def __init__(self) -> None:
+        self.hurried = False
+        self._lock = Lock()
+        self._waiting: dict[bytes, ProbeReply] = {}
+        self._numbers: dict[bytes, int] = {}
+
+    def put(self, record: Record, due: float, *, arrived: bool) -> bool:
+        """Add a reply; safe in any thread.
+
+        Args:
+            record: The reply, with a trace id.
+            due: When it is scored alone, seconds since the epoch.
+            arrived: False where the reply is only expected: the request is in flight.
+
+        Returns:
+            Whether the reply was accepted; False where too many wait.
+        """
+        trace_id = bytes.fromhex(record.trace_id or "")
+        with self._lock:
+            if len(self._waiting) >= MOST and trace_id not in self._waiting:
+                return False
+            self._waiting[trace_id] = ProbeReply(record, due, arrived)
+        return True
+
+    def get(self, trace_id: bytes) -> ProbeReply | None:
+        """The reply, arrived or expected, of a trace."""
+        return self._waiting.get(trace_id)
+
+    def due(self, now: float, with_record: Container[bytes]) -> list[tuple[bytes, Record]]:
+        """The replies that wait no longer; expected replies that did not arrive in time are dropped.
+
+        Args:
+            now: Seconds since the epoch.
+            with_record: Traces whose records the application has sent already.
+        """
+        if not self._waiting:
+            return []
+        with self._lock:
+            overdue = [trace_id for trace_id, reply in self._waiting.items() if not reply.arrived and reply.due <= now]
+            for trace_id in overdue:
+                del self._waiting[trace_id]
+            arrived = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.arrived]
+        return [
+            (trace_id, reply.record)
+            for trace_id, reply in arrived
+            if reply.due <= now or trace_id in with_record or self.hurried
+        ]
+
+    def commit(self, trace_ids: Iterable[bytes]) -> None:
+        """Remove the replies of these traces: their outcome is on disk."""
+        with self._lock:
+            for trace_id in trace_ids:
+                self._waiting.pop(trace_id, None)
+                self._numbers.pop(trace_id, None)
+
+    def loose(self) -> dict[bytes, Record]:
+        """The replies that arrived and are not on disk."""
+        if not self._waiting:
+            return {}
+        with self._lock:
+            unstored = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._numbers]
+        return {trace_id: reply.record for trace_id, reply in unstored if reply.arrived}
+
+    def mark_stored(self, numbers: Mapping[bytes, int]) -> None:
+        """Note the journal numbers of replies that were stored."""
+        self._numbers.update(numbers)
+
+    def number(self, trace_id: bytes) -> int:
+        """The journal number of a stored reply; 0 where it is not stored."""
+        return self._numbers.get(trace_id, 0)
+
+    def reset_journal(self) -> None:
+        """Forget all numbers: the journal was lost."""
+        self._numbers.clear()
+
+
+def is_from_prober(record: Record) -> bool:
+    """Whether a prober made a record, not the application."""
+    return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
+
+
+def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
+    """The trace ids of probes in the newest rows."""
+    pattern = f'"source":"{constants.PROBE}"'.encode()
+    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+        for line in row.lines.split(b"\n") if pattern in row.lines else ():
+            entry = decode_entry(line) if pattern in line else None
+            if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
+                yield bytes.fromhex(entry.trace_id)
+
+
+def join_reply(own: Record, reply: Record) -> Record:
+    """Join the application's record with the reply, which fills in the missing fields.
+
+    Args:
+        own: The application's record, which may have been taken for a user's request.
+        reply: The prober's record.
+    """
+    sampling = own.sampling or reply.sampling
+    stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
+    return msgspec.structs.replace(
+        own,
+        source=constants.PROBE,
+        pipeline=reply.pipeline,
+        qid=reply.qid,
+        q=own.q if own.q is not None else reply.q,
+        error=own.error or reply.error,
+        answer_json=_answer(own, reply),
+        facts=_facts(own, reply),
+        retrieved_ids=own.retrieved_ids if own.retrieved_ids is not None else reply.retrieved_ids,
+        candidate_ids=own.candidate_ids if own.candidate_ids is not None else reply.candidate_ids,
+        contexts=own.contexts if own.contexts is not None else reply.contexts,
+        latency_ms=own.latency_ms or reply.latency_ms,
+        index_hash=own.index_hash or reply.index_hash,
+        build=own.build or reply.build,
+        sampling=Sampling(stratum="error" if reply.error else stratum),
+        tags={**(reply.tags or {}), **(own.tags or {})},
+        measures={**(reply.measures or {}), **(own.measures or {})} or None,
+        judge_versions={**(reply.judge_versions or {}), **(own.judge_versions or {})} or None,
+        verdicts=own.verdicts if own.verdicts is not None else reply.verdicts,
+    )
+
+
+def _has_claim(record: Record) -> bool:
+    """Whether a record has the text of its claim, or the result of comparing it with the gold."""
+    has_text = record.answer_json is not None and record.answer_json.claim is not None
+    return has_text or (record.facts is not None and record.facts.gold_version is not None)
+
+
+def _answer(own: Record, reply: Record) -> Answer | None:
+    own_answer, reply_answer = own.answer_json, reply.answer_json
+    if own_answer is None or reply_answer is None:
+        return own_answer or reply_answer
+    claim = own_answer.claim if _has_claim(own) else reply_answer.claim
+    return Answer(claim, own_answer.citations if own_answer.citations is not None else reply_answer.citations)
+
+
+def _facts(own: Record, reply: Record) -> TextFacts | None:
+    """The text facts: the application's, or the reply's where the application compared no claim."""
+    if _has_claim(own) or reply.answer_json is None:
+        return own.facts
+    grounded = None if own.facts is None else own.facts.grounded
+    if reply.facts is None:
+        return None if grounded is None else TextFacts(grounded=grounded)
+    return msgspec.structs.replace(reply.facts, grounded=grounded)
+
+
+class PendingProbeRecord(NamedTuple):
+    """A record that waits for the reply to its probe.
+
+    Attributes:
+        trace_id: Its trace id.
+        record: The record, already marked as a probe.
+        seq: Its number among the stored requests; 0 where that journal was lost.
+    """
+
+    trace_id: bytes
+    record: Record
+    seq: int
+
+
+class PendingProbeRecords:
+    """Records that arrived before the replies to their probes, by trace; at most as many as expected replies."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[bytes, PendingProbeRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, trace_id: object) -> bool:
+        return trace_id in self._waiting
+
+    def add(self, found: Iterable[PendingProbeRecord]) -> None:
+        """Add records."""
+        self._waiting.update((record.trace_id, record) for record in found)
+
+    def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
+        """The records that wait no longer, each with its reply; None where the reply is overdue.
+
+        Args:
+            replies: The replies that arrived or are expected.
+            now: Seconds since the epoch.
+        """
+        for pending in self._waiting.values():
+            reply = replies.get(pending.trace_id)
+            if reply is not None and reply.arrived:
+                yield pending, reply
+            elif reply is None or reply.due <= now or replies.hurried:
+                yield pending, None
+
+    def commit(self, trace_ids: Iterable[bytes]) -> None:
+        """Remove the records of these traces: their outcome is on disk."""
+        for trace_id in trace_ids:
+            self._waiting.pop(trace_id, None)
+
+    def reset_journal(self) -> None:
+        """Forget all numbers: the journal was lost."""
+        self._waiting = {trace_id: pending._replace(seq=0) for trace_id, pending in self._waiting.items()}
+
+
+REMEMBERED: Final = 200_000
+"""Finished traces that are remembered, to recognise their late spans."""
+MEMORY: Final = 3600.0
+"""Seconds of finished traces that are read back at start."""
+IN_MEMORY: Final = 3
+"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
+RETRIED: Final = 30.0
+"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
+WHOLE: Final = TRACE_ID + 8
+"""Bytes of a native record's key: its trace and its span."""
+
+
+class TraceTracker:
+    """The life cycle of third-party traces: open, complete but not on disk, finished.
+
+    Args:
+        settings: The configuration.
+        limits: Timeouts and limits of the buffer.
+
+    Attributes:
+        ready: Complete traces, until the result is on disk.
+        released: Journalled requests that no trace needs any more.
+        forgotten: Traces that were erased while no server ran, and are not counted yet.
+        unknown: Finished traces that a new journal does not know yet.
+        replies: Probe replies that wait for the application's records.
+        ahead: The application's records of probes whose replies have not arrived.
+        behind: Whether traces are due that are not assembled yet.
+    """
+
+    def __init__(self, settings: Settings, limits: AssemblyLimits | None = None) -> None:
+        self.ready: list[AssembledTrace] = []
+        self.released: list[int] = []
+        self.forgotten: list[bytes] = []
+        self.unknown: list[bytes] = []
+        self.replies = PendingReplies()
+        self.ahead = PendingProbeRecords()
+        self.behind = False
+        self._assembling = 0
+        self._limits = limits
+        self._room = JournalledTraceBuffer(limits)
+        self._assembler = Assembler(settings)
+        self._done: dict[bytes, None] = {}
+        self._own: dict[bytes, None] = {}
+        self._probed: dict[bytes, None] = {}
+
+    def configure(self, settings: Settings) -> None:
+        """Assemble traces by another configuration from now on."""
+        self._assembler = Assembler(settings)
+
+    @property
+    def lowest(self) -> int:
+        """The sampling threshold: the smallest random value of a trace that is kept."""
+        return self._assembler.lowest
+
+    @property
+    def pending(self) -> int:
+        """Traces and records whose result is not on disk."""
+        waiting = len(self._room.traces) + self._assembling + len(self.ready)
+        return waiting + len(self.forgotten) + len(self.ahead)
+
+    def has_news(self, now: float) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.ahead.due(self.replies, now)))
+
+    def overdue_replies(self, now: float) -> list[tuple[bytes, Record]]:
+        """The probe replies that wait no longer for the application's record."""
+        due = self.replies.due(now, self._probed)
+        if not due:
+            return []
+        ready_ids = {assembled.trace_id for assembled in self.ready}
+        still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
+        return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
+
+    def is_probe(self, trace_id: bytes) -> bool:
+        """Whether a native record of a trace arrived recently and was counted as a probe."""
+        return trace_id in self._probed
+
+    def new(self, foreign: Sequence[ExternalSpan]) -> set[bytes]:
+        """The traces of spans that are neither open nor remembered as finished; the journal knows whether they are."""
+        trace_ids = {span.trace_id for span in foreign}
+        return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
+
+    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
+        """The spans of a request whose traces are open or begin with it; the others are counted in the row.
+
+        Args:
+            foreign: Its spans.
+            row: The batch they are written with.
+            done: Finished traces that are not remembered here.
+        """
+        kept = []
+        for span in foreign:
+            trace_id = span.trace_id
+            if trace_id in self._done or trace_id in row.ignored_traces or trace_id in done:
+                count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
+            elif trace_id in self._room.traces or trace_id in row.begun:
+                kept.append(span)
+            elif not is_sampled(trace_id, self.lowest):
+                self._count_unsampled(span, row.counts)
+            else:
+                row.counts.received += 1
+                if trace_id in self._own:
+                    row.ignored_traces.add(trace_id)
+                    count(row.counts.ignored, DECORATED)
+                    count(row.counts.spans, DECORATED)
+                else:
+                    row.begun.add(trace_id)
+                    kept.append(span)
+        return kept
+
+    @staticmethod
+    def _count_unsampled(span: ExternalSpan, counts: BatchCounts) -> None:
+        """Count an unsampled trace once, by its root; nothing else is kept of it."""
+        if span.is_root:
+            counts.received += 1
+            count(counts.ignored, UNSAMPLED)
+
+    def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
+        """A batch is on disk: complete traces are finished, and its spans wait in the buffer.
+
+        Args:
+            row: The batch.
+            counts: Counts the spans that belong to no record.
+        """
+        self.released.clear()
+        for trace in self.ready:
+            self.released += self._room.release(trace.waiting)
+        self.ready.clear()
+        self.forgotten.clear()
+        self.unknown.clear()
+        self.replies.commit(row.answered)
+        self.replies.mark_stored(row.replies)
+        self.ahead.commit(row.overdue)
+        self.ahead.add(row.early_probe_records.values())
+        for trace_id in row.native_traces:
+            remember(self._own, trace_id, REMEMBERED)
+        for trace_id in row.probe_traces:
+            remember(self._probed, trace_id, REMEMBERED)
+        for trace_id in row.ignored_traces:
+            remember(self._done, trace_id, REMEMBERED)
+        for request, spans, seq in row.waiting_spans:
+            self._hold(spans, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
+
+    def _hold(self, spans: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
+        request = body.seq
+        span_counts = self._room.add(spans, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
+        del span_counts["new"]
+        for reason, n in span_counts.items():
+            count(counts.spans, reason, n)
+        if not self._room.holds(request):
+            self.released.append(request)
+
+    def complete(self, now: float, attempts: Attempts, lock: AbstractContextManager[Any]) -> None:
+        """Assemble due traces, for one time slice or until the buffer is within its limits.
+
+        Args:
+            now: Seconds since the epoch.
+            attempts: Notes which trace is being assembled.
+            lock: Held while the buffer changes, and not while a trace is assembled.
+        """
+        slice_end = Deadline(SLICE)
+        self.behind = False
+        while not self.behind:
+            with lock:
+                due_trace = next(self._room.due(now), None)
+                self._assembling = int(due_trace is not None)
+            if due_trace is None:
+                return
+            with attempts.attempt(trace_key(due_trace[0])):
+                assembled = self._assemble(*due_trace)
+            with lock:
+                self._assembling = 0
+                self._put(assembled)
+            self.behind = slice_end.passed and not self._room.crowded
+
+    def _assemble(self, trace_id: bytes, trace: OpenTrace) -> AssembledTrace:
+        return self._assembler.assemble(trace_id, trace, decorated=trace_id in self._own)
+
+    def _put(self, assembled: AssembledTrace) -> None:
+        """Add a finished trace to those that are ready to be written."""
+        self.ready.append(assembled)
+        remember(self._done, assembled.trace_id, REMEMBERED)
+
+    def reset_journal(self, now: float) -> None:
+        """The journal was lost, and with it the waiting requests: assemble all traces as they are."""
+        for due_trace in self._room.due(now, everything=True):
+            self._put(self._assemble(*due_trace))
+        for assembled in self.ready:
+            assembled.waiting.requests.clear()
+        self._room.forget_requests()
+        self.ahead.reset_journal()
+        self.replies.reset_journal()
+        self.released.clear()
+        self.unknown = list(self._done)
+
+    def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
+        """Restore from the journal what was waiting before this process started.
+
+        Args:
+            journal: The journal.
+            now: Seconds since the epoch.
+            attempts: The work that ended earlier processes; None where no trace will be assembled.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        for trace_id, arrival in journal.assembled(now - MEMORY).items():
+            remember(self._done, trace_id, REMEMBERED)
+            if arrival < 0:
+                self.forgotten.append(trace_id)
+        for key in journal.recent():
+            if len(key) == WHOLE:
+                remember(self._own, key[:TRACE_ID], REMEMBERED)
+        for trace_id in recently_probed(journal):
+            remember(self._probed, trace_id, REMEMBERED)
+        for body in journal.pending_requests():
+            if body.encoding == RECORD:
+                self._restore_probe_record(body, now)
+        self._restore_all_spans(journal, attempts)
+
+    def restored(self, settings: Settings, journal: Journal, now: float) -> TraceTracker:
+        """Another tracker, of what waits in the journal, and of the probe replies that wait here and are in no row."""
+        tracker = TraceTracker(settings, self._limits)
+        tracker.replies = self.replies
+        tracker.replies.commit(journal.assembled(now - MEMORY))
+        tracker.restore(journal, now, journal.attempts)
+        return tracker
+
+    def resume(self, last: float, now: float) -> None:
+        """Go on waiting for the spans of open traces after a downtime, in which none could arrive.
+
+        Exporters keep what a server does not take, and wait longer and longer before they try again: about as long as
+        the server was down, and no longer than `RETRIED`.
+
+        Args:
+            last: When something arrived last before this process started.
+            now: The arrival time of what comes now.
+        """
+        downtime = max(0.0, now - max([last, *(trace.last for trace in self._room.traces.values())]))
+        self._room.postpone(downtime + min(downtime, RETRIED))
+
+    def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
+        """Restore waiting spans; what ended the process twice is quarantined."""
+        poison = {item.key for item in attempts.poison()} if attempts else set()
+        for body in journal.pending_requests():
+            key = body_key(body.seq, body.arrival)
+            if body.encoding == RECORD:
+                continue
+            if key in poison:
+                self._quarantine(body, journal)
+            elif attempts is None:
+                self._restore_spans(body, journal)
+            else:
+                with attempts.attempt(key):
+                    self._restore_spans(body, journal)
+        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
+
+    def _restore_spans(self, body: PendingRequest, journal: JournalReaderBase) -> None:
+        """Restore the spans of a request whose traces made no record yet, not even a waiting one."""
+        spans = spans_of(body)
+        if spans is None:
+            self.released.append(body.seq)
+            return
+        trace_ids = body.traces
+        trace_ids -= journal.finished_trace_ids(trace_ids)
+        trace_ids = {trace_id for trace_id in trace_ids if trace_id not in self.ahead and trace_id not in self._done}
+        self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
+
+    def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
+        """Quarantine a request that cannot be decoded, and its traces."""
+        trace_ids = {
+            candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
+        }
+        for place, trace_id in enumerate(sorted(trace_ids - journal.finished_trace_ids(trace_ids))):
+            self._room.hold(trace_id, body.seq, body.arrival)
+            step = "" if place else READING  # the request is stored once, with its first trace
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
+        if not self._room.holds(body.seq):
+            self.released.append(body.seq)
+
+    def _restore_probe_record(self, body: PendingRequest, now: float) -> None:
+        """Restore a waiting reply, or a waiting record, which waits for no reply: replies in flight were lost."""
+        record = decode_entry(body.body)
+        assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
+        self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
+        if not body.traces:
+            self.replies.put(record, now + REPLY_WAIT, arrived=True)
+            self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})
