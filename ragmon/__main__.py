@@ -1,5 +1,5 @@
 """`python -m ragmon` is `ragmon`."""
 
-from ragmon.cli import main
+from ragmon.cli.main import main
 
 main()

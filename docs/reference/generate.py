@@ -25,10 +25,10 @@ from markdown_it import MarkdownIt
 from pydantic.fields import FieldInfo
 from tables import filled
 
-from ragmon.cli import main
 from ragmon.cli.commands import replay
-from ragmon.cli.replay import compat_help
-from ragmon.cli.schema import SCHEMAS, schema_text
+from ragmon.cli.generate import SCHEMAS, schema_text
+from ragmon.cli.main import main
+from ragmon.cli.score import compat_help
 from ragmon.config.settings import ConfigDocument, GatesTable, GateTable
 from ragmon.config.units import (
     Count,

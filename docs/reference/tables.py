@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ragmon.cli.schema import SCHEMAS
+from ragmon.cli.generate import SCHEMAS
 from ragmon.config.load import BUILD, CONFIG, OVERRIDES, RESOURCE, SDK_DISABLED, SERVICE
 from ragmon.core.constants import DISABLED, STRICT
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, LIMITS, LONGEST_ACK, PATIENCE

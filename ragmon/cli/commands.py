@@ -1,21 +1,76 @@
-"""Every command as a user types it: its options and its help. What a command does is imported when it runs."""
+"""Options of commands that read tables: which column is which, the encoding, and what separates entries of a list.
+
+Every command as a user types it: its options and its help. What a command does is imported when it runs.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
-from ragmon.cli import Commands
-from ragmon.cli.tables import table_options
+from ragmon.cli.main import Commands
+from ragmon.core.errors import InputError
 from ragmon.core.process import without_collector
-from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE
+from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE, TableOptions, parse_map
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_ESCAPES: Final = {"\\n": "\n", "\\t": "\t"}
+
+
+def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], Callable[..., Any]]:
+    """Add `--map`, `--encoding`, `--list-separator` and `--sheet`; the command gets them as `tables`.
+
+    Args:
+        fields: The fields that can be mapped, beside tags.
+        of: What is read, for the help text.
+    """
+
+    def parse(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        columns: dict[str, str] = {}
+        for text in values:
+            pairs = parse_map(text, fields)
+            if twice := columns.keys() & pairs.keys():
+                raise InputError("a field is mapped twice", value=min(twice), hint="give it one column")
+            columns |= pairs
+        return columns
+
+    def add(command: _Command) -> Callable[..., Any]:
+        @wraps(command)
+        def with_tables(
+            *args: Any,
+            mapping: dict[str, str],
+            encoding: str | None,
+            list_separator: str | None,
+            sheet: str | None,
+            **rest: Any,
+        ) -> Any:
+            for escape, char in _ESCAPES.items():
+                list_separator = list_separator and list_separator.replace(escape, char)
+            return command(*args, tables=TableOptions(mapping, encoding, list_separator, sheet), **rest)
+
+        mapped = f"The columns or JSON members of {of}, where their names are not usual ones. Repeatable."
+        for option in (
+            click.option("--sheet", metavar="NAME", help="The sheet of a workbook. Default: the first."),
+            click.option(
+                "--list-separator",
+                metavar="TEXT",
+                help="What separates the entries of a list in one cell, such as `,` or `\\n`.",
+            ),
+            click.option("--encoding", metavar="NAME", help="Of CSV and TSV. Default: UTF-8."),
+            click.option("--map", "mapping", metavar="FIELD=COLUMN,…", multiple=True, callback=parse, help=mapped),
+        ):
+            option(with_tables)
+        return with_tables
+
+    return add
+
 
 STDIN: Final = "-"
 
@@ -116,7 +171,7 @@ max_drop_option = click.option(
 @click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
 @click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
 @config_option
-@runs("why.ack")
+@runs("query.ack")
 def ack() -> None:
     """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts.
 
@@ -132,7 +187,7 @@ def ack() -> None:
 @click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
 @plain_form_option
 @config_option
-@runs("why.why")
+@runs("query.why")
 def why() -> None:
     """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
 
@@ -152,7 +207,7 @@ def baseline() -> None:
 @gold_option
 @config_option
 @output_option
-@runs("baseline.freeze_command")
+@runs("score.freeze_command")
 def baseline_freeze() -> None:
     """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`.
 
@@ -191,7 +246,7 @@ def baseline_freeze() -> None:
 )
 @output_option
 @click.pass_context
-@runs("compare.compare")
+@runs("score.compare")
 def compare() -> None:
     """Compare the CANDIDATE's records with the baseline's, on the metrics that have gates: in TRACES or in a monitor.
 
@@ -285,7 +340,7 @@ def doctor() -> None:
 @click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
 @click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
 @config_option
-@runs("forget.forget")
+@runs("query.forget")
 def forget() -> None:
     """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk.
 
@@ -323,7 +378,7 @@ def forget() -> None:
 @table_options(TRACE, of="traces")
 @no_color_option
 @click.pass_context
-@runs("gate.gate")
+@runs("score.gate")
 def gate() -> None:
     """Judge the gates on TRACES.
 
@@ -493,7 +548,7 @@ def label() -> None:
 @click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
 @output_option
 @config_option
-@runs("label.import_command")
+@runs("query.import_command")
 def label_import() -> None:
     """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole.
 
@@ -514,7 +569,7 @@ def label_import() -> None:
 )
 @output_option
 @config_option
-@runs("label.queue_command")
+@runs("query.queue_command")
 def label_queue() -> None:
     """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal.
 
@@ -537,7 +592,7 @@ def label_queue() -> None:
 @click.option("--gate", "judged", is_flag=True, help="Judge the gates on the round; the exit code is the verdict.")
 @form_option
 @click.pass_context
-@runs("probe.probe")
+@runs("serve.probe")
 def probe() -> None:
     """Send gold questions through the live pipeline: a function of the application, or an address it answers at.
 
@@ -622,7 +677,7 @@ _published = partial(click.option, hidden=True)
 @_published("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
 @_published("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
 @click.pass_context
-@runs("replay.replay")
+@runs("score.replay")
 def replay() -> None:
     """Score TRACES (.jsonl, .json, .csv, .tsv, .parquet, .xlsx, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
 
@@ -637,7 +692,7 @@ def replay() -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME", type=click.Choice(["trace", "gold", "report", "config"]))
-@runs("schema.schema")
+@runs("generate.schema")
 def schema() -> None:
     """Print a JSON Schema (draft 2020-12; of config draft 7, which editors of TOML read).
 
@@ -671,7 +726,7 @@ def serve() -> None:
 @plain_form_option
 @gold_option
 @config_option
-@runs("show.show")
+@runs("query.show")
 def show() -> None:
     """One request: question, answer, what was retrieved, and every score with its reason, as content was captured.
 
@@ -735,7 +790,7 @@ def verify() -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="JOURNAL|TRACES...|REPORT")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is any free one.")
 @config_option
-@runs("view.view")
+@runs("serve.view")
 def view() -> None:
     """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went.
 
@@ -750,7 +805,7 @@ def view() -> None:
 
 @click.command()
 @config_option
-@runs("work.work")
+@runs("serve.work")
 def work() -> None:
     """Count the partitions of `[stream] spans` that the consumer group gives this process, and write chunks of counts.
 

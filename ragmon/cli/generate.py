@@ -2,20 +2,29 @@
 
 Rules use the same thresholds as the gates in CI and on live traffic. With `--check`, files that were generated earlier
 are compared with what would be generated now.
+
+`ragmon schema`: the JSON Schemas of trace logs, gold files and reports, for any language, and of ragmon.toml.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 
-from ragmon.cli.common import write
+from ragmon.cli.options import write
 from ragmon.config.load import load
+from ragmon.config.schema import config_schema
 from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
+from ragmon.core.json_schema import Schema
 from ragmon.export.rules import Form, render, rule_groups
+from ragmon.export.schema import report_schema
+from ragmon.ingest.gold_files import gold_schema
+from ragmon.ingest.lines import trace_schema
 
 DIFFERS: Final = 1
 
@@ -106,3 +115,18 @@ def _write_or_check(text: str, output: str | None, *, check: bool) -> int:
     if output is None:
         raise click.UsageError("--check needs --output: the file to compare with")
     return compare({Path(output): text})
+
+
+SCHEMAS: Final[Mapping[str, Callable[[], Schema]]] = MappingProxyType(
+    {"trace": trace_schema, "gold": gold_schema, "report": report_schema, "config": config_schema}
+)
+
+
+def schema_text(name: str) -> str:
+    """The text of a schema file."""
+    return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"
+
+
+def schema(name: str) -> None:
+    """Print a JSON Schema: trace, gold, report or config."""
+    click.echo(schema_text(name), nl=False)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from ragmon.cli.common import write
+from ragmon.cli.options import write
 from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem

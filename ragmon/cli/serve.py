@@ -1,4 +1,11 @@
-"""`ragmon serve`: receive OTLP from producers, journal it, score it and serve the results."""
+"""`ragmon probe`: send gold questions through the live pipeline, once or until it is stopped.
+
+`ragmon view`: the pages of a monitor on a journal or on trace files, or the page of a report, without a server.
+
+`ragmon work`: count partitions of a Kafka topic, as a member of a consumer group, for a server that adds up.
+
+`ragmon serve`: receive OTLP from producers, journal it, score it and serve the results.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +13,389 @@ import logging
 import os
 import resource
 import signal
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from operator import itemgetter
+from pathlib import Path
 from queue import Empty, SimpleQueue
+from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
+from starlette.types import ASGIApp
 
-from ragmon.cli import fail
+from ragmon.cli.commands import STDIN
+from ragmon.cli.main import fail
+from ragmon.cli.options import settings_and_gold, write
+from ragmon.cli.query import read_back
+from ragmon.cli.score import EXIT, check_gold, policy_of
 from ragmon.config.load import load
-from ragmon.core.errors import UnavailableError, printable_line
+from ragmon.config.settings import ProbeSpec, Settings
+from ragmon.core import constants
+from ragmon.core.constants import STEP
+from ragmon.core.errors import InputError, RagmonError, UnavailableError, printable_line
+from ragmon.core.http_client import Address, own_names
+from ragmon.core.http_server import HttpServer
+from ragmon.core.record import Label, Record, Totals
+from ragmon.export.comparison import Canary
+from ragmon.export.pages import GENERATOR
+from ragmon.export.report_page import comparison_page, stored_page
+from ragmon.export.schema import load_report
+from ragmon.export.text import render_gates, text
+from ragmon.ingest.files import ReadSummary, read_files, unreadable
+from ragmon.ingest.gold import GoldSet
+from ragmon.monitor.admin import admin_app, document_app
+from ragmon.monitor.capture_settings import Redactions, file_options, file_span_options
+from ragmon.monitor.embedded import Monitor, parse_listen_address
+from ragmon.monitor.replay import Run, read_report
+from ragmon.scoring.scorer import ScorerFactory
+from ragmon.server.admin import JournalView, journal_queries
+from ragmon.server.probe_client import THROTTLED, ProbeCapture, ProbeClient, ProbeCounts, ProbeResult
+from ragmon.server.probes import (
+    ProbeExporter,
+    Prober,
+    ProbeWorkers,
+    RecordSorter,
+    TraceFile,
+    chosen_probes,
+    key_of,
+    probe_exporter,
+    questions,
+    quota_of,
+    run_round,
+)
 
 if TYPE_CHECKING:
+    from ragmon.config.settings import Settings
     from ragmon.server.process import Watchdog
     from ragmon.server.server import Server
+
+_DELIVERY_INTERVAL: Final = 1.0
+"""Seconds between two deliveries of records."""
+_PROGRESS_INTERVAL: Final = 5.0
+"""Seconds between two progress lines."""
+
+
+def probe(
+    context: click.Context,
+    gold: tuple[str, ...],
+    target: str | None,
+    config: str | None,
+    name: str | None,
+    one_round: bool,
+    output: str | None,
+    judged: bool,
+    form: str,
+) -> int:
+    """Send gold questions through the live pipeline: a function of the application, or an address it answers at."""
+    _check_options(context, one_round=one_round, judged=judged, output=output)
+    settings, gold_sets = settings_and_gold(config, gold)
+    specs = chosen_probes(settings, gold_sets, name=name, target=target)
+    if judged:
+        check_gold(policy_of(settings, None), gold_sets)
+    redactions = Redactions(settings)
+    with ExitStack() as stack:
+        if not one_round:
+            return _run_until_signal(
+                settings, gold_sets, specs, stack.enter_context(probe_exporter(settings, redactions, output))
+            )
+        trace_file = stack.enter_context(TraceFile(output)) if output or not judged else None
+        records = _run_round(settings, gold_sets, specs, redactions, trace_file)
+    return _evaluate_gates(settings, gold_sets, records, form) if judged else 0
+
+
+def _check_options(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
+    """Reject combinations of options that make no sense.
+
+    Raises:
+        click.UsageError: The options are such a combination.
+    """
+    if judged and not one_round:
+        raise click.UsageError("--gate judges one round: add --once", context)
+    if judged and output == STDIN:
+        raise click.UsageError("--output - and --gate both write to stdout: name a file", context)
+    if not judged and context.get_parameter_source("form") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--format does nothing without --gate", context)
+
+
+def _gold_of(spec: ProbeSpec, gold_sets: Sequence[GoldSet]) -> GoldSet:
+    return next(gold for gold in gold_sets if gold.name == spec.gold)
+
+
+@contextmanager
+def _capture(settings: Settings) -> Iterator[ProbeCapture]:
+    capture = ProbeCapture(settings)
+    try:
+        yield capture
+    finally:
+        capture.close()
+
+
+def _run_round(
+    settings: Settings,
+    gold_sets: Sequence[GoldSet],
+    specs: Sequence[ProbeSpec],
+    redactions: Redactions,
+    trace_file: TraceFile | None,
+) -> list[Record]:
+    """Send every question of every probe once; return the redacted records.
+
+    Raises:
+        RagmonError: The application does not respond, or some questions could not be sent.
+    """
+    records: list[Record] = []
+
+    def keep(record: Record) -> None:
+        records.append(redactions(record))
+        if trace_file is not None:
+            trace_file.submit(records[-1])
+
+    with _capture(settings) as capture:
+        for spec in specs:
+            client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
+            with closing(client):
+                _send_once(spec, _gold_of(spec, gold_sets), client, RecordSorter(keep))
+    return records
+
+
+def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: RecordSorter) -> None:
+    gold_questions = questions(gold)
+    _print_progress(spec, f"{len(gold_questions)} questions of {gold.name} to {spec.asks}")
+    counts, last_progress, is_first = ProbeCounts(), monotonic(), True
+    for answered in run_round(ProbeWorkers(client, spec.concurrency), gold_questions):
+        if is_first and answered.unreachable:
+            raise _unreachable(spec, answered)
+        is_first = False
+        counts.add(spec.name, answered.result)
+        if answered.result != THROTTLED:
+            ordered.put(answered.question.place, answered.record)
+        if monotonic() >= last_progress + _PROGRESS_INTERVAL:
+            last_progress = monotonic()
+            _print_progress(spec, f"{ordered.placed} of {len(gold_questions)}")
+    ordered.close()
+    results = ", ".join(f"{n} {result}" for (_, result), n in sorted(counts.read().items()))
+    _print_progress(spec, f"{ordered.placed} of {len(gold_questions)} answered for: {results}")
+    if ordered.placed < len(gold_questions):
+        hint = f"{spec.concurrency} calls do not return: find out why, or ask over HTTP, where a request can be ended"
+        raise RagmonError(f"{len(gold_questions) - ordered.placed} questions could not be sent", hint=hint)
+
+
+def _print_progress(spec: ProbeSpec, text: str) -> None:
+    click.echo(printable_line(f"probe {spec.name}: {text}"), err=True)
+
+
+def _unreachable(spec: ProbeSpec, answered: ProbeResult) -> RagmonError:
+    hint = "is the application running? --target, or [probe.NAME] target, is its address"
+    return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
+
+
+def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
+    """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
+    run = Run(ScorerFactory(settings, gold_sets)())
+    run.feed(records)
+    report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
+    write(text(report) if form == "text" else render_gates(report) if form == "md" else report.json() + "\n", None)
+    return EXIT[report.verdict]
+
+
+def _run_until_signal(
+    settings: Settings, gold_sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
+) -> int:
+    """Send questions until a signal stops the command."""
+    signals: SimpleQueue[int] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: signals.put(number))
+    counts, probers = ProbeCounts(), list[Prober]()
+    with _capture(settings) as capture:
+        for spec in specs:
+            client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
+            quota = quota_of(settings, spec)
+            gold_questions = questions(_gold_of(spec, gold_sets))
+            probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, quota=quota))
+        for prober in probers:
+            prober.start()
+            _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
+        while _next_prober_signal(signals) is None:
+            exporter.deliver()
+        for prober in probers:
+            prober.stop()
+    exporter.deliver(everything=True)
+    for (name, result), n in sorted(counts.read().items()):
+        click.echo(printable_line(f"probe {name}: {n} {result}"), err=True)
+    for reason, n in sorted(exporter.lost.items()):
+        click.echo(f"{n} records could not be sent ({reason})", err=True)
+    return 0
+
+
+def _next_prober_signal(signals: SimpleQueue[int]) -> int | None:
+    try:
+        return signals.get(timeout=_DELIVERY_INTERVAL)
+    except Empty:
+        return None
+
+
+GRACE: Final = 1.0
+"""Seconds that open requests get at the end."""
+CONNECTIONS: Final = 64
+HEAD: Final = 1000
+"""Characters in which a page says what wrote it."""
+
+
+def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
+    """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went."""
+    settings, address = load(config), parse_listen_address(listen)
+    folder, single = Path(paths[0]), len(paths) == 1
+    if single and folder.is_dir():
+        stop, place = _serve_journal(settings, folder, address)
+    elif single and (page := report_page_of(paths[0])) is not None:
+        stop, place = _serve(document_app(page, own_names(settings.serve.hosts)), address)
+    else:
+        stop, place = _serve_traces(settings, paths, listen)
+    click.echo(f"http://{place}/")
+    try:
+        Event().wait()
+    except KeyboardInterrupt:
+        stop()
+    return 0
+
+
+def _serve_journal(settings: Settings, folder: Path, address: Address) -> tuple[Callable[[], object], str]:
+    """Serve the pages of a journal; returns what ends them, and their address."""
+    shown = JournalView(settings, folder)
+    app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
+    return _serve(app, address)
+
+
+def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
+    """Serve an application; returns what ends it, and its address."""
+    server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
+    server.start()
+    return lambda: server.stop(GRACE), str(server.address)
+
+
+def _serve_traces(settings: Settings, paths: Sequence[str], listen: str) -> tuple[Callable[[], object], str]:
+    """Serve the pages of trace files; returns what ends them, and their address."""
+    monitor = monitor_of(settings, paths).start(listen)
+    return monitor.stop, str(monitor.address)
+
+
+def report_page_of(path: str) -> str | None:
+    """The page of a report or of a comparison; None where the path is another thing, such as traces.
+
+    Args:
+        path: A file in JSON, or one in HTML that ragmon wrote, which is shown as it is.
+
+    Raises:
+        InputError: A file in HTML or JSON is not readable, or is not a report of ragmon.
+    """
+    if not path.endswith((".json", ".html", ".htm")):
+        return None
+    if not path.endswith(".json"):
+        return _checked_page(path)
+    data = read_report(path, "the report")
+    if data is None:
+        return None
+    if "candidate" not in data:
+        return stored_page(load_report(data, path))
+    try:
+        return comparison_page(read_back(data, Canary, "comparison of releases"))
+    except RagmonError as error:
+        raise InputError(str(error), path=path, hint="`ragmon compare --format json` writes one") from error
+
+
+def _checked_page(path: str) -> str:
+    """A page that ragmon wrote.
+
+    Raises:
+        InputError: It cannot be read, or ragmon did not write it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
+    if f'<meta name="generator" content="{GENERATOR}' not in text[:HEAD]:
+        hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
+        raise InputError("this is no page of ragmon", path=path, hint=hint)
+    return text
+
+
+def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
+    """A monitor that has scored trace files in the order of their times; its clock stands still after the newest.
+
+    What has no time is taken to be as new as the newest.
+
+    Args:
+        settings: The configuration.
+        paths: The files.
+
+    Raises:
+        InputError: There is no record in them.
+    """
+    intake = ReadSummary()
+    options, spans = file_options(settings), file_span_options(settings)
+    entries = list(read_files(paths, intake, options=options, span_options=spans))
+    if not any(isinstance(entry, Record) for entry in entries):
+        raise unreadable(paths, intake, options)
+    newest = max((entry.ts for entry in entries if entry.ts is not None), default=time.time())
+    timed = sorted(((newest if entry.ts is None else entry.ts, entry) for entry in entries), key=itemgetter(0))
+    moment = [timed[0][0]]
+    monitor = Monitor(settings, clock=lambda: moment[0])
+    for ts, entry in timed:
+        moment[0] = ts
+        if isinstance(entry, Totals):
+            monitor.report([entry])
+        elif isinstance(entry, Label):
+            monitor.label([entry])
+        else:
+            entry.source = entry.source or constants.LIVE  # gates look at live traffic
+            monitor.submit(entry)
+    moment[0] += STEP
+    return monitor
+
+
+TEMPORARY: Final = 75
+"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
+
+
+def work(config: str | None) -> int:
+    """Count the partitions that the consumer group gives this process, and write chunks of counts."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    settings = load(config)
+    try:
+        _run_worker(settings, stopping)
+    except UnavailableError as error:
+        fail(str(error), error.hint, TEMPORARY)
+    click.echo("stopping: the next owner goes on from the last chunk", err=True)
+    return 0
+
+
+def _run_worker(settings: Settings, stopping: Event) -> None:
+    from ragmon.core.http_server import HttpServer  # noqa: PLC0415 - as above
+    from ragmon.ingest.gold import load_gold  # noqa: PLC0415 - these load more than any other command needs
+    from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - as above
+
+    worker = StreamWorker(settings, load_gold(settings.gold))
+    server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")
+    server.start()
+    try:
+        click.echo(f"admin: {server.address}", err=True)
+        click.echo("ready", err=True)
+        worker.run(stopping)
+    finally:
+        server.stop(0.0)
+
 
 LOOK: Final = 2.0
 """Seconds between two checks whether the configuration files changed."""
 FILES: Final = 48
 """File descriptors a server needs before a client connects, and a few for the first clients."""
-TEMPORARY: Final = 75
-"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
 
 
 def serve(config: str | None, insecure: bool) -> int:
@@ -49,7 +419,7 @@ def serve(config: str | None, insecure: bool) -> int:
     settings = load(config)
     try:
         with watchdog:
-            return _run(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
+            return _run_server(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
 
@@ -74,7 +444,7 @@ class _OneLineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
-def _run(server: Server, signals: SimpleQueue[int]) -> int:
+def _run_server(server: Server, signals: SimpleQueue[int]) -> int:
     for warning in server.warnings:
         click.echo(f"warning: {warning}", err=True)
     with server:

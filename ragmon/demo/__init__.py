@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ragmon.cli import INTERRUPTED
+from ragmon.cli.main import INTERRUPTED
 
 INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.cli import COMMANDS
+from ragmon.cli.main import COMMANDS
 from tests.support.command_line import COMMAND, SMALL, environment, gold, lines, on_terminal, ragmon, start, traces
 from tests.support.trace_files import good
 from tests.support.waiting import TIMEOUT, wait_for

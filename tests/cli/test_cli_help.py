@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from ragmon.cli import COMMANDS, main
+from ragmon.cli.main import COMMANDS, main
 from tests.support.command_line import environment, ragmon
 
 HEAVY = (

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.cli.common import usual_jobs
+from ragmon.cli.options import usual_jobs
 from tests.support.command_line import SMALL, gold, lines, ragmon, traces
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")

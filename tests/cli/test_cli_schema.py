@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon import GoldSet
-from ragmon.cli.schema import SCHEMAS
+from ragmon.cli.generate import SCHEMAS
 from ragmon.core.errors import GoldError
 from ragmon.core.record import Label, Record, Totals, encode
 from ragmon.ingest.gold_files import GOLD_ROW

@@ -16,8 +16,8 @@ from openinference.instrumentation import config as openinference
 from opentelemetry.instrumentation.langchain.utils import should_send_prompts
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 
-from ragmon.cli.doctor.local import CAPTURE, HIDDEN, OPT_IN, limits, samplers
-from ragmon.cli.doctor.local import instrumentations as found_in
+from ragmon.cli.doctor_checks import CAPTURE, HIDDEN, OPT_IN, limits, samplers
+from ragmon.cli.doctor_checks import instrumentations as found_in
 from ragmon.config.load import defaults, load
 from tests.support.command_line import ragmon
 

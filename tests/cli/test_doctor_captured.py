@@ -9,7 +9,7 @@ from time import time
 
 import pytest
 
-from ragmon.cli.doctor.captured import SHOWN, captured_checks
+from ragmon.cli.doctor_checks import SHOWN, captured_checks
 from ragmon.config.load import load
 from ragmon.core.record import Answer, Record, Sampling
 from ragmon.gates.coverage import CaptureGap, CaptureReport

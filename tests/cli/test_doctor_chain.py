@@ -13,9 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from ragmon.cli.client import ServerStatus
-from ragmon.cli.doctor import chain
-from ragmon.cli.doctor.chain import chain_checks
+from ragmon.cli.doctor import _dropped, chain_checks
+from ragmon.cli.query import ServerStatus
 from ragmon.config.load import load
 from ragmon.export.status import StageCounters
 from ragmon.scoring import cardinality
@@ -416,4 +415,4 @@ def test_with_a_server_in_a_process_of_its_own_nothing_is_said_on_stderr(tmp_pat
 def test_what_was_dropped_for_one_reason_in_several_stages_is_added_up():
     books = {stage: StageCounters(received=2, dropped={"too_late": 2}) for stage in ("receive", "score")}
     before, after = (ServerStatus("1", 0.0, each) for each in ({}, books))
-    assert chain._dropped(before, after) == {"too_late": 4}
+    assert _dropped(before, after) == {"too_late": 4}

@@ -7,7 +7,7 @@ import time
 import confluent_kafka
 import pytest
 
-from ragmon.cli.doctor.stream import room, stream_checks
+from ragmon.cli.doctor_checks import room, stream_checks
 from ragmon.config.load import load
 from ragmon.config.services import StreamTable
 from ragmon.stream.kafka import fnv1a_partition

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.cli.top.bars import Axis, interval_text, sparkline_text
+from ragmon.cli.top import Axis, interval_text, sparkline_text
 
 WIDTH = 11
 MIDDLE = WIDTH // 2

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ragmon.cli import main
 from ragmon.cli.config import SERIES, rows
+from ragmon.cli.main import main
 from ragmon.config.load import MASK, defaults, load
 from ragmon.export.prometheus import expected_series
 

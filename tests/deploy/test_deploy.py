@@ -24,7 +24,7 @@ import yaml
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from ragmon.alarms.plan import plan
-from ragmon.cli import BAD_INPUT
+from ragmon.cli.main import BAD_INPUT
 from ragmon.config.load import BUILD, CONFIG, OVERRIDES, check, load
 from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError

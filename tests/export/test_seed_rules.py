@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.cli import main
+from ragmon.cli.main import main
 from ragmon.config.gates import PRESETS
 from ragmon.config.load import check
 from ragmon.core.constants import MALFORMED_JSON, NO_ANSWER, NO_GOLD_CITATIONS, NO_GOLD_CLAIM

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from ragmon.cli.doctor.chain import tool_checks
+from ragmon.cli.doctor import tool_checks
 from ragmon.config.load import defaults
 from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ragmon.cli.doctor.chain import chain_checks
+from ragmon.cli.doctor import chain_checks
 from ragmon.config.load import load
 from ragmon.export.rules import render, rule_groups
 from tests.support.command_line import ragmon

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ragmon.cli.doctor.chain import convention_checks, tool_checks
+from ragmon.cli.doctor import convention_checks, tool_checks
 from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Span

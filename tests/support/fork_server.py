@@ -216,7 +216,7 @@ def _become(request, standard) -> NoReturn:
     sys.stdout = io.TextIOWrapper(open(1, "wb"), encoding="utf-8")  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(open(2, "wb", 0), "utf-8", "backslashreplace", write_through=True)  # noqa: SIM115
     sys.argv = [str(Path(sys.executable).with_name("ragmon")), *request["arguments"]]
-    from ragmon.cli import main  # noqa: PLC0415 - imported long ago
+    from ragmon.cli.main import main  # noqa: PLC0415 - imported long ago
 
     main()
     sys.exit(0)

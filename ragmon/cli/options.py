@@ -13,8 +13,8 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.cli import discard_stdout
 from ragmon.cli.commands import STDIN
+from ragmon.cli.main import discard_stdout
 from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings

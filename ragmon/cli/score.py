@@ -1,0 +1,589 @@
+"""`ragmon baseline`: freeze the baselines of alarms from a release run, instead of learning them in production.
+
+`ragmon gate`: evaluate the gates on a run; the exit code is the verdict.
+
+`ragmon replay`: score trace files or a server's journal and report, or print what a published scorer would print.
+
+`ragmon compare`: compare two releases; the exit code is the verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from ragmon.alarms.pipelines import as_alert_line
+from ragmon.capture.judge_prompts import JudgeError, Opinion, RequestTexts, contextual_precision
+from ragmon.capture.judges import ModelEndpoint, read_key
+from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
+from ragmon.cli.main import fail
+from ragmon.cli.options import check_inputs, check_max_drop, gate_table, on_terminal, score, settings_and_gold, write
+from ragmon.cli.query import get_json, read_back
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
+from ragmon.config.units import url as parse_url
+from ragmon.core.constants import TIMEOUT
+from ragmon.core.errors import RagmonError, UnknownNameError, printable, printable_json, printable_line
+from ragmon.core.http_client import shown_url
+from ragmon.core.policy import Estimand, Policy, verdict_of
+from ragmon.export.comparison import Canary, uncompared_gates
+from ragmon.export.report import Report
+from ragmon.export.report_page import comparison_page, report_page
+from ragmon.export.text import render_gates, report_markdown
+from ragmon.gates import releases
+from ragmon.gates.releases import By, judge
+from ragmon.ingest.files import ReadSummary, unreadable
+from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.tables import TableOptions
+from ragmon.monitor.replay import (
+    AlarmReplay,
+    BaselineRecorder,
+    BaselineRun,
+    Duplicates,
+    ReleaseSplitter,
+    Run,
+    report_of,
+)
+from ragmon.scoring.labels import FinalLabels
+from ragmon.scoring.scorer import ScorerFactory
+from ragmon.server.reader import open_readonly
+
+
+def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:
+    """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`."""
+    check_inputs(traces, gold)
+    settings, gold_sets = settings_and_gold(config, gold)
+    recorder = BaselineRecorder(ScorerFactory(settings, gold_sets))
+    score(traces, settings, gold_sets, follower=recorder)
+    file = recorder.file()
+    for name, baselines in file["pipelines"].items():
+        for metric, stats in baselines["metrics"].items():
+            click.echo(f"{printable(name)}/{metric}: {stats['mean']:.4f} over {stats['n']}", err=True)
+    click.echo(f"version {file['version']}", err=True)
+    write(printable_json(file, indent=1) + "\n", output)
+    return 0
+
+
+EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
+
+
+def gate(
+    context: click.Context,
+    traces: tuple[str, ...],
+    gold: tuple[str, ...],
+    config: str | None,
+    pipeline: str | None,
+    estimand: Estimand | None,
+    baseline: str | None,
+    max_drop: float,
+    since_build: str | None,
+    on_insufficient: str | None,
+    form: str,
+    output: str | None,
+    jobs: int | None,
+    duplicates: Duplicates,
+    labels: tuple[str, ...],
+    tables: TableOptions,
+    no_color: bool,
+) -> int:
+    """Judge the gates on TRACES."""
+    check_max_drop(context)
+    if since_build is not None:
+        _check_since_build(context)
+    check_inputs(traces, gold if baseline is None else (*gold, baseline))
+    settings, gold_sets = settings_and_gold(config, gold, tables)
+    check_gold(settings.policy(pipeline), gold_sets)
+    policy_for = partial(policy_of, settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
+
+    def score_files(paths: Sequence[str]) -> Run:
+        return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables)
+
+    baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
+    if since_build is not None:
+        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy_for, since_build, tables)
+    else:
+        run = score_files(traces)
+        policy = policy_for(seen=run.pipelines())
+        report = report_of(run, policy, baseline_run, max_drop=max_drop, questions=False)
+    _print_notes(report, gold_sets, notes=form == "json")
+    if form == "text":
+        write(gate_table(report, output, no_color=no_color), output)
+    else:
+        write(render_gates(report) if form == "md" else report.json() + "\n", output)
+    return EXIT[report.verdict]
+
+
+def _check_since_build(context: click.Context) -> None:
+    """Reject options that do not go with --since-build.
+
+    Raises:
+        click.UsageError: One of them was given.
+    """
+    reasons = {
+        "baseline": "it holds for one look; `ragmon compare` holds for all",
+        "duplicates": "it chooses among the answers of all builds",
+        "jobs": "one process keeps the requests of a session together",
+        "labels": "they come too late to be looked at as often as one likes",
+    }
+    for name, reason in reasons.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
+
+
+def _report_since_build(
+    traces: Sequence[str],
+    plan: ScorerFactory,
+    policy_for: Callable[..., Policy],
+    build: str,
+    tables: TableOptions,
+) -> Report:
+    """The report on the records of one build.
+
+    Raises:
+        RagmonError: No record is of the build, or no gate can be judged on a build alone.
+    """
+    _without_baseline_gates(policy_for())  # before any file is read
+    releases = ReleaseSplitter(plan, "build", [build], plan.settings.gates())
+    run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
+    release, scorer = releases.release(build), run.scorer
+    scorer.restore(release.state)
+    policy, notes = _without_baseline_gates(policy_for(seen=run.pipelines()))
+    outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
+    build_notes = [
+        f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
+        "a cluster of requests is one observation ([metrics] cluster)",
+    ]
+    report = run.report(policy, questions=False, notes=[*build_notes, *releases.notes(), *notes])
+    series = tuple(replace(series_snapshot, of="") for series_snapshot in report.snapshot.series)
+    return replace(
+        report,
+        snapshot=replace(report.snapshot, series=series),
+        outcomes=outcomes,
+        verdict=verdict_of(outcomes, policy),
+    )
+
+
+def _without_baseline_gates(policy: Policy) -> tuple[Policy, list[str]]:
+    """The policy without gates that need a baseline, and a note that names them.
+
+    Raises:
+        RagmonError: There are no other gates.
+    """
+    gates = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
+    left_out = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
+    if left_out and not gates:
+        hint = "without --since-build, with --baseline FILE"
+        raise RagmonError(f"no gate can be judged on a build alone: {', '.join(left_out)}", hint=hint)
+    return replace(policy, gates=gates), [f"not judged: {', '.join(left_out)} (no baseline)"] if left_out else []
+
+
+def policy_of(
+    settings: Settings,
+    pipeline: str | None,
+    *,
+    seen: Collection[str] | None = None,
+    estimand: Estimand | None = None,
+    on_insufficient: str | None = None,
+) -> Policy:
+    """The configured policy with the changes of the command line.
+
+    Args:
+        settings: The configuration.
+        pipeline: Judge this pipeline alone; None for all.
+        seen: The pipelines that have records; None before any was read.
+        estimand: What a gold number stands for; None for the configured one.
+        on_insufficient: How an insufficient verdict counts; None as configured.
+
+    Raises:
+        UnknownNameError: There is no such pipeline.
+    """
+    known = {*settings.expected_pipelines, *(seen or ())}
+    if pipeline is not None and seen is not None and pipeline not in known:
+        raise UnknownNameError("pipeline", pipeline, known)
+    policy = settings.policy(pipeline, seen=seen or ())
+    if estimand is not None:
+        policy = replace(policy, gates=tuple(replace(gate, estimand=estimand) for gate in policy.gates))
+    if on_insufficient is not None:
+        policy = replace(policy, on_insufficient="fail" if on_insufficient == "fail" else "pass")
+    return policy
+
+
+def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
+    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive.
+
+    Raises:
+        UnknownNameError: A gate names a gold set that is not loaded.
+    """
+    loaded = [gold.name for gold in sets]
+    for gate in policy.gates:
+        if gate.gold is not None and gate.gold not in loaded:
+            raise UnknownNameError(f"gold set of gate {gate.name}", gate.gold, loaded)
+
+
+def _print_notes(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
+    """Print to stderr what the output does not hold: notes (only for JSON), and that gold is missing."""
+    if notes:
+        for note in report.notes:
+            click.echo(f"note: {printable_line(note)}", err=True)
+    without_gold = [
+        outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics
+    ]
+    if without_gold and not sets:
+        warn_missing_gold(without_gold)
+
+
+def warn_missing_gold(gates: Sequence[str]) -> None:
+    """Print to stderr which gates cannot be evaluated without gold."""
+    click.echo(f"note: no gold set, and {len(gates)} gates need one: {', '.join(gates)}", err=True)
+    click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)
+
+
+_COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
+"""Options that are allowed with and without --compat."""
+_JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
+"""Options that are allowed with --journal."""
+
+
+def replay(
+    context: click.Context,
+    /,
+    traces: tuple[str, ...],
+    gold: tuple[str, ...],
+    config: str | None,
+    form: str | None,
+    output: str | None,
+    windows: bool,
+    jobs: int | None,
+    duplicates: Duplicates,
+    labels: tuple[str, ...],
+    questions: int | None,
+    baseline: str | None,
+    max_drop: float,
+    alerts_out: str | None,
+    compat: str | None,
+    journal: str | None,
+    tables: TableOptions,
+    no_color: bool,
+    **published: object,
+) -> int:
+    """Score traces and report."""
+    if compat == COMPAT_HELP:
+        write(compat_help(context), output)
+        return 0
+    _check_options(context, compat, form)
+    check_max_drop(context)
+    result = _Result(form or ("text" if on_terminal(output) and not windows else "json"), output, questions, no_color)
+    if journal is not None:
+        return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
+    check_inputs(traces, gold if baseline is None else (*gold, baseline))
+    if compat:
+        return _run_compat(compat, traces, gold, output, published)
+    settings, gold_sets = settings_and_gold(config, gold, tables)
+    score_files = partial(
+        score, settings=settings, gold=gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables
+    )
+    baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
+    alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
+    run = score_files(traces, follower=alarm_replay)
+    if not run.intake.read:
+        raise unreadable(traces, run.intake, tables)
+    notes = [] if alarm_replay is None else alarm_replay.notes()
+    report = report_of(
+        run,
+        settings.policy(seen=run.pipelines()),
+        baseline_run,
+        max_drop=max_drop,
+        windows=windows,
+        questions=result.lists_questions,
+        notes=notes,
+    )
+    if alarm_replay is not None:
+        write(alarm_replay.lines(), alerts_out)
+    for note in report.notes if result.form == "json" else ():
+        click.echo(f"note: {printable_line(note)}", err=True)
+    result.write(report, run)
+    return 0
+
+
+@dataclass(frozen=True)
+class _Result:
+    """How and where the report is written.
+
+    Args:
+        form: `text`, `json`, `md` or `html`.
+        output: The file; None is stdout.
+        questions: Rows of the per-question table of `md` and `html`; None for all.
+        no_color: The user wants no colour.
+    """
+
+    form: str
+    output: str | None
+    questions: int | None
+    no_color: bool
+
+    @property
+    def lists_questions(self) -> bool:
+        """Whether the result of every gold question is in it."""
+        return self.form in ("md", "html") and self.questions != 0
+
+    def write(self, report: Report, run: Run) -> None:
+        """Write the report of a run."""
+        if self.form == "text":
+            scored = f"{report.scored} of {report.read} records scored"
+            write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
+        elif self.form == "html":
+            write(report_page(replace(report, histories=run.history(report)), self.questions), self.output)
+        else:
+            write(report.json() + "\n" if self.form == "json" else report_markdown(report, self.questions), self.output)
+
+
+def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
+    """Score the journal of a server again, and report."""
+    from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
+
+    labels = FinalLabels()
+    with open_readonly(Path(folder)) as rows:
+        server_state = score_again(settings, rows, labels)
+    counts, engine, digest = server_state.counts, server_state.engine, server_state.engine.scorer.state.digest()
+    unknown = {key.replace("|", ": ", 1): n for key, n in counts.unknown.items()}
+    run = Run(engine.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
+    if labels:
+        run.finalise(labels, lambda pipeline: settings.of(pipeline).proxy)
+    policy = settings.policy(live=True, seen=run.pipelines())
+    report = run.report(policy, windows=windows, questions=result.lists_questions)
+    report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
+    if alerts_out is not None:
+        write(
+            "".join(printable_json(as_alert_line(edge)) + "\n" for edge in engine.transitions),
+            alerts_out,
+        )
+    result.write(report, run)
+    return 0
+
+
+def compat_help(context: click.Context) -> str:
+    """The options that serve published scorers, which `--help` leaves out."""
+    formatter = context.make_formatter()
+    formatter.write_usage("ragmon replay", "--compat SCORER [OPTIONS] TRACES... --gold GOLD")
+    formatter.write_paragraph()
+    formatter.write_text("SCORER is " + ", ".join(COMPAT) + ". What it prints, ragmon prints, byte for byte.")
+    entries = []
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.hidden:
+            visible = copy(option)
+            visible.hidden = False
+            entries.append(visible.get_help_record(context) or ("", ""))
+    with formatter.section("Options"):
+        formatter.write_dl(entries)
+    return formatter.getvalue()
+
+
+def _check_options(context: click.Context, compat: str | None, form: str | None) -> None:
+    """Reject an option that would have no effect: the user who gave it expects one.
+
+    Raises:
+        click.UsageError: There is such an option.
+    """
+    if not (context.params["traces"] or context.params["journal"]):
+        raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
+    spelling = {option.name: option.opts[0] for option in context.command.params}
+    given_options = {
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    compat_options = {name for names in COMPAT.values() for name in names}
+    allowed = {*_COMMON_OPTIONS, *COMPAT[compat]} if compat else spelling.keys() - compat_options
+    mode = f"with --compat {compat}" if compat else "without --compat"
+    if "journal" in given_options and not compat:
+        allowed, mode = {*_JOURNAL_OPTIONS}, "with --journal"
+    for name in sorted(given_options - allowed):
+        raise click.UsageError(f"{spelling[name]} does nothing {mode}", context)
+    if compat and ("judge_url" in given_options) != ("model" in given_options):
+        raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
+    if "judge_url" not in given_options and given_options & {"judge_key_file", "no_reason"}:
+        raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
+    if not compat and form in ("md", "text", "html") and "windows" in given_options:
+        raise click.UsageError(f"--windows does nothing with --format {form}", context)
+    if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
+        raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
+    if given_options >= {"alerts_out", "duplicates"}:
+        raise click.UsageError("--alerts-out follows every record: leave out --duplicates", context)
+
+
+def _run_compat(
+    mode: str, traces: tuple[str, ...], gold: tuple[str, ...], output: str | None, published: dict[str, object]
+) -> int:
+    """Print what the published scorer prints; if it would crash, print why and exit with 3."""
+    from ragmon.compat import Options, run  # noqa: PLC0415 - needed only with --compat
+
+    judge_options = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
+    if judge_options["judge_url"] is not None:
+        published["ask"] = seed_judge(**judge_options)  # type: ignore[arg-type]
+    result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
+    if result.error is not None:
+        error, _, hint = result.error.partition("\nhint: ")
+        fail(error, hint)
+    write(result.text, output)
+    return 0
+
+
+CASE_TIMEOUT: Final = 120.0
+"""Seconds for one case, retries included."""
+
+
+def seed_judge(
+    judge_url: str, model: str, judge_key_file: str | None = None, *, no_reason: bool = False
+) -> Callable[[str, str, Sequence[str]], Mapping[str, Any]]:
+    """The judge for `--compat seed-001`: asks a model, case by case, for verdicts on contextual precision.
+
+    Args:
+        judge_url: The address of an OpenAI-compatible API.
+        model: The model's name there.
+        judge_key_file: The file with its key.
+        no_reason: Do not ask for reasons.
+
+    Raises:
+        RagmonError: The address is invalid, or the key cannot be read.
+    """
+    try:
+        address = parse_url(judge_url)
+    except ValueError:
+        hint = "such as https://judge.example/v1"
+        raise RagmonError(f"--judge-url is no address: {shown_url(judge_url)}", hint=hint) from None
+    key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
+    endpoint = ModelEndpoint(address, model, key=key)
+
+    def ask(question: str, expected: str, contexts: Sequence[str]) -> Mapping[str, Any]:
+        started = monotonic()
+        try:
+            case = RequestTexts(question, tuple(contexts), expected=expected)
+            opinion = asyncio.run(_opinion(endpoint, case, reasons=not no_reason))
+        except JudgeError as failure:
+            return {
+                "error": {failure.result: str(failure)} if failure.status is None else {"api_error": failure.status}
+            }
+        except TimeoutError:
+            return {"error": {TIMEOUT: f"no verdicts within {CASE_TIMEOUT:g} seconds"}}
+        verdicts = [{"verdict": finding.verdict, "reason": finding.reason} for finding in opinion.findings]
+        return {"verdicts": verdicts, "reason": opinion.reason, "latency_ms": round(1000 * (monotonic() - started))}
+
+    return ask
+
+
+async def _opinion(endpoint: ModelEndpoint, case: RequestTexts, *, reasons: bool) -> Opinion:
+    async with asyncio.timeout(CASE_TIMEOUT), endpoint.session(monotonic() + CASE_TIMEOUT) as session:
+        return await contextual_precision(session, case, reasons=reasons)
+
+
+PATH: Final = "/api/compare"
+_FORMS: Final[Mapping[str, Callable[[Canary], str]]] = {
+    "text": Canary.text,
+    "md": Canary.markdown,
+    "json": lambda result: result.json() + "\n",
+    "html": comparison_page,
+}
+COMPARE_TIMEOUT: Final = 600.0
+"""Seconds to wait for a monitor that scores the records of a day again."""
+
+
+class _Comparison(NamedTuple):
+    """The comparison to make, on files or by a monitor."""
+
+    by: By
+    baseline: str
+    candidate: str
+    max_drop: float
+    pipeline: str | None
+    intervals: bool
+
+
+def compare(
+    context: click.Context,
+    traces: tuple[str, ...],
+    url: str | None,
+    by: By,
+    baseline: str,
+    candidate: str,
+    gold: tuple[str, ...],
+    config: str | None,
+    pipeline: str | None,
+    max_drop: float,
+    form: str,
+    output: str | None,
+) -> int:
+    """Compare the candidate's records with the baseline's, on the metrics that have gates."""
+    if baseline == candidate:
+        raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
+    _check_source(context)
+    comparison = _Comparison(by, baseline, candidate, max_drop, pipeline, form == "html")
+    if url is None:
+        result, without_gold = _compare_files(traces, gold, config, comparison)
+    else:
+        result, without_gold = _compare_by_monitor(url, config, comparison), []
+    if form == "json":
+        for note in result.notes:
+            click.echo(f"note: {printable_line(note)}", err=True)
+    if without_gold:
+        warn_missing_gold(without_gold)
+    write(_FORMS[form](result), output)
+    return EXIT[result.verdict]
+
+
+def _check_source(context: click.Context) -> None:
+    """Check that the command line names exactly one source of records.
+
+    Raises:
+        click.UsageError: It names none or two.
+    """
+    url = context.params["url"]
+    if url is None and not context.params["traces"]:
+        raise click.UsageError("Missing argument 'TRACES...', or a monitor: --url URL", context)
+    if url is not None and context.params["traces"]:
+        raise click.UsageError("--url asks a monitor and TRACES are read: give one of them", context)
+    if url is not None and context.get_parameter_source("gold") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--gold does not go with --url: the monitor has its own", context)
+
+
+def _compare_files(
+    traces: Sequence[str], gold: Sequence[str], config: str | None, comparison: _Comparison
+) -> tuple[Canary, list[str]]:
+    """The comparison of records in trace files, and the gates that lack a gold set."""
+    by, baseline, candidate, max_drop, pipeline, intervals = comparison
+    check_inputs(traces, gold)
+    settings, gold_sets = settings_and_gold(config, gold)
+    check_gold(settings.policy(pipeline), gold_sets)
+    uncompared_gates(settings.policy(pipeline))  # before any file is read
+    splitter = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
+    run = score(traces, settings, gold_sets, scorer=splitter.scorer)
+    scorer, pair = run.scorer, (splitter.release(baseline), splitter.release(candidate))
+    policy = policy_of(settings, pipeline, seen=run.pipelines())
+    notes = uncompared_gates(policy)
+    golds = scorer.gold.infos()
+    outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
+    without_gold = [
+        outcome.gate.name
+        for outcome in outcomes
+        if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
+    ]
+    return Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes]), without_gold
+
+
+def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -> Canary:
+    """The comparison made by a monitor."""
+    params = {
+        "pipeline": comparison.pipeline or load(config).pipeline,
+        "by": comparison.by,
+        "baseline": comparison.baseline,
+        "candidate": comparison.candidate,
+        "max_drop": f"{comparison.max_drop:.15g}",
+        **({"intervals": "true"} if comparison.intervals else {}),
+    }
+    return read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases")

@@ -1,0 +1,855 @@
+"""Charts in text: a value with its interval against a threshold, and a value over time.
+
+The scales are those of the charts of the pages. Colour repeats what the shape says.
+
+One picture of a monitor in text: what fires, the gates, and the monitor's own health.
+
+Names and reasons come from requests: each is made printable, and none is read as markup.
+
+What `ragmon top` reads of a monitor, in a thread of its own, so that a slow monitor delays no key.
+
+A picture of a monitor that stays current on a terminal, and how keys and signals end it.
+
+The terminal is left as it was found, however the command ends: the cursor, the screen and the modes of the keyboard.
+
+`ragmon top`: the overview of a monitor on a terminal, read again and again from its admin port.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import copysign
+from threading import Event, Thread
+from time import monotonic, time
+from types import TracebackType
+from typing import IO, Final, NamedTuple, Self
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console
+from rich.control import Control
+from rich.text import Text
+
+from ragmon.alarms.pipelines import AcknowledgedAlarm
+from ragmon.cli.options import on_terminal, write
+from ragmon.cli.query import STATUS, NoResponseError, parse_server_url, read_page
+from ragmon.config.load import load
+from ragmon.core.errors import RagmonError, printable, printable_line
+from ragmon.export.charts import MARGIN, SMALLEST
+from ragmon.export.pages import ago, title
+from ragmon.export.status import StageCounters, StatusFinding
+from ragmon.gates.history import GatePoint, TimeSpan
+
+LEVELS: Final = "▁▂▃▄▅▆▇█"
+STYLES: Final = {"pass": "green", "fail": "bold red", "insufficient": "yellow"}
+"""The style of each verdict."""
+_VALUE, _INTERVAL, _THRESHOLD, _COVERED, _GOOD = "●━│┿·"
+
+
+def interval_text(
+    value: float | None,
+    lower: float | None,
+    upper: float | None,
+    *,
+    threshold: float,
+    at_least: bool,
+    verdict: str,
+    width: int,
+) -> Text:
+    """A value with its interval against its threshold, which is always in the middle; dots are on the good side.
+
+    What is not equal to the threshold is never drawn on it, however near it is.
+
+    Args:
+        value: The value; None draws nothing.
+        lower: The lower end of its 95 % interval; None without one.
+        upper: The upper end.
+        threshold: The threshold.
+        at_least: Whether the good side is above the threshold.
+        verdict: The verdict, which is the colour of the interval.
+        width: Columns, an odd number.
+
+    >>> interval_text(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass", width=11).plain
+    '     │━━●━·'
+    """
+    if value is None:
+        return Text(" " * width)
+    middle, bounds = width // 2, () if lower is None or upper is None else (lower, upper)
+    half = max([SMALLEST, *(abs(x - threshold) for x in (value, *bounds))]) * MARGIN
+
+    def column(figure: float) -> int:
+        steps = round(abs(figure - threshold) / half * middle)
+        return middle if figure == threshold else middle + int(copysign(min(middle, max(1, steps)), figure - threshold))
+
+    good = range(middle + 1, width) if at_least else range(middle)
+    cells = [_GOOD if place in good else " " for place in range(width)]
+    cells[middle] = _THRESHOLD
+    if bounds:
+        for place in range(column(bounds[0]), column(bounds[1]) + 1):
+            cells[place] = _COVERED if place == middle else _INTERVAL
+    cells[column(value)] = _VALUE
+    text = Text("".join(cells), "dim")
+    text.highlight_regex(f"[{_VALUE}{_INTERVAL}]+", f"not dim {STYLES.get(verdict, '')}")
+    return text
+
+
+class Axis(NamedTuple):
+    """The time axis of a chart.
+
+    Attributes:
+        begin: Its start, seconds since the epoch.
+        end: Its end.
+        step: The length of a window, seconds.
+    """
+
+    begin: float
+    end: float
+    step: float
+
+    def column(self, end: float, width: int) -> int:
+        """The column in which a window is drawn, given its end; outside of the axis below 0 or from `width` on."""
+        return int((end - self.step / 2 - self.begin) / (self.end - self.begin) * width // 1)
+
+
+def sparkline_text(
+    points: Sequence[tuple[float, float | None]], axis: Axis, *, threshold: float, at_least: bool, width: int
+) -> Text:
+    """A value over time, red where it breaks its threshold; a gap is a time in which nothing was scored.
+
+    A column shows the worst of its windows.
+
+    Args:
+        points: The ends of windows, seconds since the epoch, and their values.
+        axis: The time axis.
+        threshold: The threshold.
+        at_least: Whether the good side is above the threshold.
+        width: Columns.
+
+    >>> hours = [(3600.0 * k, value) for k, value in enumerate((0.9, 0.8, None, 0.5), 1)]
+    >>> sparkline_text(hours, Axis(0, 14400, 3600), threshold=0.7, at_least=True, width=4).plain
+    '█▆ ▁'
+    """
+    worst: Callable[[float, float], float] = min if at_least else max
+    shown: dict[int, float] = {}
+    for end, value in points:
+        place = axis.column(end, width)
+        if value is not None and 0 <= place < width:
+            shown[place] = worst(value, shown.get(place, value))
+    if not shown:
+        return Text(" " * width)
+    low, high = min(*shown.values(), threshold), max(*shown.values(), threshold)
+    room = max(0.0, SMALLEST - (high - low)) / 2
+    low, high = low - room, high + room
+    text = Text()
+    for place in range(width):
+        value = shown.get(place)
+        if value is None:
+            text.append(" ")
+        else:
+            broken = value < threshold if at_least else value > threshold
+            text.append(LEVELS[round((value - low) / (high - low) * (len(LEVELS) - 1))], "red" if broken else "green")
+    return text
+
+
+FIRES: Final = "bold red"
+FINDING_LINES: Final = 3
+"""Lines of the screen that a problem may take."""
+_DAY: Final = 86_400
+_SHORTEST_NAME: Final = 18
+_LONGEST_NAME: Final = 30
+_SHORTEST_REASON: Final = 20
+
+
+@dataclass(frozen=True)
+class OverviewFrame:
+    """A picture in lines.
+
+    Attributes:
+        head: What stands at the top.
+        body: The gates, which a screen may show in part.
+        foot: What stands at the end.
+    """
+
+    head: list[Text]
+    body: list[Text]
+    foot: list[Text]
+
+    @property
+    def lines(self) -> list[Text]:
+        """All lines."""
+        return [*self.head, *self.body, *self.foot]
+
+    def room(self, height: int) -> int:
+        """How many lines of the body a screen shows."""
+        room = height - len(self.head) - len(self.foot)
+        return max(0, room if len(self.body) <= room else room - 1)
+
+    def last(self, height: int) -> int:
+        """The line of the body from which on a screen shows its end."""
+        return max(0, len(self.body) - self.room(height))
+
+    def screen(self, height: int, first: int) -> list[Text]:
+        """The lines that a screen shows.
+
+        Args:
+            height: Lines of the screen.
+            first: The first line of the body.
+        """
+        room = self.room(height)
+        body = self.body[first : first + room]
+        if len(self.body) > room:
+            last = first + len(body)
+            body.append(Text(f"lines {first + 1} to {last} of {len(self.body)}: ↑ ↓ scroll, q leaves", "dim"))
+        filled = [*body, *(Text() for _ in range(room - len(body)))]
+        return [*self.head, *filled, *self.foot][:height]
+
+
+def draw(
+    console: Console, place: str, poll: Poll, *, now: float | None = None, height: int | None = None
+) -> OverviewFrame:
+    """The picture of a state.
+
+    Args:
+        console: Its width is that of the picture.
+        place: The address of the monitor.
+        poll: The state.
+        now: Seconds since the epoch by the clock of this machine, where a state without a newer one is to be shown as
+            stale; None where the state has just been read.
+        height: Lines of the screen; None where there is room for everything.
+    """
+    status, width = poll.overview.status, console.width
+    head = [_title(status, place, width), *_stale(console, poll, now)]
+    head += _wrong(console, status, None if height is None else height // 3 - len(head))
+    table = _GateTable(poll, width)
+    return OverviewFrame([*head, Text(), table.heading()], list(table.rows()), [_health(status, width)])
+
+
+def _title(status: OverviewStatus, place: str, width: int) -> Text:
+    """The state in a sentence, and where and when it was so."""
+    counts = {"verdicts": {"fail": 0, **status.verdicts}, "alarms": status.alarms, "trouble": status.trouble}
+    text = Text(printable_line(title(counts)), FIRES if status.alarms or status.trouble else "bold")
+    where = Text(f"{printable(place)}  {_clock(status.now, status.now)}", "dim")
+    gap = width - text.cell_len - where.cell_len
+    if gap >= 2:
+        text.append(" " * gap).append_text(where)
+    return text
+
+
+def _stale(console: Console, poll: Poll, now: float | None) -> list[Text]:
+    """Since when there was no answer, and why; nothing where the state is current."""
+    if now is None:
+        return []
+    why = poll.error or "the answer takes long"
+    words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
+    return _wrapped(console, Text(words, "bold reverse yellow"))
+
+
+def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[Text]:
+    """What is wrong, as much of it as there is room for, and at least the first of it.
+
+    Args:
+        console: Its width is that of the lines.
+        status: Has what is wrong.
+        room: Lines; None for any number of them.
+    """
+    if not status.wrong:
+        return [Text("nothing is wrong", "green")]
+    lines: list[Text] = []
+    for number, finding in enumerate(status.wrong):
+        more = _finding(console, finding, status.now)
+        if lines and room is not None and len(lines) + len(more) >= room:
+            return [*lines, Text(f"and {len(status.wrong) - number} more", FIRES)]
+        lines += more
+    return lines
+
+
+def _finding(console: Console, finding: StatusFinding, now: float) -> list[Text]:
+    """A problem, with the time since when first: it is not to be cut."""
+    text = Text(style=FIRES)
+    if finding.since is not None:
+        text.append(f"since {_clock(finding.since, now)} ({ago(finding.since, now)}): ")
+    text.append(printable_line(finding.what))
+    if finding.hint:
+        text.append(f"  {printable_line(finding.hint)}", "not bold default")
+    return _wrapped(console, text)
+
+
+def _wrapped(console: Console, text: Text) -> list[Text]:
+    lines = list(text.wrap(console, max(1, console.width)))
+    if len(lines) > FINDING_LINES:
+        lines = lines[:FINDING_LINES]
+        lines[-1].rstrip()
+        lines[-1].append("…")
+        lines[-1].truncate(console.width, overflow="ellipsis")
+    return lines
+
+
+def _clock(seconds: float, now: float) -> str:
+    """A point in time, with its day where that is another one than today."""
+    form = "%H:%M:%S UTC" if seconds // _DAY == now // _DAY else "%Y-%m-%d %H:%M:%S UTC"
+    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+def _health(status: OverviewStatus, width: int) -> Text:
+    """The monitor's own health in one line, what is most important first."""
+    residual = sum(counters.residual for counters in status.stages.values())
+    doubts = [finding.what for finding in status.doubts]
+    count = "no warning" if not doubts else f"{len(doubts)} warning{'s' if len(doubts) > 1 else ''}"
+    parts = [f"last record scored {ago(status.last_scored, status.now)}", f"residual {residual}"]
+    if status.journal is None:
+        parts.append("no journal")
+    else:
+        parts.append(f"journal {status.journal.size / 2**20:.1f} of {status.journal.limit / 2**20:.0f} MiB")
+    parts.append(f"started {ago(status.started, status.now)}")
+    text = Text("monitor: ").append(count, "yellow" if doubts else "green").append(f"; {'; '.join(parts)}")
+    if doubts:
+        text.append(f"; {printable_line(doubts[0])}", "yellow")
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+VERDICT: Final = "verdict"
+VALUE: Final = "value"
+ALARM: Final = "alarm"
+COUNT: Final = "n"
+BAR: Final = "threshold"
+TREND: Final = "trend"
+BOUND: Final = "asked"
+INTERVAL: Final = "95 % interval"
+_WIDTHS: Final = {VERDICT: 12, VALUE: 5, ALARM: 10, COUNT: 6, BAR: 11, TREND: 12, BOUND: 7, INTERVAL: 15}
+"""The width of each column by its heading, the most important first: a narrow screen shows the first of them."""
+_ORDER: Final = (VERDICT, VALUE, BAR, BOUND, INTERVAL, COUNT, TREND, ALARM)
+_WIDE_TREND: Final = 24
+"""Columns in which each window of a day has its own."""
+_RIGHT: Final = (VALUE, COUNT, BOUND)
+
+
+class _GateTable:
+    """The gates, one to a line, in columns that fit the width.
+
+    Args:
+        poll: The state.
+        width: Columns of the screen.
+    """
+
+    def __init__(self, poll: Poll, width: int) -> None:
+        self._status = poll.overview.status
+        self._width = width
+        span = poll.overview.history.span
+        self._span = printable(span.words)
+        histories = poll.overview.history.gates
+        self._points = {
+            (entry.pipeline, entry.gate): [(point.end, point.value) for point in entry.points] for entry in histories
+        }
+        end = max((point.end for entry in histories for point in entry.points), default=0.0)
+        self._axis = Axis(end - span.seconds, end, span.step)
+        self._acknowledged = {
+            (entry.pipeline, entry.alert): entry.at for entry in self._status.acknowledged if entry.until is None
+        }
+        names = [cell_len(printable(gate.gate)) for gate in self._status.gates]
+        self._widths, self._name, self._reason = _layout(width, max(names, default=0))
+
+    def heading(self) -> Text:
+        """The headings."""
+        cells = [_fit(Text("gate"), self._name)]
+        for column in self._columns():
+            words = self._span if column == TREND else column
+            cells.append(_fit(Text(words), self._widths[column], right=column in _RIGHT))
+        if self._reason:
+            cells.append(Text("why"))
+        line = Text(" ").join(cells)
+        line.stylize("dim")
+        return line
+
+    def rows(self) -> Iterator[Text]:
+        """The name of each pipeline, and its gates below it."""
+        by_pipeline: dict[str, list[ShownGate]] = {}
+        for gate in self._status.gates:
+            by_pipeline.setdefault(gate.pipeline, []).append(gate)
+        for pipeline, gates in by_pipeline.items():
+            name = Text(printable(pipeline), "bold")
+            name.truncate(self._width, overflow="ellipsis")
+            yield name
+            yield from map(self._row, gates)
+        if not self._status.gates:
+            yield Text("there are no gates", "dim")
+
+    def _columns(self) -> list[str]:
+        return [column for column in _ORDER if column in self._widths]
+
+    def _row(self, gate: ShownGate) -> Text:
+        cells = [_fit(Text(printable(gate.gate)), self._name)]
+        for column in self._columns():
+            width = self._widths[column]
+            cells.append(_fit(self._cell(gate, column, width), width, right=column in _RIGHT))
+        if self._reason:
+            cells.append(_fit(Text(printable_line(gate.reason), "dim"), self._reason))
+        return Text(" ").join(cells)
+
+    def _cell(self, gate: ShownGate, column: str, width: int) -> Text:
+        threshold, at_least = gate.threshold, gate.at_least
+        if column == BAR:
+            figures = gate.value, gate.lower, gate.upper
+            return interval_text(*figures, threshold=threshold, at_least=at_least, verdict=gate.verdict, width=width)
+        if column == TREND:
+            points = self._points.get((gate.pipeline, gate.gate), [])
+            return sparkline_text(points, self._axis, threshold=threshold, at_least=at_least, width=width)
+        if column == ALARM:
+            return self._alarm(gate)
+        if column == VERDICT:
+            return Text(printable(gate.verdict), STYLES.get(gate.verdict, ""))
+        interval = "" if gate.lower is None or gate.upper is None else f"{_figure(gate.lower)} … {_figure(gate.upper)}"
+        words = {
+            VALUE: "–" if gate.value is None else _figure(gate.value),
+            COUNT: str(gate.n) if gate.n < 10**6 else f"{gate.n / 10**6:.1f}M",
+            BOUND: f"{'≥' if at_least else '≤'} {threshold:g}",
+            INTERVAL: interval,
+        }
+        return Text(words[column])
+
+    def _alarm(self, gate: ShownGate) -> Text:
+        """Since when the alarm of a gate fires, or was acknowledged."""
+        now, at = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
+        if gate.firing is not None:
+            return Text(f"fires {_duration(gate.firing, now)}", FIRES)
+        return Text("–" if at is None else f"acked {_duration(at, now)}", "dim")
+
+
+def _duration(since: float, now: float) -> str:
+    """How long ago a time was, as short as it can be: 8s, 5m, 3h, 2d."""
+    return ago(since, now).removesuffix(" ago").replace("min", "m").replace(" ", "")
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _layout(width: int, longest: int) -> tuple[dict[str, int], int, int]:
+    """The columns that fit, and the widths of the name and of the reason.
+
+    Args:
+        width: Columns of the screen.
+        longest: Columns of the longest name.
+
+    Returns:
+        The width of each column, of the name, and of the reason; 0 shows no reason.
+    """
+    widths: dict[str, int] = {}
+    left = width - _SHORTEST_NAME
+    for column, columns in _WIDTHS.items():
+        if left > columns or not widths:
+            widths[column] = columns
+            left -= columns + 1
+    wanted = max(_SHORTEST_NAME, min(longest, _LONGEST_NAME))
+    name = max(1, min(wanted, _SHORTEST_NAME + left))
+    left -= name - _SHORTEST_NAME
+    if TREND in widths and left >= _WIDE_TREND - widths[TREND]:
+        left -= _WIDE_TREND - widths[TREND]
+        widths[TREND] = _WIDE_TREND
+    return widths, name, left - 1 if left > _SHORTEST_REASON else 0
+
+
+def _fit(text: Text, width: int, *, right: bool = False) -> Text:
+    """A text in exactly so many columns."""
+    text.truncate(width, overflow="ellipsis")
+    text.align("right" if right else "left", width)
+    return text
+
+
+HISTORY: Final = "/api/history"
+REFRESH: Final = 10.0
+"""Seconds for which a history is shown: its windows are at least as long."""
+
+
+class ShownGate(msgspec.Struct):
+    """A gate of `/api/status`.
+
+    Attributes:
+        pipeline, gate: Its name.
+        threshold, direction: What it asks for.
+        verdict, reason: How it is judged, and why.
+        value, lower, upper: The estimate with its 95 % interval.
+        n: Requests in the denominator.
+        firing: Since when its alarm fires, seconds since the epoch; None where it does not.
+    """
+
+    pipeline: str
+    gate: str
+    threshold: float
+    direction: str
+    verdict: str
+    reason: str = ""
+    value: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    n: int = 0
+    firing: float | None = None
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the threshold is a floor."""
+        return self.direction == "at_least"
+
+
+class JournalSize(msgspec.Struct):
+    """The size of a journal.
+
+    Attributes:
+        size: Its size in bytes.
+        limit: The most that it may have.
+    """
+
+    size: int = msgspec.field(name="bytes", default=0)
+    limit: int = 0
+
+
+class OverviewStatus(msgspec.Struct):
+    """The part of `/api/status` that is shown.
+
+    Attributes:
+        now: The monitor's clock, seconds since the epoch.
+        started: When it started.
+        last_scored: When it last scored a record; None where it has scored none.
+        wrong: What is wrong.
+        doubts: Why the figures may be wrong.
+        verdicts: How many gates there are of each verdict.
+        alarms: The alarms that fire.
+        acknowledged: The latest acknowledgements.
+        gates: The gates.
+        stages: Counters by stage.
+        journal: The size of the journal; None where there is none.
+        trouble: Why nothing is accepted; "" where it is.
+    """
+
+    now: float
+    started: float
+    wrong: list[StatusFinding]
+    doubts: list[StatusFinding]
+    verdicts: dict[str, int]
+    alarms: list[msgspec.Raw]
+    gates: list[ShownGate]
+    stages: dict[str, StageCounters] = msgspec.field(name="books")
+    acknowledged: list[AcknowledgedAlarm] = []
+    last_scored: float | None = None
+    journal: JournalSize | None = None
+    trouble: str = ""
+
+
+class ShownHistory(msgspec.Struct):
+    """A gate over a span of time."""
+
+    pipeline: str
+    gate: str
+    points: list[GatePoint]
+
+
+class HistoryPage(msgspec.Struct):
+    """The part of `/api/history` that is shown."""
+
+    span: TimeSpan = TimeSpan("", "", 0, 0)
+    gates: list[ShownHistory] = []
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The state of a monitor.
+
+    Attributes:
+        status: Its status.
+        history: The history of its gates.
+    """
+
+    status: OverviewStatus
+    history: HistoryPage
+
+
+@dataclass(frozen=True)
+class Poll:
+    """The latest state of a monitor, and whether it still answers.
+
+    Attributes:
+        overview: What it answered last.
+        at: When that was, seconds since the epoch by the clock of this machine.
+        error: Why there is no newer answer; "" where the latest try was answered.
+    """
+
+    overview: Overview
+    at: float
+    error: str = ""
+
+
+class OverviewReader:
+    """Reads the state of a monitor.
+
+    Args:
+        url: The address of its admin port.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._history = HistoryPage()
+        self._due = 0.0
+
+    def read(self) -> Overview:
+        """The state. A monitor that tells no history is shown without.
+
+        Raises:
+            RagmonError: The address is invalid.
+            NoResponseError: No monitor responds there.
+        """
+        status = read_page(self._url, STATUS, OverviewStatus)
+        if monotonic() >= self._due:
+            with suppress(NoResponseError):
+                self._history = read_page(self._url, HISTORY, HistoryPage)
+            self._due = monotonic() + REFRESH
+        return Overview(status, self._history)
+
+
+class Poller:
+    """Reads the state of a monitor again and again, in a thread.
+
+    Args:
+        reader: Reads it once.
+        first: The state at the beginning.
+        every: Seconds between two readings.
+        on_poll: Called in the thread after every try.
+    """
+
+    def __init__(self, reader: OverviewReader, first: Poll, every: float, on_poll: Callable[[], None]) -> None:
+        self.latest = first
+        self._reader = reader
+        self._every = every
+        self._on_poll = on_poll
+        self._stopped = Event()
+
+    def start(self) -> None:
+        """Begin; the thread does not keep the process alive."""
+        Thread(target=self._run, name="ragmon-top", daemon=True).start()
+
+    def stop(self) -> None:
+        """End after the try under way."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every):
+            try:
+                self.latest = Poll(self._reader.read(), time())
+            except RagmonError as error:
+                self.latest = replace(self.latest, error=str(error))
+            if not self._stopped.is_set():
+                self._on_poll()
+
+
+TICK: Final = 1.0
+"""Seconds after which the picture is drawn again, so that the age of a stale state grows."""
+LATE: Final = 3.0
+"""Seconds beyond the usual time after which a state without a newer one is stale."""
+_KEY: Final = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|[\x00-\xff]", re.DOTALL)
+_LEAVE: Final = (b"q", b"Q", b"\x03")
+_UP: Final = (b"k", b"\x1b[A", b"\x1bOA")
+_DOWN: Final = (b"j", b"\x1b[B", b"\x1bOB")
+_PAGE_UP: Final = (b"b", b"\x1b[5~")
+_PAGE_DOWN: Final = (b" ", b"\x1b[6~")
+_FIRST: Final = (b"g", b"\x1b[H", b"\x1b[1~")
+_LAST: Final = (b"G", b"\x1b[F", b"\x1b[4~")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH)
+_ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+_POLLED: Final = b"\x00"
+"""What the thread that reads the monitor writes into the pipe; no signal has this number."""
+
+
+class LiveOverview:
+    """The picture on a terminal.
+
+    Args:
+        console: The terminal.
+        place: The address of the monitor.
+        reader: Reads the state of the monitor.
+        first: The state at the beginning.
+        every: Seconds between two readings.
+        keyboard: Where keys are read from; where that is no terminal, signals alone end it.
+    """
+
+    def __init__(
+        self, console: Console, place: str, reader: OverviewReader, first: Poll, every: float, keyboard: IO[str] | None
+    ) -> None:
+        self._console = console
+        self._place = place
+        self._every = every
+        self._wakeups = Wakeups()
+        self._poller = Poller(reader, first, every, self._wakeups.wake)
+        self._keys = keyboard.fileno() if keyboard is not None and keyboard.isatty() else None
+        self._first = 0
+        self._drawn: tuple[object, ...] = ()
+
+    def run(self) -> None:
+        """Show the picture until the user leaves."""
+        with self._wakeups:
+            self._poller.start()
+            try:
+                while not self._shown_to_the_end():
+                    signal.raise_signal(signal.SIGSTOP)  # Ctrl-Z: the shell gets its own screen meanwhile
+            finally:
+                self._poller.stop()
+
+    def _shown_to_the_end(self) -> bool:
+        """Show the picture; returns whether the user leaves, and False where the process is to be suspended."""
+        self._drawn = ()
+        with ExitStack() as stack:
+            if self._keys is not None:
+                stack.enter_context(unbuffered(self._keys))
+            stack.enter_context(self._console.screen())
+            while True:
+                self._draw()
+                signals, keys = self._wakeups.wait(self._keys, TICK)
+                if signals & _ENDING or keys is None or self._leaves(keys):
+                    return True
+                if signal.SIGTSTP in signals:
+                    return False
+
+    def _frame(self) -> OverviewFrame:
+        poll, now = self._poller.latest, time()
+        stale = bool(poll.error) or now - poll.at > self._every + LATE
+        return draw(self._console, self._place, poll, now=now if stale else None, height=self._console.height)
+
+    def _draw(self) -> None:
+        """Draw the picture where it has changed, in one write."""
+        console, frame = self._console, self._frame()
+        size = console.size
+        self._first = max(0, min(self._first, frame.last(size.height)))
+        lines = frame.screen(size.height, self._first)
+        for line in lines:
+            line.truncate(size.width, overflow="ellipsis", pad=True)
+        if (state := (size, *lines)) == self._drawn:
+            return
+        self._drawn = state
+        with console:
+            console.control(Control.home())
+            for number, line in enumerate(lines):
+                end = "\n" if number < len(lines) - 1 else ""
+                console.print(line, end=end, no_wrap=True, overflow="crop")
+
+    def _leaves(self, keys: list[bytes]) -> bool:
+        """Scroll as keys say; returns whether one of them leaves."""
+        height = self._console.height
+        frame = self._frame()
+        page, last = max(1, frame.room(height) - 1), frame.last(height)
+        moves = ((_UP, -1), (_DOWN, 1), (_PAGE_UP, -page), (_PAGE_DOWN, page), (_FIRST, -last), (_LAST, last))
+        for key in keys:
+            if key in _LEAVE:
+                return True
+            moves = (
+                (_UP, -1),
+                (_DOWN, 1),
+                (_PAGE_UP, -page),
+                (_PAGE_DOWN, page),
+                (_FIRST, -self._first),
+                (_LAST, last),
+            )
+            for names, lines in moves:
+                if key in names:
+                    self._first = max(0, min(last, self._first + lines))
+        return False
+
+
+@contextmanager
+def unbuffered(terminal: int) -> Iterator[None]:
+    """Keys come one by one and are not shown; afterwards the terminal is as before, and forgets what was typed.
+
+    Args:
+        terminal: The file descriptor of the terminal.
+    """
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield
+    finally:
+        with suppress(termios.error):  # a terminal that was closed
+            termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+
+
+class Wakeups:
+    """Waits for signals, for keys, and for what a thread reports, all at once."""
+
+    def __enter__(self) -> Self:
+        self._reading, self._writing = os.pipe()
+        for end in (self._reading, self._writing):
+            os.set_blocking(end, False)
+        self._fd_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        # A handler that does nothing: the number of the signal comes through the pipe.
+        self._before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+
+    def wake(self) -> None:
+        """End the waiting; from any thread."""
+        with suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._writing, _POLLED)
+
+    def wait(self, keyboard: int | None, seconds: float) -> tuple[set[int], list[bytes] | None]:
+        """Wait until something happens.
+
+        Args:
+            keyboard: The file descriptor of the keyboard; None where there is none.
+            seconds: The longest time to wait.
+
+        Returns:
+            The signals and the keys that came; None for the keys where the keyboard is gone.
+        """
+        watched = [self._reading] if keyboard is None else [self._reading, keyboard]
+        ready, _, _ = select.select(watched, [], [], seconds)
+        signals = set(os.read(self._reading, 4096)) if self._reading in ready else set[int]()
+        if keyboard is None or keyboard not in ready:
+            return signals, []
+        try:
+            typed = os.read(keyboard, 1024)
+        except OSError:
+            typed = b""
+        return signals, _KEY.findall(typed) if typed else None
+
+
+__all__ = ["top"]
+
+
+def top(url: str | None, every: float, once: bool, no_color: bool, config: str | None) -> int:
+    """Show what fires and every gate of a monitor, live: that of `ragmon serve`, or one in an application."""
+    address = url or f"http://{load(config).serve.admin}"
+    console = Console(no_color=no_color or None, highlight=False, markup=False)
+    live = not once and on_terminal(None) and not console.is_dumb_terminal
+    reader = OverviewReader(address)
+    place = parse_server_url(address).authority
+    try:
+        poll = Poll(reader.read(), time())
+        if live:
+            LiveOverview(console, place, reader, poll, every, sys.stdin).run()
+        else:
+            write(_as_text(console, draw(console, place, poll)), None)
+    except KeyboardInterrupt:  # before there is a picture
+        if not live:
+            raise
+    return 0
+
+
+def _as_text(console: Console, frame: OverviewFrame) -> str:
+    """A frame as text: as wide as the terminal, in colour where stdout is one."""
+    with console.capture() as captured:
+        for line in frame.lines:
+            line.rstrip()
+            console.print(line, no_wrap=True, overflow="crop", crop=True)
+    return captured.get().replace(os.linesep, "\n")
