@@ -129,11 +129,6 @@ def _growth_of_many(seen: Observations, level: float) -> list[float]:
     return growth
 
 
-def _log_growth(before: list[float], after: list[float]) -> list[float]:
-    """The log growth of a step for each drop, from the wealth before and after it."""
-    return [log(new / (old + 1.0)) if new else -inf for old, new in zip(before, after, strict=True)]
-
-
 def evidence(mean: float, threshold: float) -> float:
     """How close the wealth is to the threshold, in [0, 1], on a logarithmic scale.
 
@@ -296,7 +291,12 @@ class Alarm(msgspec.Struct):
             return None
         before = self.detector.wealth
         mean = self.detector.update(seen, level)
-        follow(self.stretches, minute, seen, _log_growth(before, self.detector.wealth))
+        follow(
+            self.stretches,
+            minute,
+            seen,
+            [log(new / (old + 1.0)) if new else -inf for old, new in zip(before, self.detector.wealth, strict=True)],
+        )
         if mean < rule.threshold:
             return None
         if self.resolved is None or minute - self.resolved > SAME_INCIDENT:

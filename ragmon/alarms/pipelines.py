@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from math import inf
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -50,7 +49,7 @@ from ragmon.alarms.observations import (
     StepObservations,
 )
 from ragmon.alarms.plan import AlarmRule, budget_divisor, plan
-from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
@@ -608,29 +607,25 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
 
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
     def terms(name: str, place: int) -> AlarmTerms:
-        return _alarm_terms(settings.of(name), budget_divisor(len(settings.pipelines), place), table, frozen)
+        # The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`).
+        pipeline = settings.of(name)
+        divisor = budget_divisor(len(settings.pipelines), place)
+        alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
+        rules = plan(
+            pipeline.resolved_gates,
+            table.metrics,
+            false_pages_per_30d=alarms.false_pages_per_30d,
+            looks_per_day=alarms.looks_per_day,
+            divisor=divisor,
+        )
+        learn = alarms.baseline.learn
+        return AlarmTerms(
+            rules,
+            learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
+            given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
+            cluster=pipeline.metrics.cluster,
+            indexes=index_terms(pipeline.resolved_gates),
+            citations_required=bool(pipeline.metrics.citations_required),
+        )
 
     return AlarmEngine(table, terms, slices, frozenset(settings.pipelines))
-
-
-def _alarm_terms(
-    pipeline: PipelineSettings, divisor: int, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
-) -> AlarmTerms:
-    """The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`)."""
-    alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
-    rules = plan(
-        pipeline.resolved_gates,
-        table.metrics,
-        false_pages_per_30d=alarms.false_pages_per_30d,
-        looks_per_day=alarms.looks_per_day,
-        divisor=divisor,
-    )
-    learn = alarms.baseline.learn
-    return AlarmTerms(
-        rules,
-        learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
-        given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
-        cluster=pipeline.metrics.cluster,
-        indexes=index_terms(pipeline.resolved_gates),
-        citations_required=bool(pipeline.metrics.citations_required),
-    )

@@ -334,7 +334,7 @@ def question(
         text = _nested(requests_in(context))
     if text is not None:
         return text
-    text = _first_text(passed)
+    text = next((text for name, text in passed.items() if is_str(text) and not _LABEL.fullmatch(name)), None)
     return text if text is not None else next((text for value in read if (text := _only_text(value)) is not None), None)
 
 
@@ -406,11 +406,6 @@ def _only_text(model: Any) -> str | None:
         if is_str(field) and _SENTENCE.search(field) and not _LABEL.fullmatch(name)
     ]
     return texts[0] if len(texts) == 1 else None
-
-
-def _first_text(values: Mapping[str, Any]) -> str | None:
-    """The first text that was passed, but no label."""
-    return next((text for name, text in values.items() if is_str(text) and not _LABEL.fullmatch(name)), None)
 
 
 def arguments(
@@ -874,7 +869,9 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
             found = read_documents(sources, id_from, strings="ids" if are_ids(sources) else "texts")
             record.retrieved_ids, record.contexts, record.scores = found
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
-        record.answer_json.citations = _cited_sources(sources, record.retrieved_ids, id_from)
+        retrieved = record.retrieved_ids
+        cited = _citations(sources, id_from)
+        record.answer_json.citations = cited if cited is None or retrieved is None or alike(cited, retrieved) else None
     is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
     if record.contexts is None and context and is_alone:
         record.contexts = [clean(context)]
@@ -885,12 +882,6 @@ def _are_titles(sources: Any) -> bool:
     found = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
     are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in found)
     return bool(found) and are_short and not are_ids(found)
-
-
-def _cited_sources(sources: Any, retrieved: list[str] | None, id_from: Path | None) -> list[str] | None:
-    """The sources as citations; None where they are written in another way than the retrieved ids, as titles are."""
-    cited = _citations(sources, id_from)
-    return cited if cited is None or retrieved is None or alike(cited, retrieved) else None
 
 
 def _call_fields(call: Call) -> dict[str, Any]:
@@ -944,13 +935,12 @@ def _tag(value: Any) -> str | None:
 
 def _latency(call: Call) -> Latency:
     """Milliseconds of the call and its stages; overlapping runs of a stage count once."""
-    retrieve, generate = (_union(_intervals(call, stage)) for stage in ("retrieve", "generate"))
+    retrieve, generate = (
+        _union(((started, ended) for name, started, ended in call.stages or () if name == stage))
+        for stage in ("retrieve", "generate")
+    )
     total = None if call.seconds is None else round(call.seconds * 1000, 3)
     return Latency(total=total, retrieve=retrieve, generate=generate)
-
-
-def _intervals(call: Call, stage: str) -> Iterator[tuple[float, float]]:
-    return ((started, ended) for name, started, ended in call.stages or () if name == stage)
 
 
 def _union(intervals: Iterator[tuple[float, float]]) -> float | None:

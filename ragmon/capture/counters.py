@@ -128,7 +128,15 @@ class CounterFile:
             if folder is None:
                 break
             try:
-                file = self._lock_new_file(folder)
+                # Create and lock a file. Until it is locked, another process may take it for the file of a dead
+                # process, and remove it.
+                make_private(folder)
+                self._path = folder / f"{self.instance}{SUFFIX}"
+                own_pages.add(self._path)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                allocate(self._file, SIZE)
+                file = self._file
                 if os.fstat(file).st_nlink:
                     return mmap(file, SIZE)
             except (FileNotFoundError, BlockingIOError):  # another process removed the folder, or locked the file first
@@ -138,22 +146,6 @@ class CounterFile:
             self._remove()
         self._remove()
         return mmap(-1, SIZE)
-
-    def _lock_new_file(self, folder: Path) -> int:
-        """Create and lock a file.
-
-        Until it is locked, another process may take it for the file of a dead process, and remove it.
-
-        Raises:
-            OSError: It cannot be created, or another process has locked it.
-        """
-        make_private(folder)
-        self._path = folder / f"{self.instance}{SUFFIX}"
-        own_pages.add(self._path)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        allocate(self._file, SIZE)
-        return self._file
 
     def count(self, what: int) -> None:
         """Count one call of this thread."""

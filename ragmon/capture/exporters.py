@@ -399,7 +399,17 @@ class JsonlExporter:
         status = os.fstat(file.fileno())
         full = self._size is not None and status.st_size and status.st_size + line_size > self._size
         if full or (status.st_size and self._period_of(time()) > self._period):
-            self._rotate(file, status)
+            # Rename the file, unless another process has done so.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                if _is_at(status, self._path):
+                    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+                    self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
+            except OSError as error:
+                warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
+                self._size = self._age = None
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)
         if full or now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL
             if self._fsync == "second":
@@ -409,19 +419,6 @@ class JsonlExporter:
                 self._file = None
                 self._file = self._open()
         return self._opened()
-
-    def _rotate(self, file: BinaryIO, status: os.stat_result) -> None:
-        """Rename the file, unless another process has done so."""
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            if _is_at(status, self._path):
-                moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-                self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
-        except OSError as error:
-            warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
-            self._size = self._age = None
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
 
     def _sync(self) -> None:
         if self._dirty and self._fsync != "never" and self._file is not None:

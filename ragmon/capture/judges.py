@@ -583,7 +583,22 @@ class Judge:
     ) -> tuple[str, Opinion]:
         if not isinstance(self._model_or_function, tuple):
             _require_answer(record, item, reader)
-            return SCORED, await self._call_function(self._model_or_function, record)
+            # The opinion of a function of the application.
+            function = self._model_or_function
+            if not self._spend():
+                raise JudgeError(BUDGET, "the budget of today is spent")
+            returned = function(record)
+            if inspect.isawaitable(returned):
+                returned = await returned
+            score, reason = (returned.score, returned.reason) if isinstance(returned, Verdict) else (returned, None)
+            if score is None:
+                raise JudgeError(SKIPPED, "it has nothing to say")
+            if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+                raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
+            kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
+            return SCORED, Opinion(
+                float(score), kept_reason, (), None if record.contexts is None else len(record.contexts)
+            )
         endpoint, kind = self._model_or_function
         if kind != CONTEXTUAL_PRECISION:
             _require_answer(record, item, reader)
@@ -596,21 +611,6 @@ class Judge:
             opinion = await KINDS[kind](session, texts, reasons=self.terms.include_reason)
         self._cache.put(key, opinion)
         return SCORED, opinion
-
-    async def _call_function(self, function: Function, record: Record) -> Opinion:
-        """The opinion of a function of the application."""
-        if not self._spend():
-            raise JudgeError(BUDGET, "the budget of today is spent")
-        returned = function(record)
-        if inspect.isawaitable(returned):
-            returned = await returned
-        score, reason = (returned.score, returned.reason) if isinstance(returned, Verdict) else (returned, None)
-        if score is None:
-            raise JudgeError(SKIPPED, "it has nothing to say")
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
-        kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
-        return Opinion(float(score), kept_reason, (), None if record.contexts is None else len(record.contexts))
 
 
 def source_text(function: Function) -> str:

@@ -68,7 +68,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ragmon.core import constants, semconv
 from ragmon.core.errors import RagmonError, error_location, warn_once
-from ragmon.core.http_client import OVERLOADED, BackOff, Url, current_version, parse_url, retry_after
+from ragmon.core.http_client import OVERLOADED, BackOff, current_version, parse_url, retry_after
 from ragmon.core.record import Label, Latency, Record, Totals, encode
 from ragmon.stats.histograms import NOT_POSITIVE, bucket_value
 
@@ -180,7 +180,10 @@ class OtlpSession(requests.Session):
         self._warns = warns
         self.trust_env = False
         self.timeout = timeout
-        self.endpoint = _parse_endpoint(endpoint)
+        # The base address of a receiver; the path of a signal may follow it.
+        hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
+        url = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
+        self.endpoint = url._replace(path=url.path.removesuffix("/v1/traces").removesuffix("/v1/metrics"))
         self._exact = endpoint if is_exact and not endpoint.endswith(("/v1/traces", "/v1/metrics")) else None
         # On the same machine it costs more than it saves.
         self._compression = compression or ("none" if self.endpoint.is_loopback else "gzip")
@@ -488,17 +491,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     yield from seen
 
 
-def _parse_endpoint(text: str) -> Url:
-    """The base address of a receiver; the path of a signal may follow it.
-
-    Raises:
-        RagmonError: The text is no such address.
-    """
-    hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
-    url = parse_url(text, "the export endpoint", hint=hint, base=True)
-    return url._replace(path=url.path.removesuffix("/v1/traces").removesuffix("/v1/metrics"))
-
-
 _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "none": bytes,
     "gzip": partial(gzip.compress, compresslevel=1),
@@ -751,10 +743,6 @@ class SpanWriter:
             Exception: A field cannot be written: a lone surrogate, a number that is not finite.
         """
         line = encode(record)[:-1].decode()
-        root = self._root(record, line)
-        return [root, *self._stages(root, record)] if self.stages else [root], len(line)
-
-    def _root(self, record: Record, line: str) -> ReadableSpan:
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         latency = record.latency_ms or Latency()
         end = time() if record.ts is None else record.ts
@@ -772,7 +760,7 @@ class SpanWriter:
             attributes[semconv.OPERATION] = semconv.INVOKE_WORKFLOW
             attributes[semconv.WORKFLOW_NAME] = pipeline
             _add_texts(attributes, record)
-        return new_span(
+        root = new_span(
             f"{semconv.INVOKE_WORKFLOW} {pipeline}",
             self.resource,
             attributes,
@@ -781,6 +769,7 @@ class SpanWriter:
             parent=span_id(record.parent_span_id),
             status=_FAILED if record.error else _UNSET,
         )
+        return [root, *self._stages(root, record)] if self.stages else [root], len(line)
 
     def _stages(self, root: ReadableSpan, record: Record) -> Iterator[ReadableSpan]:
         """The stages; a record has their durations only, so retrieval is first and generation last."""

@@ -78,7 +78,15 @@ def redact(text: str) -> str:
     for detector in _DETECTORS:
         for sign in detector.signs:
             if sign in text:
-                text = _replace_matches(text, detector)
+                parts, copied, position = [], 0, 0
+                while match := detector.pattern.search(text, position):
+                    span = detector.span(match)
+                    if span is None:
+                        position = match.start() + 1
+                        continue
+                    parts += [text[copied : span[0]], f"[{detector.name}]"]
+                    copied = position = span[1]
+                text = "".join((*parts, text[copied:]))
                 break
     return text
 
@@ -97,18 +105,6 @@ class _Detector(NamedTuple):
     signs: Sequence[str]
     pattern: re.Pattern[str]
     span: Callable[[re.Match[str]], Span | None] = re.Match.span
-
-
-def _replace_matches(text: str, detector: _Detector) -> str:
-    parts, copied, position = [], 0, 0
-    while match := detector.pattern.search(text, position):
-        span = detector.span(match)
-        if span is None:
-            position = match.start() + 1
-            continue
-        parts += [text[copied : span[0]], f"[{detector.name}]"]
-        copied = position = span[1]
-    return "".join((*parts, text[copied:]))
 
 
 _LABEL: Final = "[A-Z0-9 ]{1,48}-----"
@@ -426,7 +422,10 @@ class Redaction:
         try:
             redacted = _apply(record, item, self._treatment(content))
         except BaseException as error:  # noqa: BLE001 - a redactor written in Rust may panic, which is no Exception
-            self._count_failure(record, error)
+            next(self._failed)
+            reason = str(error) if isinstance(error, _NoTextError) else error_location(error)
+            pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+            warn_once(f"redaction for {pipeline} failed, and such records go without text: {reason}")
             content, redacted = "none", _apply(record, item, _WITHHOLD)
         if item is not None and record.qid != item.qid:
             redacted.matched = self.gold.how(record)
@@ -475,12 +474,6 @@ class Redaction:
         """A keyed hash of a name that contains personal data, so that equal names stay equal; other names unchanged."""
         cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
-
-    def _count_failure(self, record: Record, error: BaseException) -> None:
-        next(self._failed)
-        reason = str(error) if isinstance(error, _NoTextError) else error_location(error)
-        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        warn_once(f"redaction for {pipeline} failed, and such records go without text: {reason}")
 
     def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:
         """The scores of metrics that need the text; existing scores stay."""

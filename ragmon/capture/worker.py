@@ -229,7 +229,10 @@ class Worker:
     def _step(self, process: int) -> bool:
         """Deliver at most one batch of the queue; returns whether there was anything."""
         with self._condition:
-            calls = self._take_calls()
+            # The calls to deliver now; a call with spans that have not ended holds back the calls behind it.
+            calls: list[Call | QueuedRecord] = []
+            while self._queue and len(calls) < BATCH and not self._lingers(self._queue[0]):
+                calls.append(self._queue.popleft())
             weight = sum(call.weight for call in calls)
             self._free_bytes += weight
             self._dequeued += len(calls)
@@ -257,13 +260,6 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
             warn_once(f"records go on unjudged: {error_location(error)}")
             return records
-
-    def _take_calls(self) -> list[Call | QueuedRecord]:
-        """The calls to deliver now; a call with spans that have not ended holds back the calls behind it."""
-        calls: list[Call | QueuedRecord] = []
-        while self._queue and len(calls) < BATCH and not self._lingers(self._queue[0]):
-            calls.append(self._queue.popleft())
-        return calls
 
     def _lingers(self, call: Call | QueuedRecord) -> bool:
         """Whether spans inside a call may still end, and no flush or shutdown waits."""

@@ -49,7 +49,18 @@ def check_command(context: click.Context, path: str | None) -> None:
     """Name every problem with its line and what would be right; a warning alone is no failure."""
     settings, problems = examine(path)
     _check_directions(settings, problems)
-    _check_samples(settings, _check_gold(settings, problems), problems)
+    # Warn of gates that no live window can fail, because their gold set has too few items.
+    golds = _check_gold(settings, problems)
+    for pipeline in map(settings.of, settings.expected_pipelines):
+        scope, of_preset = scope_of(pipeline.name), dict[str, list[str]]()
+        for gate in pipeline.resolved_gates if pipeline.gates.verdict == "interval" else ():
+            too_few = _too_few(gate, pipeline, settings, golds)
+            if too_few and problems.written(("gates", gate.name), scope):
+                problems.report(("gates", gate.name), too_few, scope=scope, hint=_MORE, warning=True)
+            elif too_few:
+                of_preset.setdefault(too_few, []).append(gate.name)
+        for too_few, names in of_preset.items():
+            problems.report(("gates",), f"({', '.join(names)}) {too_few}", scope=scope, hint=_MORE, warning=True)
     listed, errors = problems.listed, len(problems.errors)
     for problem in listed:
         click.echo(f"{'warning: ' if problem.warning else ''}{_problem_text(problem)}")
@@ -89,20 +100,6 @@ def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
         if (claims := pipeline.capture.gold) is not None:
             read(("capture", "gold"), pipeline.name, partial(GoldSet.load, claims))
     return sets
-
-
-def _check_samples(settings: Settings, golds: Sequence[GoldSet], problems: Problems) -> None:
-    """Warn of gates that no live window can fail, because their gold set has too few items."""
-    for pipeline in map(settings.of, settings.expected_pipelines):
-        scope, of_preset = scope_of(pipeline.name), dict[str, list[str]]()
-        for gate in pipeline.resolved_gates if pipeline.gates.verdict == "interval" else ():
-            too_few = _too_few(gate, pipeline, settings, golds)
-            if too_few and problems.written(("gates", gate.name), scope):
-                problems.report(("gates", gate.name), too_few, scope=scope, hint=_MORE, warning=True)
-            elif too_few:
-                of_preset.setdefault(too_few, []).append(gate.name)
-        for too_few, names in of_preset.items():
-            problems.report(("gates",), f"({', '.join(names)}) {too_few}", scope=scope, hint=_MORE, warning=True)
 
 
 _MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'

@@ -507,13 +507,7 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
         click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.finding)}")
         if result.hint:
             click.echo(f"{'':15} hint: {printable_line(result.hint)}")
-    _print_instrumentations(settings)
-    _print_detectability(settings, RATES if rate is None else (rate,))
-    context.exit(1 if bad else 0)
-
-
-def _print_instrumentations(settings: Settings) -> None:
-    """Print what is lost from the spans of other instrumentations."""
+    # Print what is lost from the spans of other instrumentations.
     installed = instrumentations(settings)
     if installed:
         click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
@@ -525,6 +519,8 @@ def _print_instrumentations(settings: Settings) -> None:
             click.echo(f"{'':6}{printable_line(', '.join(instrumentation.packages))}")
         if instrumentation.hint:
             click.echo(f"{'':6}hint: {printable_line(instrumentation.hint)}")
+    _print_detectability(settings, RATES if rate is None else (rate,))
+    context.exit(1 if bad else 0)
 
 
 def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:

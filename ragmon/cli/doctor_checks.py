@@ -136,22 +136,7 @@ def local_checks(settings: Settings) -> Iterator[Check]:
         settings: The configuration, without problems.
     """
     yield _gold(settings)
-    yield from _embedders(settings)
-    yield _baselines(settings)
-    yield _capture(settings)
-
-
-def _gold(settings: Settings) -> Check:
-    try:
-        sets = load_gold(settings.gold)
-    except RagmonError as error:
-        return Check("gold", ok=False, finding=str(error), hint=error.hint)
-    summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
-    return Check("gold", ok=True, finding=summary or "none: only label-free metrics are counted")
-
-
-def _embedders(settings: Settings) -> Iterator[Check]:
-    """Check matching by meaning for every gold set that configures an embedder."""
+    # Check matching by meaning for every gold set that configures an embedder.
     for spec in settings.gold:
         if spec.embed is None:
             continue
@@ -172,6 +157,17 @@ def _embedders(settings: Settings) -> Iterator[Check]:
             f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
         )
         yield Check(f"embed {spec.name}", ok=True, finding=message)
+    yield _baselines(settings)
+    yield _capture(settings)
+
+
+def _gold(settings: Settings) -> Check:
+    try:
+        sets = load_gold(settings.gold)
+    except RagmonError as error:
+        return Check("gold", ok=False, finding=str(error), hint=error.hint)
+    summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
+    return Check("gold", ok=True, finding=summary or "none: only label-free metrics are counted")
 
 
 def _baselines(settings: Settings) -> Check:
@@ -523,7 +519,16 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         return
     try:
         yield _topics(stream, topics)
-        configs = _topic_configs(kafka, stream)
+        # The settings of the topics, as far as the broker says them.
+        administration = import_module("confluent_kafka.admin")  # an extra
+        admin, of_topic = client(administration.AdminClient, client_settings(stream)), administration.ResourceType.TOPIC
+        resources = [administration.ConfigResource(of_topic, name) for name in (stream.spans, stream.chunks)]
+        configs: dict[str, dict[str, str]] = {}
+        for resource, told in admin.describe_configs(resources, request_timeout=METADATA_TIMEOUT).items():
+            try:
+                configs[resource.name] = {name: entry.value for name, entry in told.result().items() if entry.value}
+            except kafka.KafkaException:
+                configs[resource.name] = {}
         yield _clock(stream, configs.get(stream.spans, {}))
         yield _retention(configs)
         yield room(stream, configs.get(stream.chunks, {}))
@@ -543,20 +548,6 @@ def _topics(stream: StreamTable, topics: StreamTopics) -> Check:
         return Check("topics", ok=False, finding=finding, hint=hint)
     hint = "" if stream.metrics in topics.inputs else f"there is no {stream.metrics}: samples are not weighted"
     return Check("topics", ok=True, finding=finding, hint=hint)
-
-
-def _topic_configs(kafka: Any, stream: StreamTable) -> dict[str, dict[str, str]]:
-    """The settings of the topics, as far as the broker says them."""
-    administration = import_module("confluent_kafka.admin")  # an extra
-    admin, of_topic = client(administration.AdminClient, client_settings(stream)), administration.ResourceType.TOPIC
-    resources = [administration.ConfigResource(of_topic, name) for name in (stream.spans, stream.chunks)]
-    found: dict[str, dict[str, str]] = {}
-    for resource, told in admin.describe_configs(resources, request_timeout=METADATA_TIMEOUT).items():
-        try:
-            found[resource.name] = {name: entry.value for name, entry in told.result().items() if entry.value}
-        except kafka.KafkaException:
-            found[resource.name] = {}
-    return found
 
 
 def _clock(stream: StreamTable, config: Mapping[str, str]) -> Check:

@@ -57,7 +57,15 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         raise click.UsageError("--check compares with files: name their folder with --output DIR")
     if output is not None and name is not None:
         raise click.UsageError("--name is for stdout, --output writes all: give one of them")
-    dashboards = _dashboards(config)
+    # The dashboards by uid.
+    try:
+        from ragmon.export.dashboards import generate  # noqa: PLC0415 - the SDK is optional
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != SDK:
+            raise
+        hint = "pip install 'ragmon[dashboard]'"
+        raise RagmonError("dashboards are made with Grafana's SDK, which is not installed", hint=hint) from missing
+    dashboards = generate(load(config))
     if output is None:
         uid = f"ragmon-{name or FIRST}"
         if uid not in dashboards:
@@ -66,22 +74,6 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         return 0
     files = {Path(output) / f"{uid}.json": text for uid, text in dashboards.items()}
     return compare(files) if check else _write(Path(output), files)
-
-
-def _dashboards(config: str | None) -> dict[str, str]:
-    """The dashboards by uid.
-
-    Raises:
-        RagmonError: Grafana's SDK is not installed.
-    """
-    try:
-        from ragmon.export.dashboards import generate  # noqa: PLC0415 - the SDK is optional
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] != SDK:
-            raise
-        hint = "pip install 'ragmon[dashboard]'"
-        raise RagmonError("dashboards are made with Grafana's SDK, which is not installed", hint=hint) from missing
-    return generate(load(config))
 
 
 def _write(folder: Path, files: dict[Path, str]) -> int:
@@ -95,20 +87,8 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
 def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool, selector: str) -> int:
     """Write recording rules and alerts."""
     groups = rule_groups(load(config), configured_only=configured_only, selector=selector)
-    return _write_or_check(render(groups, form), output, check=check)
-
-
-def _write_or_check(text: str, output: str | None, *, check: bool) -> int:
-    """Write the generated text, or compare it with the existing file.
-
-    Args:
-        text: The generated text.
-        output: The file; None for stdout.
-        check: Compare instead of writing.
-
-    Returns:
-        The exit code.
-    """
+    # Write the generated text, or compare it with the existing file.
+    text = render(groups, form)
     if not check:
         write(text, output)
         return 0

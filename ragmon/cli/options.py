@@ -165,7 +165,12 @@ def score(
         )
     if run.intake.rejections and not run.intake.readable:
         raise unreadable(traces, run.intake, tables)
-    _print_rejected(run)
+    # List the first rejected lines on stderr.
+    for example in run.intake.examples:
+        click.echo(f"rejected: {printable_line(str(example))}", err=True)
+    unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
+    if unlisted > 0:
+        click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
     for note in run.intake.notes:
         click.echo(f"note: {printable_line(note)}", err=True)
     _join_labels(run, traces, [*run.labels, *given_labels], settings, tables)
@@ -192,15 +197,6 @@ def _join_labels(
         click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
     files, spans = [path for path in traces if path != STDIN], file_span_options(settings)
     join_labels(run, labels, read_files(files, ReadSummary(), options=tables, span_options=spans), settings)
-
-
-def _print_rejected(run: Run) -> None:
-    """List the first rejected lines on stderr."""
-    for example in run.intake.examples:
-        click.echo(f"rejected: {printable_line(str(example))}", err=True)
-    unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
-    if unlisted > 0:
-        click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
 
 
 def write(text: str, output: str | None) -> None:

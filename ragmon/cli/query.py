@@ -61,7 +61,6 @@ from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.embedded import split
 from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.erasure import Erasure
 from ragmon.server.erasure import erase as take_out
 from ragmon.server.queries import SHORTEST, UnknownTraceError, described, in_files, in_journal
 from ragmon.server.reader import JournalReader, open_readonly
@@ -421,7 +420,19 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
     parsed_tag = _parse_target(trace, tag, user)
     folder = Path(state_dir or load(config).serve.state_dir)
     erasure = take_out(folder, trace=trace, tag=parsed_tag, user=user)
-    for line in _report_lines(erasure):
+    # The lines to print: what was erased, and what remains.
+    erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
+    if erasure.quarantined:  # seldom
+        erased["quarantined request"] = erasure.quarantined
+    lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
+    if not any(erased.values()) and erasure.states:
+        lines = ["forgotten: what saved states told of labels"]
+    elif not any(erased.values()):
+        lines = ["nothing was found"]
+    if not erasure.wiped:
+        lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")
+    lines += [f"a damaged journal may hold it still; it can only be deleted: {path}" for path in erasure.unread]
+    for line in [*lines, "stays: counts, which hold no text; keys and ids of traces, until they expire"]:
         click.echo(printable_line(line))
     return 0
 
@@ -446,22 +457,6 @@ def _parse_target(trace: str | None, tag: str | None, user: str | None) -> tuple
     if not (name and equals):
         raise RagmonError(f"--tag names no tag and value: {shorten(tag)}", hint="--tag customer=42")
     return name, value
-
-
-def _report_lines(erasure: Erasure) -> list[str]:
-    """The lines to print: what was erased, and what remains."""
-    erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
-    if erasure.quarantined:  # seldom
-        erased["quarantined request"] = erasure.quarantined
-    lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
-    if not any(erased.values()) and erasure.states:
-        lines = ["forgotten: what saved states told of labels"]
-    elif not any(erased.values()):
-        lines = ["nothing was found"]
-    if not erasure.wiped:
-        lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")
-    lines += [f"a damaged journal may hold it still; it can only be deleted: {path}" for path in erasure.unread]
-    return [*lines, "stays: counts, which hold no text; keys and ids of traces, until they expire"]
 
 
 _BATCH_SIZE: Final = 1000
@@ -567,7 +562,17 @@ def show(
         hint = f"32 hex digits, or the first {SHORTEST} and more of them; in FILES any id that a record has"
         raise RagmonError(f"TRACE is {shorten(trace)}, which is no trace id", hint=hint)
     if files:
-        requests = _of_files(trace, files, config, gold)
+        settings, sets = settings_and_gold(config, gold)
+        scorer = ScorerFactory(settings, sets)()
+        options, spans = file_options(settings), file_span_options(settings)
+        intake = ReadSummary()
+        try:
+            records = in_files(read_files(files, intake, options=options, span_options=spans), trace, settings)
+        except UnknownTraceError:
+            if not intake.read or (intake.rejections and not intake.readable):
+                raise unreadable(files, intake, options) from None
+            raise
+        requests = [described(record, scorer, settings, from_file=True) for record in records]
     elif url is None and (folder := _journal(state_dir, load(config))) is not None:
         requests = _of_journal(trace, folder, config, gold)
     else:
@@ -583,20 +588,6 @@ def _journal(state_dir: str | None, settings: Settings) -> Path | None:
     """The folder of the journal to read; None where none is named and none is on this machine."""
     folder = Path(state_dir or settings.serve.state_dir)
     return folder if state_dir is not None or journal_file(folder).is_file() else None
-
-
-def _of_files(trace: str, files: Sequence[str], config: str | None, gold: Sequence[str]) -> list[RequestReport]:
-    settings, sets = settings_and_gold(config, gold)
-    scorer = ScorerFactory(settings, sets)()
-    options, spans = file_options(settings), file_span_options(settings)
-    intake = ReadSummary()
-    try:
-        records = in_files(read_files(files, intake, options=options, span_options=spans), trace, settings)
-    except UnknownTraceError:
-        if not intake.read or (intake.rejections and not intake.readable):
-            raise unreadable(files, intake, options) from None
-        raise
-    return [described(record, scorer, settings, from_file=True) for record in records]
 
 
 def _of_journal(trace: str, folder: Path, config: str | None, gold: Sequence[str]) -> list[RequestReport]:

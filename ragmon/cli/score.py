@@ -98,7 +98,16 @@ def gate(
     """Judge the gates on TRACES."""
     check_max_drop(context)
     if since_build is not None:
-        _check_since_build(context)
+        # Reject options that do not go with --since-build.
+        reasons = {
+            "baseline": "it holds for one look; `ragmon compare` holds for all",
+            "duplicates": "it chooses among the answers of all builds",
+            "jobs": "one process keeps the requests of a session together",
+            "labels": "they come too late to be looked at as often as one likes",
+        }
+        for name, reason in reasons.items():
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
     settings, gold_sets = settings_and_gold(config, gold, tables)
     check_gold(settings.policy(pipeline), gold_sets)
@@ -114,29 +123,21 @@ def gate(
         run = score_files(traces)
         policy = policy_for(seen=run.pipelines())
         report = report_of(run, policy, baseline_run, max_drop=max_drop, questions=False)
-    _print_notes(report, gold_sets, notes=form == "json")
+    # Print to stderr what the output does not hold: notes (only for JSON), and that gold is missing.
+    notes = form == "json"
+    if notes:
+        for note in report.notes:
+            click.echo(f"note: {printable_line(note)}", err=True)
+    without_gold = [
+        outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics
+    ]
+    if without_gold and not gold_sets:
+        warn_missing_gold(without_gold)
     if form == "text":
         write(gate_table(report, output, no_color=no_color), output)
     else:
         write(render_gates(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
-
-
-def _check_since_build(context: click.Context) -> None:
-    """Reject options that do not go with --since-build.
-
-    Raises:
-        click.UsageError: One of them was given.
-    """
-    reasons = {
-        "baseline": "it holds for one look; `ragmon compare` holds for all",
-        "duplicates": "it chooses among the answers of all builds",
-        "jobs": "one process keeps the requests of a session together",
-        "labels": "they come too late to be looked at as often as one likes",
-    }
-    for name, reason in reasons.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
 
 
 def _report_since_build(
@@ -227,18 +228,6 @@ def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
     for gate in policy.gates:
         if gate.gold is not None and gate.gold not in loaded:
             raise UnknownNameError(f"gold set of gate {gate.name}", gate.gold, loaded)
-
-
-def _print_notes(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
-    """Print to stderr what the output does not hold: notes (only for JSON), and that gold is missing."""
-    if notes:
-        for note in report.notes:
-            click.echo(f"note: {printable_line(note)}", err=True)
-    without_gold = [
-        outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics
-    ]
-    if without_gold and not sets:
-        warn_missing_gold(without_gold)
 
 
 def warn_missing_gold(gates: Sequence[str]) -> None:
@@ -527,7 +516,19 @@ def compare(
     if url is None:
         result, without_gold = _compare_files(traces, gold, config, comparison)
     else:
-        result, without_gold = _compare_by_monitor(url, config, comparison), []
+        # The comparison made by a monitor.
+        params = {
+            "pipeline": comparison.pipeline or load(config).pipeline,
+            "by": comparison.by,
+            "baseline": comparison.baseline,
+            "candidate": comparison.candidate,
+            "max_drop": f"{comparison.max_drop:.15g}",
+            **({"intervals": "true"} if comparison.intervals else {}),
+        }
+        result, without_gold = (
+            read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases"),
+            [],
+        )
     if form == "json":
         for note in result.notes:
             click.echo(f"note: {printable_line(note)}", err=True)
@@ -574,16 +575,3 @@ def _compare_files(
         if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
     ]
     return Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes]), without_gold
-
-
-def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -> Canary:
-    """The comparison made by a monitor."""
-    params = {
-        "pipeline": comparison.pipeline or load(config).pipeline,
-        "by": comparison.by,
-        "baseline": comparison.baseline,
-        "candidate": comparison.candidate,
-        "max_drop": f"{comparison.max_drop:.15g}",
-        **({"intervals": "true"} if comparison.intervals else {}),
-    }
-    return read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases")

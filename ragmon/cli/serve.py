@@ -70,7 +70,6 @@ from ragmon.server.probes import (
 
 if TYPE_CHECKING:
     from ragmon.config.settings import Settings
-    from ragmon.server.process import Watchdog
     from ragmon.server.server import Server
 
 _DELIVERY_INTERVAL: Final = 1.0
@@ -103,7 +102,19 @@ def probe(
                 settings, gold_sets, specs, stack.enter_context(probe_exporter(settings, redactions, output))
             )
         trace_file = stack.enter_context(TraceFile(output)) if output or not judged else None
-        records = _run_round(settings, gold_sets, specs, redactions, trace_file)
+        # Send every question of every probe once; return the redacted records.
+        records: list[Record] = []
+
+        def keep(record: Record) -> None:
+            records.append(redactions(record))
+            if trace_file is not None:
+                trace_file.submit(records[-1])
+
+        with _capture(settings) as capture:
+            for spec in specs:
+                client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
+                with closing(client):
+                    _send_once(spec, _gold_of(spec, gold_sets), client, RecordSorter(keep))
     return _evaluate_gates(settings, gold_sets, records, form) if judged else 0
 
 
@@ -132,33 +143,6 @@ def _capture(settings: Settings) -> Iterator[ProbeCapture]:
         yield capture
     finally:
         capture.close()
-
-
-def _run_round(
-    settings: Settings,
-    gold_sets: Sequence[GoldSet],
-    specs: Sequence[ProbeSpec],
-    redactions: Redactions,
-    trace_file: TraceFile | None,
-) -> list[Record]:
-    """Send every question of every probe once; return the redacted records.
-
-    Raises:
-        RagmonError: The application does not respond, or some questions could not be sent.
-    """
-    records: list[Record] = []
-
-    def keep(record: Record) -> None:
-        records.append(redactions(record))
-        if trace_file is not None:
-            trace_file.submit(records[-1])
-
-    with _capture(settings) as capture:
-        for spec in specs:
-            client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
-            with closing(client):
-                _send_once(spec, _gold_of(spec, gold_sets), client, RecordSorter(keep))
-    return records
 
 
 def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: RecordSorter) -> None:
@@ -249,11 +233,15 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     settings, address = load(config), parse_listen_address(listen)
     folder, single = Path(paths[0]), len(paths) == 1
     if single and folder.is_dir():
-        stop, place = _serve_journal(settings, folder, address)
+        # Serve the pages of a journal; returns what ends them, and their address.
+        shown = JournalView(settings, folder)
+        app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
+        stop, place = _serve(app, address)
     elif single and (page := report_page_of(paths[0])) is not None:
         stop, place = _serve(document_app(page, own_names(settings.serve.hosts)), address)
     else:
-        stop, place = _serve_traces(settings, paths, listen)
+        monitor = monitor_of(settings, paths).start(listen)
+        stop, place = monitor.stop, str(monitor.address)
     click.echo(f"http://{place}/")
     try:
         Event().wait()
@@ -262,24 +250,11 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     return 0
 
 
-def _serve_journal(settings: Settings, folder: Path, address: Address) -> tuple[Callable[[], object], str]:
-    """Serve the pages of a journal; returns what ends them, and their address."""
-    shown = JournalView(settings, folder)
-    app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
-    return _serve(app, address)
-
-
 def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
     """Serve an application; returns what ends it, and its address."""
     server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
     server.start()
     return lambda: server.stop(GRACE), str(server.address)
-
-
-def _serve_traces(settings: Settings, paths: Sequence[str], listen: str) -> tuple[Callable[[], object], str]:
-    """Serve the pages of trace files; returns what ends them, and their address."""
-    monitor = monitor_of(settings, paths).start(listen)
-    return monitor.stop, str(monitor.address)
 
 
 def report_page_of(path: str) -> str | None:
@@ -369,27 +344,23 @@ def work(config: str | None) -> int:
         signal.signal(number, lambda *_: stopping.set())
     settings = load(config)
     try:
-        _run_worker(settings, stopping)
+        from ragmon.core.http_server import HttpServer  # noqa: PLC0415 - as above
+        from ragmon.ingest.gold import load_gold  # noqa: PLC0415 - these load more than any other command needs
+        from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - as above
+
+        worker = StreamWorker(settings, load_gold(settings.gold))
+        server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")
+        server.start()
+        try:
+            click.echo(f"admin: {server.address}", err=True)
+            click.echo("ready", err=True)
+            worker.run(stopping)
+        finally:
+            server.stop(0.0)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
     click.echo("stopping: the next owner goes on from the last chunk", err=True)
     return 0
-
-
-def _run_worker(settings: Settings, stopping: Event) -> None:
-    from ragmon.core.http_server import HttpServer  # noqa: PLC0415 - as above
-    from ragmon.ingest.gold import load_gold  # noqa: PLC0415 - these load more than any other command needs
-    from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - as above
-
-    worker = StreamWorker(settings, load_gold(settings.gold))
-    server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")
-    server.start()
-    try:
-        click.echo(f"admin: {server.address}", err=True)
-        click.echo("ready", err=True)
-        worker.run(stopping)
-    finally:
-        server.stop(0.0)
 
 
 LOOK: Final = 2.0
@@ -415,18 +386,8 @@ def serve(config: str | None, insecure: bool) -> int:
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     signals: SimpleQueue[int] = SimpleQueue()
     watchdog = Watchdog(TEMPORARY)
-    _install_signal_handlers(signals, watchdog)
-    settings = load(config)
-    try:
-        with watchdog:
-            return _run_server(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
-    except UnavailableError as error:
-        fail(str(error), error.hint, TEMPORARY)
 
-
-def _install_signal_handlers(signals: SimpleQueue[int], watchdog: Watchdog) -> None:
-    """Install signal handlers; after a signal to stop, the watchdog enforces a deadline, also during start-up."""
-
+    # Install signal handlers; after a signal to stop, the watchdog enforces a deadline, also during start-up.
     def on_signal(number: int, _: object) -> None:
         signals.put(number)
         if number != signal.SIGHUP:
@@ -434,6 +395,12 @@ def _install_signal_handlers(signals: SimpleQueue[int], watchdog: Watchdog) -> N
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
+    settings = load(config)
+    try:
+        with watchdog:
+            return _run_server(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
+    except UnavailableError as error:
+        fail(str(error), error.hint, TEMPORARY)
 
 
 class _OneLineFormatter(logging.Formatter):

@@ -212,24 +212,33 @@ def audit_rows(journal: JournalReaderBase) -> RowsAudit:
     rows = RowsAudit()
     try:
         for row in journal.rows():
-            _audit_row(row, rows)
-        _audit_start(journal, rows)
+            if not rows.count:
+                rows.first = row.seq
+            elif row.seq > rows.last + 1:
+                rows.wrong.append(f"{_row_range(rows.last + 1, row.seq - 1)} missing")
+            if row.arrival < rows.arrival:
+                rows.wrong.append(f"row {row.seq} came before row {rows.last}")
+            rows.count, rows.last, rows.arrival = rows.count + 1, row.seq, row.arrival
+            _audit_lines(row, rows)
+        # Check that a checkpoint covers the rows that were deleted before the first one. A new journal that replaces
+        # a quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
+        base_checkpoint = journal.base()
+        last = journal.last()[0]
+        if base_checkpoint is None:
+            if rows.first > 1 or (last and not rows.count):
+                rows.wrong.append(
+                    f"{_row_range(1, (rows.first or last + 1) - 1)} gone, and no checkpoint says what they said"
+                )
+        elif base_checkpoint.seq and rows.first > base_checkpoint.seq + 1:
+            rows.wrong.append(f"{_row_range(base_checkpoint.seq + 1, rows.first - 1)} missing")
+        newest = journal.checkpoint()
+        if newest is not None and newest.seq > last:
+            rows.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
     except JournalError as error:
         if error.reason != "corrupt":
             raise
         rows.wrong.append(f"after row {rows.last}: {error}")
     return rows
-
-
-def _audit_row(row: JournalRow, rows: RowsAudit) -> None:
-    if not rows.count:
-        rows.first = row.seq
-    elif row.seq > rows.last + 1:
-        rows.wrong.append(f"{_row_range(rows.last + 1, row.seq - 1)} missing")
-    if row.arrival < rows.arrival:
-        rows.wrong.append(f"row {row.seq} came before row {rows.last}")
-    rows.count, rows.last, rows.arrival = rows.count + 1, row.seq, row.arrival
-    _audit_lines(row, rows)
 
 
 def _audit_lines(row: JournalRow, rows: RowsAudit) -> None:
@@ -245,25 +254,6 @@ def _audit_lines(row: JournalRow, rows: RowsAudit) -> None:
     erased = [entry.was for entry in lines if isinstance(entry, Tombstone)]
     rows.labels += erased.count(LABEL_ENTRY)
     rows.forgotten += erased.count(RECORD_ENTRY)
-
-
-def _audit_start(journal: JournalReaderBase, rows: RowsAudit) -> None:
-    """Check that a checkpoint covers the rows that were deleted before the first one.
-
-    A new journal that replaces a quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
-    """
-    base_checkpoint = journal.base()
-    last = journal.last()[0]
-    if base_checkpoint is None:
-        if rows.first > 1 or (last and not rows.count):
-            rows.wrong.append(
-                f"{_row_range(1, (rows.first or last + 1) - 1)} gone, and no checkpoint says what they said"
-            )
-    elif base_checkpoint.seq and rows.first > base_checkpoint.seq + 1:
-        rows.wrong.append(f"{_row_range(base_checkpoint.seq + 1, rows.first - 1)} missing")
-    newest = journal.checkpoint()
-    if newest is not None and newest.seq > last:
-        rows.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
 
 
 def _row_range(first: int, last: int) -> str:
@@ -317,34 +307,30 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
     """
     try:
         with SnapshotReader(folder) as journal:
-            return _audit(settings, journal, deep)
+            rows = audit_rows(journal)
+            if rows.wrong:  # rows that cannot be read cannot be replayed
+                return AuditResult({}, failed=tuple(rows.faults()))
+            server_state = recover(settings, journal)
+            missing = server_state.producers.missing(server_state.counts.native)
+            passed, failed, notes = [_rows_summary(rows)], list[str](), list[str]()
+            if deep is None and rows.lines > DEEP:
+                notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
+            elif deep is not False:
+                _compare_with_replay(settings, journal, server_state, rows, (passed, failed, notes))
+            return AuditResult(
+                stages={STAGE: _counters(settings, journal, server_state)},
+                missing=missing,
+                lost=server_state.producers.dropped(),
+                spans=dict(server_state.counts.spans),
+                forgotten=rows.forgotten,
+                passed=tuple(passed),
+                failed=tuple(failed),
+                notes=tuple(notes),
+            )
     except JournalError as error:
         if error.reason != "corrupt":
             raise
         return AuditResult({}, failed=(str(error),))
-
-
-def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> AuditResult:
-    rows = audit_rows(journal)
-    if rows.wrong:  # rows that cannot be read cannot be replayed
-        return AuditResult({}, failed=tuple(rows.faults()))
-    server_state = recover(settings, journal)
-    missing = server_state.producers.missing(server_state.counts.native)
-    passed, failed, notes = [_rows_summary(rows)], list[str](), list[str]()
-    if deep is None and rows.lines > DEEP:
-        notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
-    elif deep is not False:
-        _compare_with_replay(settings, journal, server_state, rows, (passed, failed, notes))
-    return AuditResult(
-        stages={STAGE: _counters(settings, journal, server_state)},
-        missing=missing,
-        lost=server_state.producers.dropped(),
-        spans=dict(server_state.counts.spans),
-        forgotten=rows.forgotten,
-        passed=tuple(passed),
-        failed=tuple(failed),
-        notes=tuple(notes),
-    )
 
 
 def _rows_summary(rows: RowsAudit) -> str:

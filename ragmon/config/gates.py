@@ -204,7 +204,23 @@ def _gate_problems(name: str, table: GateTable, about: GateContext) -> Iterator[
         hint = f'"{name.replace(":", "-")}"'
         yield GateProblem("", "has a colon in its name, which parts a metric from its alarms", None, hint)
     yield from _metric_problems(name, table, about)
-    yield from _threshold_problems(table)
+    yield from _range_problems(table.direction, table.threshold, table)
+    for key, level, direction in (
+        ("page_below", table.page_below, "at_least"),
+        ("page_above", table.page_above, "at_most"),
+    ):
+        if level is None:
+            continue
+        if direction != table.direction:
+            expected_key = "page_below" if table.direction == "at_least" else "page_above"
+            yield GateProblem(
+                key, f"does not go with {table.direction}", level, f"{expected_key} = the level worth a page"
+            )
+            continue
+        yield from _range_problems(key, level, table)
+        if (level >= table.threshold) if direction == "at_least" else (level <= table.threshold):
+            side = "below" if direction == "at_least" else "above"
+            yield GateProblem(key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}")
     if table.window is not None and table.window not in about.windows:
         yield GateProblem("window", "names no window", table.window, nearest(table.window, about.windows))
     yield from _gold_problems(table, about)
@@ -235,26 +251,6 @@ def _metric_problems(name: str, table: GateTable, about: GateContext) -> Iterato
         if not about.foreign_metrics:
             surely = get_close_matches(metric, families(), n=1, cutoff=0.95)  # a letter or two, and no other is as near
             yield GateProblem(key, "names no metric", metric, nearest(metric, surely) if surely else error.hint)
-
-
-def _threshold_problems(table: GateTable) -> Iterator[GateProblem]:
-    yield from _range_problems(table.direction, table.threshold, table)
-    for key, level, direction in (
-        ("page_below", table.page_below, "at_least"),
-        ("page_above", table.page_above, "at_most"),
-    ):
-        if level is None:
-            continue
-        if direction != table.direction:
-            expected_key = "page_below" if table.direction == "at_least" else "page_above"
-            yield GateProblem(
-                key, f"does not go with {table.direction}", level, f"{expected_key} = the level worth a page"
-            )
-            continue
-        yield from _range_problems(key, level, table)
-        if (level >= table.threshold) if direction == "at_least" else (level <= table.threshold):
-            side = "below" if direction == "at_least" else "above"
-            yield GateProblem(key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}")
 
 
 def _range_problems(key: str, value: float, table: GateTable) -> Iterator[GateProblem]:

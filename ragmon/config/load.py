@@ -637,21 +637,15 @@ def probe_specs(
             gold_set = _gold_set_of(name, table, gold, known, report)
             if gold_set is not None:
                 probed_pipeline = pipeline or gold_set.pipeline or known.default
-                _check_probed_pipeline(name, probed_pipeline, gold_set, known, report)
+                if known.pipelines and probed_pipeline not in known.pipelines:
+                    hint = f"write it inside one, [pipelines.NAME.probe.{name}], or give its gold set a pipeline"
+                    report(("probe", name), "does not say which pipeline it probes", hint=hint)
+                elif gold_set.pipeline not in (None, probed_pipeline):
+                    wrong = f"names a gold set that does not judge {probed_pipeline}"
+                    report(("probe", name, "gold"), wrong, value=gold_set.name, hint=f"it judges {gold_set.pipeline}")
                 found = {"name": name, "pipeline": probed_pipeline, "gold": gold_set.name}
                 specs[name] = ProbeSpec.model_construct(**dict(table) | found)
     return tuple(specs.values())
-
-
-def _check_probed_pipeline(
-    name: str, pipeline: str, gold_set: GoldSpec, known: DeclaredNames, report: Callable[..., None]
-) -> None:
-    if known.pipelines and pipeline not in known.pipelines:
-        hint = f"write it inside one, [pipelines.NAME.probe.{name}], or give its gold set a pipeline"
-        report(("probe", name), "does not say which pipeline it probes", hint=hint)
-    elif gold_set.pipeline not in (None, pipeline):
-        wrong = f"names a gold set that does not judge {pipeline}"
-        report(("probe", name, "gold"), wrong, value=gold_set.name, hint=f"it judges {gold_set.pipeline}")
 
 
 def check_judges(views: Views, problems: Problems) -> None:

@@ -689,7 +689,12 @@ def budget(settings: Settings) -> SeriesBudget:
 
     Series of configured pipelines, of `__other__` and about the monitor itself are reserved first.
     """
-    pipeline = _unconfigured_pipeline(settings)
+    pipeline = (
+        _gates_and_alarms(settings.unconfigured, settings)
+        + _SERIES[SeriesScope.ERROR] * (CODES + 1)
+        + _SERIES[SeriesScope.BUILD] * BUILDS
+        + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
+    )
     sources = {source: _source(source, settings) for source in constants.SOURCES}
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
     return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
@@ -715,16 +720,6 @@ def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
         _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
         + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
         + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
-    )
-
-
-def _unconfigured_pipeline(settings: Settings) -> int:
-    """The maximum number of series of an unconfigured pipeline, without those of its sources."""
-    return (
-        _gates_and_alarms(settings.unconfigured, settings)
-        + _SERIES[SeriesScope.ERROR] * (CODES + 1)
-        + _SERIES[SeriesScope.BUILD] * BUILDS
-        + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
     )
 
 

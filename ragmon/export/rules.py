@@ -244,16 +244,11 @@ class Rule:
         if self.labels:
             labels = sorted(self.labels.items())
             document["labels"] = _Labels(
-                (name, _escape_template(text) if self.alert else text) for name, text in labels
+                (name, text.replace("{{", '{{"{{"}}') if self.alert else text) for name, text in labels
             )
         if self.annotations:
             document["annotations"] = dict(self.annotations)
         return document
-
-
-def _escape_template(text: str) -> str:
-    """A label of an alert, escaped: Prometheus expands templates in it, and a pipeline's name may look like one."""
-    return text.replace("{{", '{{"{{"}}')
 
 
 @dataclass(frozen=True)
@@ -604,7 +599,22 @@ _FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, coverage.LATENCY)
 def gate_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list[Rule]:
     """All alerts on gates and traffic; those on shares only where a gate is on one."""
     gates = [gate for scope in scopes for gate in scope.share_gates]
-    judged = [_breach(of, writer), _insufficient(of, writer)]
+    # An alert while a gate's exported interval lies beyond the gate's threshold at a replica.
+    by, on = f"by ({of.labels('pipeline', 'gate')})", f"on ({of.labels('pipeline', 'gate')})"
+    floor, ceiling = (of.series(THRESHOLD, f'direction="{way}"') for way in ("at_least", "at_most"))
+    upper, lower = of.series(families.GATE_UPPER), of.series(families.GATE_LOWER)
+    enough = f"sum {by} ({of.series(families.GATE_SAMPLES)}) >= {on} {of.series(MIN_SAMPLES_RECORD)}"
+    judged = [
+        writer.alert(
+            "RagmonGateBreach",
+            f"(min {by} ({upper}) < {on} {floor} or max {by} ({lower}) > {on} {ceiling})\nand {on} {enough}",
+            INFO,
+            f"{GATE_NAME} does not hold: its 95 % bound is {{{{ $value | humanizePercentage }}}}, {writer.threshold}",
+            f"{writer.value}. One window in forty shows that by chance: who pages is the alarm. {writer.builds}",
+            pending="5m",
+        ),
+        _insufficient(of, writer),
+    ]
     return [
         *_alarms(of, writer),
         *judged,
@@ -648,22 +658,6 @@ def _alarm(name: str, series: str, severity: str, summary: str, description: str
     grouped = f'label_replace({named}, "gate", "$1", "gate", "([^:]+):.*")'
     expr = f"max by ({writer.of.labels('pipeline', 'gate', 'alarm', 'severity')}) ({grouped}) == 1"
     return writer.alert(name, expr, severity, summary, description, keep="2m")  # one or two scrapes may be missed
-
-
-def _breach(of: Deployments, writer: Writer) -> Rule:
-    """An alert while a gate's exported interval lies beyond the gate's threshold at a replica."""
-    by, on = f"by ({of.labels('pipeline', 'gate')})", f"on ({of.labels('pipeline', 'gate')})"
-    floor, ceiling = (of.series(THRESHOLD, f'direction="{way}"') for way in ("at_least", "at_most"))
-    upper, lower = of.series(families.GATE_UPPER), of.series(families.GATE_LOWER)
-    enough = f"sum {by} ({of.series(families.GATE_SAMPLES)}) >= {on} {of.series(MIN_SAMPLES_RECORD)}"
-    return writer.alert(
-        "RagmonGateBreach",
-        f"(min {by} ({upper}) < {on} {floor} or max {by} ({lower}) > {on} {ceiling})\nand {on} {enough}",
-        INFO,
-        f"{GATE_NAME} does not hold: its 95 % bound is {{{{ $value | humanizePercentage }}}}, {writer.threshold}",
-        f"{writer.value}. One window in forty shows that by chance: who pages is the alarm. {writer.builds}",
-        pending="5m",
-    )
 
 
 def _insufficient(of: Deployments, writer: Writer) -> Rule:
@@ -823,8 +817,26 @@ LOST: Final = 0.01
 def monitor_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list[Rule]:
     """Alerts on every fault that would silence the other alerts or make them wrong."""
     which = pipelines(scopes, constants.OTHER)
+    up, by = of.series("up", JOB), of.labels()
     return [
-        *_reached(of, writer),
+        *[
+            writer.alert(
+                "RagmonDown",
+                f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
+                PAGE,
+                "Prometheus has not reached ragmon for five minutes",
+                "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
+                pending="5m",
+            ),
+            writer.alert(
+                "RagmonReplicaDown",
+                f"{up} == 0 and on ({by}) {up} == 1",
+                TICKET,
+                "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
+                "The others go on; what this one was told is missing from every number until it is back.",
+                pending="10m",
+            ),
+        ],
         _no_data(which, of, writer),
         *_records(of, writer),
         *_state(of, writer),
@@ -836,28 +848,6 @@ def monitor_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer)
             "Alerts of ragmon get through",
             "It fires always. Send it to something that calls when it is missing: then Prometheus or Alertmanager is "
             "dead.",
-        ),
-    ]
-
-
-def _reached(of: Deployments, writer: Writer) -> list[Rule]:
-    up, by = of.series("up", JOB), of.labels()
-    return [
-        writer.alert(
-            "RagmonDown",
-            f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
-            PAGE,
-            "Prometheus has not reached ragmon for five minutes",
-            "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
-            pending="5m",
-        ),
-        writer.alert(
-            "RagmonReplicaDown",
-            f"{up} == 0 and on ({by}) {up} == 1",
-            TICKET,
-            "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
-            "The others go on; what this one was told is missing from every number until it is back.",
-            pending="10m",
         ),
     ]
 

@@ -917,7 +917,15 @@ def _documents(request: RequestReport, *, full: bool) -> _Lines:
     number = "nothing" if not documents else f"{len(documents)} document{'s' if len(documents) > 1 else ''}"
     before = "" if request.candidates is None else f", of {request.candidates} before reranking"
     yield "retrieved", f"{number}{before}"
-    rows = [(f"{each.rank}", _id(each), _score(each), _marks(each)) for each in documents]
+    rows = [
+        (
+            f"{each.rank}",
+            _id(each),
+            _score(each),
+            ", ".join(mark for mark, is_so in (("gold", each.gold), ("cited", each.cited)) if is_so),
+        )
+        for each in documents
+    ]
     for line, document in zip(text_table(rows, right=[0]), documents, strict=True):
         yield "", f"  {line}"
         for text in _context(document, full=full):
@@ -932,10 +940,6 @@ def _id(document: RankedDocument) -> str:
 
 def _score(document: RankedDocument) -> str:
     return "" if document.score is None else f"{document.score:.4g}"
-
-
-def _marks(document: RankedDocument) -> str:
-    return ", ".join(mark for mark, is_so in (("gold", document.gold), ("cited", document.cited)) if is_so)
 
 
 def _context(document: RankedDocument, *, full: bool) -> list[str]:

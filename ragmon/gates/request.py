@@ -215,35 +215,31 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         remedy = f" ({BY_REASON[score]})" if score in BY_REASON else ""
         return f"not assessed, {score}: {_UNASSESSED.get(score, 'a fact it needs is unknown')}{remedy}"
     if score is None:
-        return _outside(metric, request)
+        # Why a request is not in the denominator of a metric.
+        facts = request.facts
+        if metric.labelled:
+            return "no person has judged the answer"
+        if metric.needs_gold and not facts.matched:
+            return "no gold item matches the question"
+        if facts.error:
+            return "the call ended in an error"
+        if metric.measured:
+            return "it was not measured on this request"
+        if metric.name in _NEEDS:
+            return _NEEDS[metric.name]
+        if metric.needs_gold and metric.name != _UNDER_REFUSAL and not facts.answerable:
+            return "gold calls the question unanswerable"
+        if metric.name == _UNDER_REFUSAL:
+            return "gold has an answer to the question"
+        try:
+            return "the answer is a refusal" if facts.refused else "it is not about this request"
+        except Unassessed:
+            return "there is no answer"
     sentence = _SENTENCES.get(metric.name)
     try:
         return "" if sentence is None else sentence(request, metric.k)
     except Unassessed:  # the score did not need this fact
         return ""
-
-
-def _outside(metric: Metric, request: AssessedRequest) -> str:
-    """Why a request is not in the denominator of a metric."""
-    facts = request.facts
-    if metric.labelled:
-        return "no person has judged the answer"
-    if metric.needs_gold and not facts.matched:
-        return "no gold item matches the question"
-    if facts.error:
-        return "the call ended in an error"
-    if metric.measured:
-        return "it was not measured on this request"
-    if metric.name in _NEEDS:
-        return _NEEDS[metric.name]
-    if metric.needs_gold and metric.name != _UNDER_REFUSAL and not facts.answerable:
-        return "gold calls the question unanswerable"
-    if metric.name == _UNDER_REFUSAL:
-        return "gold has an answer to the question"
-    try:
-        return "the answer is a refusal" if facts.refused else "it is not about this request"
-    except Unassessed:
-        return "there is no answer"
 
 
 _UNDER_REFUSAL: Final = "under_refusal_rate"

@@ -148,22 +148,13 @@ def mechanism(traits: Iterable[Moved]) -> str:
     all_traits = list(traits)
     failing_known = any(trait.failing is not None and trait.failing.n for trait in all_traits)
     rises = {
-        trait.name: _rise(trait)
+        trait.name: (trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0)))
         for trait in all_traits
-        if trait.by >= CLEAR and not (failing_known and _unrelated(trait))
+        if trait.by >= CLEAR
+        and not (failing_known and (trait.failing is None or (trait.failing.value or 0.0) < (trait.after.value or 0.0)))
     }
     largest = max(rises.values(), default=0.0)
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
-
-
-def _unrelated(trait: Moved) -> bool:
-    """Whether a trait is rarer among the failing requests than among all, so that its rise is no cause of failures."""
-    return trait.failing is None or (trait.failing.value or 0.0) < (trait.after.value or 0.0)
-
-
-def _rise(trait: Moved) -> float:
-    """The number of requests after the change by which the trait rose."""
-    return trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0))
 
 
 def _trait_share(name: str, cells: Mapping[Key, int]) -> Stat:

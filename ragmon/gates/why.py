@@ -354,10 +354,9 @@ def _notes(
     if not suspects and selection.keys:
         compared = dict.fromkeys(part.dimension for part in candidates(parts))
         reasons = [f"every {name} fares alike" for name in compared]
-        reasons += [_single(selection, name) for name in (BUILD, INDEX) if name not in compared]
+        reasons += [
+            (f"one {name}" if any(getattr(key, name) for key in selection.keys) else f"no {name}")
+            for name in (BUILD, INDEX)
+            if name not in compared
+        ]
         yield f"nothing that is recorded separates good requests from bad ones: {', '.join(reasons)}"
-
-
-def _single(selection: WindowSelection, dimension: str) -> str:
-    """The statement that one build or index answered everything, or that none is recorded."""
-    return f"one {dimension}" if any(getattr(key, dimension) for key in selection.keys) else f"no {dimension}"

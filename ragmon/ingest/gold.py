@@ -568,7 +568,17 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
         raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != FROZEN_VERSION:
         raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
-    _verify(data, path, key)
+    # Reject a file whose signature does not match its content.
+    signed = data.get("signed")
+    if key is None and signed == HMAC:
+        raise GoldError("the frozen gold set is signed, and there is no key", path=str(path), hint="name its key_file")
+    if key is not None and signed != HMAC:
+        hint = "freeze it with the key: `ragmon gold freeze GOLD --output FILE --key-file KEY`"
+        raise GoldError("the frozen gold set is not signed, and there is a key", path=str(path), hint=hint)
+    body = {name: value for name, value in data.items() if name != "signature"}
+    if not hmac.compare_digest(str(data.get("signature")).encode(), _signature(body, key).encode()):
+        problem = "was changed after it was frozen" if key is None else "was changed, or signed with another key"
+        raise GoldError(f"the frozen gold set {problem}", path=str(path), hint=_FREEZE_HINT)
     try:
         return msgspec.convert({k: v for k, v in data.items() if k not in ("kind", "v", "signature")}, FrozenGoldSet)
     except msgspec.ValidationError as error:
@@ -608,24 +618,6 @@ def _differences(frozen: Mapping[str, str], current: Mapping[str, str]) -> str:
 def _first_names(qids: Sequence[str]) -> str:
     more = f" and {len(qids) - NAMED} more" if len(qids) > NAMED else ""
     return ", ".join(shorten(qid) for qid in qids[:NAMED]) + more
-
-
-def _verify(data: Mapping[str, Any], path: str | Path, key: bytes | None) -> None:
-    """Reject a file whose signature does not match its content.
-
-    Raises:
-        GoldError: It was changed, or is not signed as required.
-    """
-    signed = data.get("signed")
-    if key is None and signed == HMAC:
-        raise GoldError("the frozen gold set is signed, and there is no key", path=str(path), hint="name its key_file")
-    if key is not None and signed != HMAC:
-        hint = "freeze it with the key: `ragmon gold freeze GOLD --output FILE --key-file KEY`"
-        raise GoldError("the frozen gold set is not signed, and there is a key", path=str(path), hint=hint)
-    body = {name: value for name, value in data.items() if name != "signature"}
-    if not hmac.compare_digest(str(data.get("signature")).encode(), _signature(body, key).encode()):
-        problem = "was changed after it was frozen" if key is None else "was changed, or signed with another key"
-        raise GoldError(f"the frozen gold set {problem}", path=str(path), hint=_FREEZE_HINT)
 
 
 def _signature(body: Mapping[str, Any], key: bytes | None) -> str:

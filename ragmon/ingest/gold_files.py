@@ -117,7 +117,13 @@ def read_bytes(path: str | Path) -> bytes:
         GoldError: It cannot be opened or decompressed.
     """
     place = file_location(path)
-    return _decompressed(_bytes(path, place), place)
+    raw = _bytes(path, place)
+    if not raw.startswith(_GZIP):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError, zlib.error) as error:
+        raise place.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
 
 
 def as_text(raw: bytes, path: str) -> str:
@@ -146,15 +152,6 @@ def _bytes(path: str | Path, place: JsonLocation) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from error
-
-
-def _decompressed(raw: bytes, place: JsonLocation) -> bytes:
-    if not raw.startswith(_GZIP):
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except (EOFError, OSError, zlib.error) as error:
-        raise place.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
 
 
 _SPACE: Final = " \t\n\r"
@@ -239,7 +236,17 @@ class JsonText:
         except ValueError as number:  # Python does not parse integers of thousands of digits
             raise place.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
         if _SURROGATE.search(self._text, start, end):
-            _reject_lone_surrogates(value, place)
+            # Reject unpaired surrogates, without recursion: the value may be nested as deeply as the decoder allows.
+            stack = [value]
+            while stack:
+                node = stack.pop()
+                if isinstance(node, dict):
+                    stack += [*node.keys(), *node.values()]
+                elif isinstance(node, list):
+                    stack += node
+                elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
+                    hint = "write the character itself, or both halves of its pair"
+                    raise place.error("half of a surrogate pair is no character", node, hint)
         self._advance(end)
         return place, value
 
@@ -289,20 +296,6 @@ def _number(text: str) -> float:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
-
-
-def _reject_lone_surrogates(value: Any, place: JsonLocation) -> None:
-    """Reject unpaired surrogates, without recursion: the value may be nested as deeply as the decoder allows."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            stack += [*node.keys(), *node.values()]
-        elif isinstance(node, list):
-            stack += node
-        elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
-            hint = "write the character itself, or both halves of its pair"
-            raise place.error("half of a surrogate pair is no character", node, hint)
 
 
 _MISSPELT: Final = 0.85
@@ -606,16 +599,22 @@ def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldIt
         if len(qrel) < len(_QREL_ROW):
             unusable += 1
             continue
-        yield place, _benchmark_item(qid, row, f"{qrel['doc_id']}_{qrel['section_id']}_", answers.get(qid))
+        prefix = f"{qrel['doc_id']}_{qrel['section_id']}_"
+        answer = answers.get(qid)
+        tags = {name: row[name] for name in ("type", "source") if row.get(name)}
+        yield (
+            place,
+            GoldItem(
+                qid=qid,
+                question=row["query"],
+                answerable=True,
+                gold_claim=answer or None,
+                sections=(prefix,),
+                tags=tags,
+            ),
+        )
     if unusable:
         _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
-
-
-def _benchmark_item(qid: str, row: Mapping[str, str], prefix: str, answer: str | None) -> GoldItem:
-    tags = {name: row[name] for name in ("type", "source") if row.get(name)}
-    return GoldItem(
-        qid=qid, question=row["query"], answerable=True, gold_claim=answer or None, sections=(prefix,), tags=tags
-    )
 
 
 def _rows(path: Path, fields: RowFields) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:

@@ -522,7 +522,17 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
-            _read_documents(fields, options)
+            # Give documents that are objects the id that `id_from` names, and remember their other ids for hints.
+            for name in ("retrieved_ids", "chunks"):
+                entries = getattr(fields, name)
+                if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
+                    continue
+                if options.id_from is not None:
+                    entries = [_with_id(entry, options.id_from) for entry in entries]
+                    setattr(fields, name, entries)
+                for entry in map(as_object, entries):
+                    if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
+                        capture_hints.documents.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options)
             return _bounded(adapt(fields), unknown)
         if fields.kind == "totals":
@@ -534,20 +544,6 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
-
-
-def _read_documents(fields: AnyShape, options: TableOptions) -> None:
-    """Give documents that are objects the id that `id_from` names, and remember their other ids for hints."""
-    for name in ("retrieved_ids", "chunks"):
-        entries = getattr(fields, name)
-        if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
-            continue
-        if options.id_from is not None:
-            entries = [_with_id(entry, options.id_from) for entry in entries]
-            setattr(fields, name, entries)
-        for entry in map(as_object, entries):
-            if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
-                capture_hints.documents.note(entry["id"], entry, entry.get("metadata"))
 
 
 def _with_id(entry: Any, id_from: Path) -> Any:

@@ -71,7 +71,21 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
             resource_spans = traces.resource_spans.add(resource=resource)
             scope_spans = resource_spans.scope_spans.add(scope={"name": LOG_SCOPE})
             for record, name in named:
-                _add_span(scope_spans.spans.add(), record, name)
+                # Write the span that stands for an event.
+                span = scope_spans.spans.add()
+                time = record.time_unix_nano or record.observed_time_unix_nano
+                span.trace_id, span.parent_span_id, span.name = record.trace_id, record.span_id, name
+                span.span_id = sha256(record.SerializeToString(deterministic=True)).digest()[:_ID_BYTES]
+                span.start_time_unix_nano = span.end_time_unix_nano = time
+                event = span.events.add(name=name, time_unix_nano=time)
+                event.attributes.extend(pair for pair in record.attributes if on_event(name, pair.key))
+                kind = record.body.WhichOneof("value")
+                if kind == "kvlist_value":
+                    event.attributes.extend(
+                        pair for pair in record.body.kvlist_value.values if on_event(name, pair.key)
+                    )
+                elif kind == "string_value":
+                    event.attributes.add(key=_TEXT, value=record.body)
     return LogEvents(traces.SerializeToString() if events else b"", unread)
 
 
@@ -139,21 +153,6 @@ def _event_name(record: Any) -> str:
     attribute = next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
     name: str = getattr(record, "event_name", "") or attribute  # messages of OpenTelemetry before 1.35 lack the field
     return name
-
-
-def _add_span(span: Any, record: Any, name: str) -> None:
-    """Write the span that stands for an event."""
-    time = record.time_unix_nano or record.observed_time_unix_nano
-    span.trace_id, span.parent_span_id, span.name = record.trace_id, record.span_id, name
-    span.span_id = sha256(record.SerializeToString(deterministic=True)).digest()[:_ID_BYTES]
-    span.start_time_unix_nano = span.end_time_unix_nano = time
-    event = span.events.add(name=name, time_unix_nano=time)
-    event.attributes.extend(pair for pair in record.attributes if on_event(name, pair.key))
-    kind = record.body.WhichOneof("value")
-    if kind == "kvlist_value":
-        event.attributes.extend(pair for pair in record.body.kvlist_value.values if on_event(name, pair.key))
-    elif kind == "string_value":
-        event.attributes.add(key=_TEXT, value=record.body)
 
 
 def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:

@@ -163,9 +163,7 @@ def utf8(text: bytes) -> bytes:
     return text.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
 
 
-def _parts(  # noqa: C901 - in pieces it would take twice as long
-    body: bytes, layout: Layout, strict_depth: int = 0
-) -> Iterator[tuple[int, int, Layout | None]]:
+def _parts(body: bytes, layout: Layout, strict_depth: int = 0) -> Iterator[tuple[int, int, Layout | None]]:
     """The messages and texts in a request, each with its start, its end, and its layout; None for a text.
 
     A message comes before what is in it. A malformed field ends its message, and not the messages around it.

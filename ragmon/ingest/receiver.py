@@ -687,14 +687,16 @@ class _WritePort:
             except RejectedError as error:
                 return self._rejected(request, error)
             except UnknownNameError as error:
-                return _unknown_name(error)
+                return json_response({"error": str(error), "hint": error.hint}, 404)
             except ClientDisconnect:
                 return Response()  # nobody reads it
             except asyncio.CancelledError:  # the server stops; the task ends with this response
-                return refusal(_stopping_error(), _error_encoding(request))
+                return refusal(RejectedError(503, "", "the server stops", RETRY_AFTER), _error_encoding(request))
             except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
                 log_error("a request could not be taken", error)
-                return refusal(_internal_error(), _error_encoding(request))
+                return refusal(
+                    RejectedError(500, "", "something is wrong here; the log says where"), _error_encoding(request)
+                )
 
         return guarded
 
@@ -770,18 +772,6 @@ class _WritePort:
 
 async def _purpose(_: Request) -> Response:
     return PlainTextResponse(PURPOSE)
-
-
-def _unknown_name(error: UnknownNameError) -> Response:
-    return json_response({"error": str(error), "hint": error.hint}, 404)
-
-
-def _stopping_error() -> RejectedError:
-    return RejectedError(503, "", "the server stops", RETRY_AFTER)
-
-
-def _internal_error() -> RejectedError:
-    return RejectedError(500, "", "something is wrong here; the log says where")
 
 
 def _error_encoding(request: Request) -> Encoding | None:

@@ -243,11 +243,7 @@ def _cut_at_separator(text: str) -> list[str]:
 
 def kept_comma(value: Any, separator: str | None) -> bool:
     """Whether a cell is one id that holds a comma, so that it may be several ids to the one who wrote it."""
-    return isinstance(value, str) and separator is None and len(_ids_of(value)) == 1 and "," in value
-
-
-def _ids_of(value: str) -> list[Any]:
-    return as_list(value, None, _cut_ids)
+    return isinstance(value, str) and separator is None and len(as_list(value, None, _cut_ids)) == 1 and "," in value
 
 
 def as_structure(text: str) -> Any:

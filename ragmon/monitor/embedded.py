@@ -356,7 +356,23 @@ class Monitor:
         """
         if self._server is None:
             listen_address = self.settings.serve.admin if address is None else parse_listen_address(address)
-            server = self._make_server(listen_address)
+            # These load starlette and uvicorn, which only an application that serves its monitor needs.
+            from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
+            from ragmon.export.status import status  # noqa: PLC0415 - as above
+            from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
+            from ragmon.monitor.engine import MonitorHistory  # noqa: PLC0415 - as above
+
+            view = AdminView(
+                self.snapshot,
+                self._cache_key,
+                lambda current: status(current, self.settings, self._began, _findings(self.trouble)),
+                history=MonitorHistory(self._locked),
+                settings=lambda: self.settings,
+            )
+            app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
+            app = app if self.beside is None else self.beside(app)
+            connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
+            server = HttpServer(app, listen_address, tls=None, name="admin", connections=connections)
             try:
                 server.start()
             except UnavailableError as error:
@@ -365,25 +381,6 @@ class Monitor:
                 raise RagmonError(message, hint=error.hint) from error
             self._server = server
         return self
-
-    def _make_server(self, address: Address) -> HttpServer:
-        # These load starlette and uvicorn, which only an application that serves its monitor needs.
-        from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
-        from ragmon.export.status import status  # noqa: PLC0415 - as above
-        from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
-        from ragmon.monitor.engine import MonitorHistory  # noqa: PLC0415 - as above
-
-        view = AdminView(
-            self.snapshot,
-            self._cache_key,
-            lambda current: status(current, self.settings, self._began, _findings(self.trouble)),
-            history=MonitorHistory(self._locked),
-            settings=lambda: self.settings,
-        )
-        app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
-        app = app if self.beside is None else self.beside(app)
-        connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin
-        return HttpServer(app, address, tls=None, name="admin", connections=connections)
 
     @property
     def address(self) -> str | None:

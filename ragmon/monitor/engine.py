@@ -169,10 +169,18 @@ class Engine:
             return self.scorer.drop_failed(error)
         if scored:
             self.last_scored = now
-            self._remember_build(record)
+            # Remember the build and index that answered.
+            if record.build or record.index_hash:
+                pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+                self._keep_build((pipeline, record.build or "", record.index_hash or ""))
             self._exemplars.see(record, now)
             if self._capture_log is not None:
-                self._log_capture(record, self._capture_log)
+                # Log once what the first records of a pipeline and source lack.
+                log = self._capture_log
+                key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
+                if log.is_due(key):
+                    for report in self.capture(only=key):
+                        log.name(report)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
                 self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
@@ -327,7 +335,19 @@ class Engine:
         self.transitions += transitions
         self.acknowledged.see(transitions)
         for transition in transitions:
-            _log_transition(transition)
+            # Log an alarm transition: a page that starts firing is a warning.
+            level = (
+                logging.WARNING
+                if (transition.severity, transition.state) == (constants.PAGE, "firing")
+                else logging.INFO
+            )
+            _log.log(
+                level,
+                "alarm %s (%s): %s",
+                _alarm_name(transition.pipeline, transition.alert),
+                transition.severity,
+                transition.state,
+            )
 
     def acknowledge(self, ack: Ack, now: float) -> bool:
         """Silence an alarm that fires, restart its detector, and log who did it and why.
@@ -356,12 +376,6 @@ class Engine:
         """Silence an alarm and restart its detector because its rule is another one, and log that."""
         self.transitions += self.alarms.acknowledge(pipeline, alert)
         log_acknowledged(Ack(pipeline=pipeline, alert=alert, reason=reason))
-
-    def _remember_build(self, record: Record) -> None:
-        """Remember the build and index that answered."""
-        if record.build or record.index_hash:
-            pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-            self._keep_build((pipeline, record.build or "", record.index_hash or ""))
 
     def _keep_build(self, key: tuple[str, str, str]) -> None:
         """Remember that a build and index of a pipeline answered last."""
@@ -417,13 +431,6 @@ class Engine:
         scorer = self.scorer
         gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
         return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
-
-    def _log_capture(self, record: Record, log: CaptureLog) -> None:
-        """Log once what the first records of a pipeline and source lack."""
-        key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
-        if log.is_due(key):
-            for report in self.capture(only=key):
-                log.name(report)
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
         """Predictions from labels and proxies in every window."""
@@ -497,18 +504,6 @@ class Engine:
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.book = state.labels
         self.acknowledged = state.acknowledged
-
-
-def _log_transition(transition: AlarmTransition) -> None:
-    """Log an alarm transition: a page that starts firing is a warning."""
-    level = logging.WARNING if (transition.severity, transition.state) == (constants.PAGE, "firing") else logging.INFO
-    _log.log(
-        level,
-        "alarm %s (%s): %s",
-        _alarm_name(transition.pipeline, transition.alert),
-        transition.severity,
-        transition.state,
-    )
 
 
 def log_acknowledged(ack: Ack) -> None:

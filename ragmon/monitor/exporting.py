@@ -139,7 +139,14 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
 
     if export.endpoint == OTEL:
         traces, metrics = (_otel_session(signal) for signal in SIGNALS)
-        return Redacting(OtlpExporter(traces, metrics=metrics, resource=_otel_resource(settings)), redact())
+        return Redacting(
+            OtlpExporter(
+                traces,
+                metrics=metrics,
+                resource={**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)},
+            ),
+            redact(),
+        )
     headers = dict(export.headers)
     has_token = any(name.lower() == "authorization" for name in headers)
     token = None if has_token else read_token(settings.serve.token_file)
@@ -214,11 +221,6 @@ def _resource(settings: Settings) -> dict[str, str]:
     """The resource attributes of this process."""
     attributes = {"service.name": settings.service or settings.pipeline}
     return {**attributes, "service.version": settings.build} if settings.build else attributes
-
-
-def _otel_resource(settings: Settings) -> dict[str, str]:
-    """The same with the attributes that OpenTelemetry's variables name."""
-    return {**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)}
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:

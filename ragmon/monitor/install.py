@@ -148,7 +148,11 @@ class SelfMetrics:
         try:
             if asked or monotonic() >= self._due:
                 self._due = monotonic() + EVERY
-                self._export_counts()
+                # Export the counts of all calls.
+                timings = self._timings.read(self._calls)
+                lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
+                if lines:
+                    exporters.export_totals(self._sink, lines)
                 if self.shared is None or self.shared.is_leader:  # it shows the losses of all processes
                     reap(self._folder, self._export_dead_process)
         finally:
@@ -194,13 +198,6 @@ class SelfMetrics:
             return None
         label.comment = comment if self.redactions is None else self.redactions.comment(comment)
         return label
-
-    def _export_counts(self) -> None:
-        """Export the counts of all calls."""
-        timings = self._timings.read(self._calls)
-        lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
-        if lines:
-            exporters.export_totals(self._sink, lines)
 
     def _export_dead_process(self, process: DeadProcess) -> bool:
         """Count and export the losses of a dead process; returns whether the sink accepted them."""

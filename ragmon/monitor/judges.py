@@ -313,9 +313,7 @@ class Panel:
         if (names := tuple(functions())) != self._function_names:
             self._function_names = names
             self._workers.clear()
-        return self._workers_of(record.pipeline or DEFAULT_PIPELINE)
-
-    def _workers_of(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
+        pipeline = record.pipeline or DEFAULT_PIPELINE
         workers = self._workers.get(pipeline)
         if workers is None:
             try:

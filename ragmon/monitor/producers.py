@@ -83,7 +83,13 @@ class ProducerTotals(msgspec.Struct, dict=True):
             since: A producer that began to count before is counted from its first totals on.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        last = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
+        # Losses by known reasons; unknown ones are summed under `other`.
+        dropped = line.dropped
+        counts: dict[str, int] = {}
+        for reason, n in dropped.items():
+            known_reason = reason if reason in _REASONS else constants.OTHER
+            counts[known_reason] = counts.get(known_reason, 0) + n
+        last = LastTotals(now, line.calls, line.kept, counts, line.latency_ms)
         previous = self.last.get(key, last if line.started < since else NO_TOTALS)
         if key not in self.last or line.calls >= previous.calls:
             self.last[key] = last
@@ -136,15 +142,6 @@ class ProducerTotals(msgspec.Struct, dict=True):
             arrived: Native records that arrived.
         """
         return max(0, self._kept - self._dropped.total() - arrived)
-
-
-def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
-    """Losses by known reasons; unknown ones are summed under `other`."""
-    counts: dict[str, int] = {}
-    for reason, n in dropped.items():
-        known_reason = reason if reason in _REASONS else constants.OTHER
-        counts[known_reason] = counts.get(known_reason, 0) + n
-    return counts
 
 
 def _add_difference(mine: dict[T, int], previous: Mapping[T, int], current: Mapping[T, int]) -> None:

@@ -181,7 +181,16 @@ def compare_with_baseline(
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
     too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.verdict == "fail"}
     outcomes = [_with_drop(outcome, too_far) for outcome in report.outcomes]
-    notes = [*report.notes, *_gold_changes(baseline.report, report)]
+    earlier = baseline.report
+    versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
+    notes = [
+        *report.notes,
+        *[
+            f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
+            for gold in report.snapshot.golds
+            if versions.get(gold.name, gold.version) != gold.version
+        ],
+    ]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
@@ -211,16 +220,6 @@ def read_report(path: str, what: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None
-
-
-def _gold_changes(earlier: ReportData | None, report: Report) -> list[str]:
-    """Notes on gold sets that have changed since the earlier report."""
-    versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
-    return [
-        f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
-        for gold in report.snapshot.golds
-        if versions.get(gold.name, gold.version) != gold.version
-    ]
 
 
 class ReleaseSplitter:
@@ -461,18 +460,8 @@ def replay(
     """
     settings = load(config)
     options = file_options(settings, TableOptions(columns=columns or {}))
-    run = _run_of(records, ScorerFactory(settings, _gold_sets(gold, settings)), options)
-    origin = "the preset default" if settings.path is None else str(settings.path)
-    if policy is None:
-        policy = settings.policy(seen=run.pipelines())
-    else:
-        origin = "the policy given"
-    report = run.report(policy, notes=run.intake.notes)
-    return replace(report, histories=run.history(report), gates_of=origin)
-
-
-def _run_of(records: Any, plan: ScorerFactory, options: TableOptions) -> Run:
-    """The run over records of any kind, with the labels among them joined to their answers."""
+    # The run over records of any kind, with the labels among them joined to their answers.
+    plan = ScorerFactory(settings, _gold_sets(gold, settings))
     paths = [records] if isinstance(records, str | Path) else records
     follow, spans = embedding(plan.settings, plan.gold), file_span_options(plan.settings)
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
@@ -488,7 +477,13 @@ def _run_of(records: Any, plan: ScorerFactory, options: TableOptions) -> Run:
         again = _in_memory(records, ReadSummary(), options)
     if run.labels:
         join_labels(run, run.labels, again, plan.settings)
-    return run
+    origin = "the preset default" if settings.path is None else str(settings.path)
+    if policy is None:
+        policy = settings.policy(seen=run.pipelines())
+    else:
+        origin = "the policy given"
+    report = run.report(policy, notes=run.intake.notes)
+    return replace(report, histories=run.history(report), gates_of=origin)
 
 
 def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:

@@ -157,9 +157,7 @@ class CapturedSeries(msgspec.Struct):
         """Everything that was ever counted."""
         return self.past, *self.minutes.values()
 
-    def lacks(  # noqa: C901 - one test a field; a function for each would double the cost
-        self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int
-    ) -> int:
+    def lacks(self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int) -> int:
         """The bits of what a record lacks; ids that do not occur in gold are noted.
 
         Args:
@@ -194,7 +192,10 @@ class CapturedSeries(msgspec.Struct):
         elif (in_gold := ids_in_gold(record, key, items)) is not None:
             mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
         if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
-            self._note_hidden(record)
+            # Count the instrumentation that left out question or answer, where it is known in this process.
+            name = None if record.trace_id is None else capture_hints.instrumentations.get(record.trace_id)
+            if name is not None:
+                add_counts(self._at(record.ts).hidden_by, {name: 1})
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:
@@ -223,12 +224,6 @@ class CapturedSeries(msgspec.Struct):
         """Move the oldest minutes into the sum."""
         for minute in heapq.nsmallest(len(self.minutes) - MINUTES, self.minutes):
             self.past.merge(self.minutes.pop(minute))
-
-    def _note_hidden(self, record: Record) -> None:
-        """Count the instrumentation that left out question or answer, where it is known in this process."""
-        name = None if record.trace_id is None else capture_hints.instrumentations.get(record.trace_id)
-        if name is not None:
-            add_counts(self._at(record.ts).hidden_by, {name: 1})
 
     def _note_strange(self, record: Record, gold_ids: AbstractSet[str]) -> int:
         """Count ids of which none occurs in gold, and look for others in their documents."""

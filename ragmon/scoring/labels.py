@@ -115,7 +115,15 @@ class LabelJoiner:
                 del self._answers[next(iter(self._answers))]
         if self.book.pending:
             self.book.expire(now)
-            self._join_all(answer, now)
+            # Score an answer with every label that waited for it, even if a metric raises on one of them.
+            failed: Exception | None = None
+            for label in self.book.take(answer.trace_id):
+                try:
+                    self._join(label, answer, now)
+                except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
+                    failed = failed or error
+            if failed is not None:
+                raise failed
 
     def take(self, label: Label, now: float) -> None:
         """Add a label.
@@ -130,17 +138,6 @@ class LabelJoiner:
             self.book.add_pending(label, now)
         else:
             self._join(label, answer, now)
-
-    def _join_all(self, answer: Record, now: float) -> None:
-        """Score an answer with every label that waited for it, even if a metric raises on one of them."""
-        failed: Exception | None = None
-        for label in self.book.take(answer.trace_id):
-            try:
-                self._join(label, answer, now)
-            except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
-                failed = failed or error
-        if failed is not None:
-            raise failed
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
         """Score an answer with a label."""
@@ -402,7 +399,7 @@ class _Answers:
         if sums.labels >= FEWEST and judged.version != OTHER:
             self.versions[judged.version], self.alone = sums, self.alone + alone
         else:
-            self.alone = self.alone + _labels_of(sums) + alone
+            self.alone = self.alone + Sums(sums.labels, sums.y, sums.yy, sums.f, sums.ff, sums.yf) + alone
 
     def samples(self, name: str) -> list[StratumSample]:
         """The sample of each version, and that of the labels alone; each weighs what it has of the labels."""
@@ -469,11 +466,6 @@ def _blocks(by_hour: Mapping[int, Sequence[int]], width: int, size: int) -> dict
 
 def _total(rows: Iterable[Sequence[int]]) -> list[int]:
     return [sum(column) for column in zip(*rows, strict=True)] or [0] * 6
-
-
-def _labels_of(sums: Sums) -> Sums:
-    """The labels without what is known of all records."""
-    return Sums(sums.labels, sums.y, sums.yy, sums.f, sums.ff, sums.yf)
 
 
 def without_text(answer: Record, scorer: Scorer) -> Record:

@@ -248,26 +248,25 @@ class ScoreTable:
         """
         if len(bucket.cells) > self.cells:
             for key in sorted(bucket.cells, key=rank)[self.cells :]:
-                self._spill(bucket, key)
-
-    def _spill(self, bucket: Bucket, key: Key) -> None:
-        """Move the requests with some facts to the spill."""
-        measured = {name: bucket.measured(name, key) for name, facts in bucket.measures.items() if key in facts}
-        count = bucket.drop(key)
-        bucket.spilled += count
-        for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
-            if isinstance(score, str):
-                add_sums(bucket.spill, f"{name}|{score}", (count, 0, 0, 0))
-            elif score is not None and not metric.measured:
-                add_sums(bucket.spill, name, sums_of(count, score))
-            elif score is not None:
-                sums = measured.get(name, (0, 0, 0, 0))
-                if sums[0]:
-                    add_sums(bucket.spill, name, sums)
-                if score == APPLIES and sums[0] < count:
-                    add_sums(bucket.spill, f"{name}|", (count - sums[0], 0, 0, 0))
-        for name in measured.keys() - self.metrics.keys():  # what is no metric by itself, such as labels with a proxy
-            add_sums(bucket.spill, name, measured[name])
+                # Move the requests with some facts to the spill.
+                measured = {name: bucket.measured(name, key) for name, facts in bucket.measures.items() if key in facts}
+                count = bucket.drop(key)
+                bucket.spilled += count
+                for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
+                    if isinstance(score, str):
+                        add_sums(bucket.spill, f"{name}|{score}", (count, 0, 0, 0))
+                    elif score is not None and not metric.measured:
+                        add_sums(bucket.spill, name, sums_of(count, score))
+                    elif score is not None:
+                        sums = measured.get(name, (0, 0, 0, 0))
+                        if sums[0]:
+                            add_sums(bucket.spill, name, sums)
+                        if score == APPLIES and sums[0] < count:
+                            add_sums(bucket.spill, f"{name}|", (count - sums[0], 0, 0, 0))
+                for name in (
+                    measured.keys() - self.metrics.keys()
+                ):  # what is no metric by itself, such as labels with a proxy
+                    add_sums(bucket.spill, name, measured[name])
 
 
 def _add_spill(found: Mapping[str, Stat], bucket: Bucket) -> None:

@@ -446,7 +446,7 @@ class Scorer:
             measured.pop(metric.key, None)
         return measured, grounded
 
-    def _count(  # noqa: C901 - what a request is counted under, in one place
+    def _count(
         self,
         stream: Stream,
         source: str,
@@ -501,7 +501,7 @@ class Scorer:
                 self._close(stream, place, bucket)
         self._open.clear()
 
-    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:  # noqa: C901, PLR0912 - all of it in one place
+    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:
         """Add a bucket to the series, the tables of gold items, and to what was captured."""
         state, shared, source = self._state, self.table.shared, place[0]
         closed, parts = self._parts(stream, place, bucket)

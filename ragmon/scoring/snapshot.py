@@ -337,7 +337,9 @@ class SeriesReader:
         results: list[tuple[object, list[SeriesStats]]] = []
         buckets: list[dict[Kind, Bucket]] = []
         for place, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
-            calls, since = (_by_stratum(part, group) for part in in_window)
+            calls, since = (
+                (by_stratum(part, group.pipeline, group.source) if group.source == LIVE else {}) for part in in_window
+            )
             cache_key = (changed, window.name, window.begin, window.end, calls, since)
             if place < len(cached.results) and cached.results[place][0] == cache_key:
                 results.append(cached.results[place])
@@ -426,11 +428,6 @@ def _traffic(
     if group.slice or len({*calls, *buckets}) == 1:
         return _Traffic(ALL_CALLS)
     return _Traffic(ALL_CALLS, weighted(buckets, {stratum: count.calls for stratum, count in calls.items()}, table))
-
-
-def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, Count]:
-    """The calls behind live records by stratum; calls of other sources are not counted."""
-    return by_stratum(calls, group.pipeline, group.source) if group.source == LIVE else {}
 
 
 def window_totals(state: State, span: int | None, now: float) -> _Totals:

@@ -298,7 +298,12 @@ class StreamReader:
             if message.error() is not None:
                 self._note(str(message.error()))
                 if message.error().code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
-                    self._begin_anew(consumer, partition)
+                    # Read a partition from its beginning, where what comes next is not there; what was added is
+                    # dropped.
+                    self._next.pop(partition, None)
+                    consumer.seek(
+                        self._kafka.TopicPartition(self._stream.chunks, partition, self._kafka.OFFSET_BEGINNING)
+                    )
                 continue
             expected = self._next.get(partition)
             if partition in asked or (expected is not None and offset < expected):
@@ -315,11 +320,6 @@ class StreamReader:
             self._note("")
         for future in futures:
             future.result()
-
-    def _begin_anew(self, consumer: Any, partition: int) -> None:
-        """Read a partition from its beginning, where what comes next is not there; what was added is dropped."""
-        self._next.pop(partition, None)
-        consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, self._kafka.OFFSET_BEGINNING))
 
     def _asks_again(self, consumer: Any, partition: int, expected: int) -> bool:
         """Ask again for what a fetch left out; returns False where it is not there any more."""

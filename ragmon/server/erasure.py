@@ -404,7 +404,13 @@ class _Eraser(JournalReaderBase):
             self._erase_from_pending(pending)
         for request in self.quarantined():
             self._erase_from_quarantine(request)
-        self._erase_from_checkpoints()
+        # Erase the labels from the checkpoints. The server is notified first: checkpoints it saves later hold no
+        # erased label, older ones are changed here.
+        with self._transaction():
+            write_erasures(self._connection, self._selection.traces)
+        for seq in checkpoint_seqs(self._connection):
+            with self._transaction():
+                self.done.states += erase_from_checkpoint(self._connection, seq, self._selection.traces)
 
     def _traces_of_records(self) -> Iterator[str]:
         """The trace ids of all records that have the tag, or are of the user."""
@@ -482,17 +488,6 @@ class _Eraser(JournalReaderBase):
             else:
                 self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (request.seq,))
         self.done.quarantined += 1
-
-    def _erase_from_checkpoints(self) -> None:
-        """Erase the labels from the checkpoints.
-
-        The server is notified first: checkpoints it saves later hold no erased label, older ones are changed here.
-        """
-        with self._transaction():
-            write_erasures(self._connection, self._selection.traces)
-        for seq in checkpoint_seqs(self._connection):
-            with self._transaction():
-                self.done.states += erase_from_checkpoint(self._connection, seq, self._selection.traces)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

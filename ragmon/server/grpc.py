@@ -124,7 +124,15 @@ class Exports:
             except Exception as error:  # noqa: BLE001 - an error in one call must not affect others
                 log_error("a call could not be taken", error)
                 rejection = RejectedError(500, "", "something is wrong here; the log says where")
-            return await _abort(context, rejection)
+            # End a call with a status, and with the time of a retry (OTLP specification, OTLP/gRPC throttling). The
+            # time is sent twice: in the status details, as the specification says, and in the metadata key that
+            # OpenTelemetry's Python exporter reads.
+            details = status(rejection)
+            trailing = [("grpc-status-details-bin", details.SerializeToString())]
+            if rejection.retry_after is not None:
+                trailing.append(("google.rpc.retryinfo-bin", retry_info(rejection.retry_after).SerializeToString()))
+            await context.abort(_STATUS[details.code], details.message, tuple(trailing))
+            return b""
 
         # A stream of one message is the same on the wire, and lets the handler decide when to read the message.
         return grpc.stream_unary_rpc_method_handler(serve)
@@ -181,20 +189,6 @@ def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
     for key, value in metadata or ():
         if key == "authorization":
             return value.encode() if isinstance(value, str) else value
-    return b""
-
-
-async def _abort(context: Any, error: RejectedError) -> bytes:
-    """End a call with a status, and with the time of a retry (OTLP specification, OTLP/gRPC throttling).
-
-    The time is sent twice: in the status details, as the specification says, and in the metadata key that
-    OpenTelemetry's Python exporter reads.
-    """
-    details = status(error)
-    trailing = [("grpc-status-details-bin", details.SerializeToString())]
-    if error.retry_after is not None:
-        trailing.append(("google.rpc.retryinfo-bin", retry_info(error.retry_after).SerializeToString()))
-    await context.abort(_STATUS[details.code], details.message, tuple(trailing))
     return b""
 
 

@@ -647,14 +647,10 @@ class Journal(JournalReaderBase):
             self._continue_in_new_file()
         batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
         with self._transaction():
-            self._index.erased = self._has_external_changes()
+            (previous, self._version) = self._version, data_version(self._connection)
+            self._index.erased = self._version != previous
             yield batch
         self._tail = batch.tail
-
-    def _has_external_changes(self) -> bool:
-        """Whether another process wrote since the previous transaction; it may have erased something."""
-        (previous, self._version) = self._version, data_version(self._connection)
-        return self._version != previous
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -623,7 +623,11 @@ class TraceTracker:
             elif trace_id in self._room.traces or trace_id in row.begun:
                 kept.append(span)
             elif not is_sampled(trace_id, self.lowest):
-                self._count_unsampled(span, row.counts)
+                # Count an unsampled trace once, by its root; nothing else is kept of it.
+                counts = row.counts
+                if span.is_root:
+                    counts.received += 1
+                    count(counts.ignored, UNSAMPLED)
             else:
                 row.counts.received += 1
                 if trace_id in self._own:
@@ -634,13 +638,6 @@ class TraceTracker:
                     row.begun.add(trace_id)
                     kept.append(span)
         return kept
-
-    @staticmethod
-    def _count_unsampled(span: ExternalSpan, counts: BatchCounts) -> None:
-        """Count an unsampled trace once, by its root; nothing else is kept of it."""
-        if span.is_root:
-            counts.received += 1
-            count(counts.ignored, UNSAMPLED)
 
     def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
         """A batch is on disk: complete traces are finished, and its spans wait in the buffer.

@@ -359,22 +359,18 @@ class FunctionTarget:
     """
 
     def __init__(self, path: str) -> None:
-        self.function = _import_function(path)
+        try:
+            function = import_name(path)
+        except (Exception, SystemExit) as error:
+            raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
+        if not callable(function) or inspect.isclass(function):
+            raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
+        self.function = function
         self.traced_function = traced_as(self.function)
 
     def __call__(self, text: str, sending: InFlight) -> Any:
         """Call the function."""
         return self.function(text)
-
-
-def _import_function(path: str) -> Any:
-    try:
-        function = import_name(path)
-    except (Exception, SystemExit) as error:
-        raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
-    if not callable(function) or inspect.isclass(function):
-        raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
-    return function
 
 
 class EventLoopThread:

@@ -116,7 +116,28 @@ def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> 
     if name in gates:
         return _of_gate(gates[name], alarms, signals.get(name))
     if alarms is not None and name in alarms.rules:
-        return _of_past(engine, snapshot, alarms, alarms.rules[name])
+        # An alarm on a metric's own past.
+        rule = alarms.rules[name]
+        alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
+        is_latency = rule.metric == constants.LATENCY
+        # A paired rule detects items that became worse, whatever is better of its metric.
+        better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
+        at_least = better == "higher" if rule.kind == "paired" else rule.at_least
+        share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
+        gate = Gate(
+            name=rule.alert,
+            metric=rule.metric,
+            threshold=rule.ratio if is_latency else share,
+            direction="at_most" if is_latency or not at_least else "at_least",
+            pipeline=alarms.pipeline,
+            source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
+            gold=rule.gold,
+            where=rule.where,
+            window=_window(engine),
+            kind="quantile_ratio" if is_latency else "threshold",
+        )
+        text = _seen(rule, alarm) or _compared(alarms, rule, level)
+        return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
     if alarms is not None and name in signals:
         return _of_drift(engine, snapshot, alarms, signals[name])
     raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
@@ -133,30 +154,6 @@ def _of_gate(outcome: Outcome, alarms: PipelineAlarms | None, signal: DriftSigna
 def _seen(rule: AlarmRule, alarm: Alarm) -> str:
     """What an alarm fired for; "" while it is silent."""
     return "" if alarm.proof is None else shown(alarm.proof, rule).text
-
-
-def _of_past(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, rule: AlarmRule) -> ExplainedAlarm:
-    """An alarm on a metric's own past."""
-    alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
-    is_latency = rule.metric == constants.LATENCY
-    # A paired rule detects items that became worse, whatever is better of its metric.
-    better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
-    at_least = better == "higher" if rule.kind == "paired" else rule.at_least
-    share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
-    gate = Gate(
-        name=rule.alert,
-        metric=rule.metric,
-        threshold=rule.ratio if is_latency else share,
-        direction="at_most" if is_latency or not at_least else "at_least",
-        pipeline=alarms.pipeline,
-        source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
-        gold=rule.gold,
-        where=rule.where,
-        window=_window(engine),
-        kind="quantile_ratio" if is_latency else "threshold",
-    )
-    text = _seen(rule, alarm) or _compared(alarms, rule, level)
-    return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
 
 
 def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:

@@ -75,35 +75,32 @@ class ConfigReloader:
         """Reload the configuration; returns whether it is in force now."""
         self._before = self._signature()
         try:
-            return self._reload()
+            try:
+                settings = self._last_read = load(self._settings.path)
+                self._before = {
+                    **self._signature(),
+                    **self._before,
+                }  # before the gold is read: it may change
+                server_state = ServerState(self._with_fixed_source(settings))
+                self._writer.run_between_rows(lambda: self._apply(server_state)).result()
+                self.probing.configure(settings)
+            except RagmonError as error:
+                self._refuse(error)
+                return False
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
+                log_error("the configuration cannot be put in force", error)
+                self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
+                return False
+            for key in FIXED:
+                if getattr(settings.serve, key) != getattr(self._settings.serve, key):
+                    _log.warning("`[serve] %s` changed; it takes effect when the server is started again", key)
+            self.broken, self.since, self.hint = "", None, ""
+            self._settings = self._with_fixed_source(settings)
+            self.times.append(self._writer.clock.now())
+            _log.info("the configuration was read again")
+            return True
         finally:
             self._loaded = {path: self._before.get(path, signature) for path, signature in self._signature().items()}
-
-    def _reload(self) -> bool:
-        try:
-            settings = self._last_read = load(self._settings.path)
-            self._before = {
-                **self._signature(),
-                **self._before,
-            }  # before the gold is read: it may change
-            server_state = ServerState(self._with_fixed_source(settings))
-            self._writer.run_between_rows(lambda: self._apply(server_state)).result()
-            self.probing.configure(settings)
-        except RagmonError as error:
-            self._refuse(error)
-            return False
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
-            log_error("the configuration cannot be put in force", error)
-            self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
-            return False
-        for key in FIXED:
-            if getattr(settings.serve, key) != getattr(self._settings.serve, key):
-                _log.warning("`[serve] %s` changed; it takes effect when the server is started again", key)
-        self.broken, self.since, self.hint = "", None, ""
-        self._settings = self._with_fixed_source(settings)
-        self.times.append(self._writer.clock.now())
-        _log.info("the configuration was read again")
-        return True
 
     def _with_fixed_source(self, settings: Settings) -> Settings:
         """The settings with what this server counts as it was at the start: its reader is that of then."""

@@ -355,17 +355,14 @@ class ServerState:
         if isinstance(line, Label):
             self.engine.add_label(line)
         else:
-            self._look_at(line)
-
-    def _look_at(self, sample: Record) -> None:
-        """Find the gates that a record fails that was counted elsewhere; it is not counted again."""
-        scorer = self._sampled
-        if scorer is None:
-            gold = self.engine.scorer.gold.sets
-            plan = ScorerFactory(self.engine.settings, tuple(gold))
-            scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
-        scorer.observe(self.engine.with_label_names(replace(sample, kind=None)))
-        scorer.restore(State())
+            # Find the gates that a record fails that was counted elsewhere; it is not counted again.
+            scorer = self._sampled
+            if scorer is None:
+                gold = self.engine.scorer.gold.sets
+                plan = ScorerFactory(self.engine.settings, tuple(gold))
+                scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
+            scorer.observe(self.engine.with_label_names(replace(line, kind=None)))
+            scorer.restore(State())
 
     def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage.

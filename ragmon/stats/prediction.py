@@ -412,21 +412,18 @@ def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
     slope = min(Fraction(sums.covariance, sums.spread), Fraction(1))
     residual = float(1 - slope * (2 * sums.covariance - slope * sums.spread) / sums.variance)
     variance = sums.variance / (labels * MICRO) ** 2
-    residual = (labels * residual + _unseen_errors(labels * residual * variance, z) / variance) / (labels + z * z)
+    # What is added to the observed squared errors: z² / 4, and without any error enough to reach -ln(α) / n.
+    # exp(-errors) is the probability to see no error when so many are expected: above three or four only the
+    # first part remains.
+    errors = labels * residual * variance
+    wilson = z * z / 4
+    rule_of_three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
+    residual = (labels * residual + (wilson + (rule_of_three - wilson) * math.exp(-errors)) / variance) / (
+        labels + z * z
+    )
     labelled_share = labels / sums.records
     gain = 1 / (residual * (1 - labelled_share) + labelled_share)
     return (slope, gain) if gain > 1 else (slope * Fraction(gain), 1.0)
-
-
-def _unseen_errors(errors: float, z: float) -> float:
-    """What is added to the observed squared errors: z² / 4, and without any error enough to reach -ln(α) / n.
-
-    exp(-errors) is the probability to see no error when so many are expected: above three or four only the first part
-    remains.
-    """
-    wilson = z * z / 4
-    rule_of_three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
-    return wilson + (rule_of_three - wilson) * math.exp(-errors)
 
 
 def _rho(sums: Sums) -> float | None:

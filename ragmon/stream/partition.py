@@ -45,7 +45,6 @@ from ragmon.scoring.ratings import REJECTED
 from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.assembler import (
     UNSAMPLED,
-    AssembledTrace,
     Assembler,
     AssemblyLimits,
     JournalledTraceBuffer,
@@ -613,9 +612,7 @@ class TracePartitionCounter(PartitionCounter):
 
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
         """Remember where the traces of a request stand."""
-        self._remember_traces({span.trace_id for span in spans}, offset, now)
-
-    def _remember_traces(self, trace_ids: set[bytes], offset: int, now: float) -> None:
+        trace_ids = {span.trace_id for span in spans}
         if self._read is not None:
             self._traces.see(trace_ids, offset, now)
 
@@ -691,18 +688,15 @@ class TracePartitionCounter(PartitionCounter):
             assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
             self._arrived.add(assembled.counts)
             self._buffer.release(waiting)
-            self._count_assembled(assembled)
-
-    def _count_assembled(self, assembled: AssembledTrace) -> None:
-        answers: dict[str, Record] = {}
-        for made in assembled.made:
-            record = made.record
-            record.source = record.source or constants.LIVE
-            self._observe(record)
-            if record.trace_id is not None:
-                answers[record.trace_id] = record
-        for label in assembled.labels:
-            self._counter.label(replace(label, answer=answers.get(label.trace_id)), self.now)
+            answers: dict[str, Record] = {}
+            for made in assembled.made:
+                record = made.record
+                record.source = record.source or constants.LIVE
+                self._observe(record)
+                if record.trace_id is not None:
+                    answers[record.trace_id] = record
+            for label in assembled.labels:
+                self._counter.label(replace(label, answer=answers.get(label.trace_id)), self.now)
 
     def _drop_unfound(self) -> None:
         """Account for traces that waited at the end of the last chunk, and whose spans the log no longer has."""

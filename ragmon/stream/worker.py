@@ -460,7 +460,16 @@ class StreamWorker:
                 for message in self._consumer.consume(TOGETHER, POLL):
                     self._take(message)
                 self._write()
-                self._tell_time()
+                # Put an empty message, a tick, into partitions in which nothing came of a period, or where messages
+                # wait.
+                now, quiet = self._clock(), monotonic() - QUIET
+                edge = now // self._limits.period * self._limits.period
+                for (topic, number), partition in self._partitions.items():
+                    is_quiet = partition.seen < quiet and partition.counter.now < edge
+                    if is_quiet or (partition.clock.waiting and partition.told < quiet):
+                        self._writer.tick(topic, number, now)
+                        partition.seen = partition.told = monotonic()
+                        self.counts["ticks"] += 1
         finally:
             self._consumer.close()
             self._reader.close()
@@ -480,7 +489,12 @@ class StreamWorker:
                 last = tail.get(f"{place.topic}/{place.partition}")
                 self._begin(place, first[place.topic, place.partition], last, ids.get(place.topic, ""))
             self.counts["assignments"] += len(assigned)
-            self._find_cut()
+            # Find logs that end before what was counted of them.
+            resume = {key: partition.resume for key, partition in self._partitions.items()}
+            cut = self._ends.beyond(resume)
+            end = self._ends.end([self._kafka.TopicPartition(*key) for key in cut])
+            for key in cut:
+                self._note_cut(self._partitions[key], end[key])
         consumer.assign(list(assigned))
         _log.info("counts %s", ", ".join(map(printable, kafka.names_of(assigned))) or "nothing")
 
@@ -541,7 +555,13 @@ class StreamWorker:
         if message.offset() < partition.following or self._left_out(partition, message):
             return
         if message.offset() > partition.following >= partition.resume:
-            self._count_lost(partition, message)
+            # Account for messages that the log has deleted before they were counted.
+            place = self._kafka.TopicPartition(message.topic(), message.partition())
+            first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
+            if first > partition.following:
+                gap = partition.counter.gap(message.offset())
+                self._put((message.topic(), message.partition()), gap)
+                partition.clock = LogClock(self._limits, gap)  # what waited is in the gap
         partition.following, partition.tries = message.offset() + 1, 0
         offset, arrival, value = message.offset(), message.timestamp()[1] / 1000, message.value() or b""
         if partition.cut is not None and offset >= partition.cut:
@@ -573,14 +593,6 @@ class StreamWorker:
             place.offset = end
         self._consumer.seek(place)
 
-    def _find_cut(self) -> None:
-        """Find logs that end before what was counted of them."""
-        resume = {key: partition.resume for key, partition in self._partitions.items()}
-        cut = self._ends.beyond(resume)
-        end = self._ends.end([self._kafka.TopicPartition(*key) for key in cut])
-        for key in cut:
-            self._note_cut(self._partitions[key], end[key])
-
     def _note_cut(self, partition: _Partition, end: int) -> None:
         """Say that a log ends before what was counted of it."""
         partition.cut, partition.resume = end, max(partition.resume, partition.following)
@@ -589,15 +601,6 @@ class StreamWorker:
         self._next_look = 0.0  # before anything more is read: it may be another log
         what = "a leader was elected that had not all of it, or the disk of the broker is an older one"
         _log.error("%s: %s", _cut_off(partition), what)
-
-    def _count_lost(self, partition: _Partition, message: Any) -> None:
-        """Account for messages that the log has deleted before they were counted."""
-        place = self._kafka.TopicPartition(message.topic(), message.partition())
-        first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
-        if first > partition.following:
-            gap = partition.counter.gap(message.offset())
-            self._put((message.topic(), message.partition()), gap)
-            partition.clock = LogClock(self._limits, gap)  # what waited is in the gap
 
     def _left_out(self, partition: _Partition, message: Any) -> bool:
         """Ask again for messages before one that came too early; returns whether that is worth it.
@@ -699,17 +702,6 @@ class StreamWorker:
             self._consumer.commit(offsets=upto, asynchronous=True)
         except self._kafka.KafkaException as error:
             _log.debug("offsets are not committed: %s", error)
-
-    def _tell_time(self) -> None:
-        """Put an empty message, a tick, into partitions in which nothing came of a period, or where messages wait."""
-        now, quiet = self._clock(), monotonic() - QUIET
-        edge = now // self._limits.period * self._limits.period
-        for (topic, number), partition in self._partitions.items():
-            is_quiet = partition.seen < quiet and partition.counter.now < edge
-            if is_quiet or (partition.clock.waiting and partition.told < quiet):
-                self._writer.tick(topic, number, now)
-                partition.seen = partition.told = monotonic()
-                self.counts["ticks"] += 1
 
 
 def _cut_off(partition: _Partition) -> str:

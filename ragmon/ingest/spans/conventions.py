@@ -440,15 +440,14 @@ def _message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:
     raw = attributes.get("content", attributes.get("message"))
     content = decode_container(raw)
     if isinstance(content, Mapping):
-        content = _content_of(content) if _is_part(content) else raw
+        content = (
+            content.get("content", content if content.keys() & _MESSAGE_MEMBERS - {"role"} else None)
+            if _is_part(content)
+            else raw
+        )
     elif isinstance(content, list) and not all(map(_is_part, content)):
         content = raw
     return {"role": role, "content": content}
-
-
-def _content_of(message: Mapping[str, Any]) -> Any:
-    """The content of a message; a part of one is its own. None where the message has a role alone."""
-    return message.get("content", message if message.keys() & _MESSAGE_MEMBERS - {"role"} else None)
 
 
 def _is_part(value: Any) -> bool:

@@ -355,7 +355,12 @@ class DocumentReader(msgspec.Struct, frozen=True):
                     self._from_columns(entries) if isinstance(entries, FlattenedList) else self._from_rows(entries)
                 )
                 if capture_hints.documents.room > 0:
-                    _note_other_ids(entries, documents)
+                    # Remember other ids of a list of documents, for the case that gold names them by those.
+                    rows = entries.rows() if isinstance(entries, FlattenedList) else entries
+                    for entry, name in zip(rows, documents.ids, strict=False):
+                        if name is not None and isinstance(entry, Mapping | str):
+                            fields = _normalised(entry)
+                            capture_hints.documents.note(name, fields, fields["metadata"])
                 if not lists and documents.is_complete:
                     return SpanDocuments(documents)
                 lists.append(documents)
@@ -397,15 +402,6 @@ class DocumentReader(msgspec.Struct, frozen=True):
             if renamed.has_all_ids:
                 return SpanDocuments(renamed)
         return None
-
-
-def _note_other_ids(entries: Sequence[Any] | FlattenedList, documents: Documents) -> None:
-    """Remember other ids of a list of documents, for the case that gold names them by those."""
-    rows = entries.rows() if isinstance(entries, FlattenedList) else entries
-    for entry, name in zip(rows, documents.ids, strict=False):
-        if name is not None and isinstance(entry, Mapping | str):
-            fields = _normalised(entry)
-            capture_hints.documents.note(name, fields, fields["metadata"])
 
 
 def _combined(lists: Sequence[Documents]) -> Documents:

@@ -225,7 +225,10 @@ def parse(text: str) -> Answer:
     >>> parse("X is 1")
     Answer(claim='X is 1', citations=None)
     """
-    for decoded in (decode(text), *(_fenced(text) if _FENCE in text else ())):
+    for decoded in (
+        decode(text),
+        *(((decode(block.removeprefix("json")) for block in text.split(_FENCE)[1::2])) if _FENCE in text else ()),
+    ):
         structured = _structured(decoded) if isinstance(decoded, Mapping) else None
         if structured is not None:
             return structured
@@ -233,11 +236,6 @@ def parse(text: str) -> Answer:
         return Answer(claim=text)
     claim, citations = split_citations(text)
     return Answer(claim=claim, citations=citations)
-
-
-def _fenced(text: str) -> Iterator[Any]:
-    """The JSON values in the fenced blocks of a text."""
-    return (decode(block.removeprefix("json")) for block in text.split(_FENCE)[1::2])
 
 
 def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Answer | None:

@@ -204,15 +204,11 @@ def decode(text: Any) -> Any:
     except RecursionError:
         return None
     except ValueError:
-        return _lenient(text)
-
-
-def _lenient(text: str) -> Any:
-    """Decode JSON as Python writes it, with NaN, infinities and half surrogate pairs; takes ten times as long."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        # Decode JSON as Python writes it, with NaN, infinities and half surrogate pairs; takes ten times as long.
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
 
 
 def decode_container(value: Any) -> Any:
@@ -550,7 +546,8 @@ def returned_list(output: Any, literals: LiteralBudget | None = None) -> list[An
         return [_with_usual_names(_fields(entry)) if isinstance(entry, Mapping) else entry for entry in first]
     for _ in range(_MAX_WRAPPERS):
         if isinstance(value, list):
-            value = _joined(value)
+            texts = [part.get("text") for part in value if isinstance(part, Mapping)]
+            value = "".join(map(str, texts)) if texts and len(texts) == len(value) and None not in texts else None
         elif isinstance(value, Mapping):
             value = next((value[key] for key in ("text", *_WRAPPERS) if value.get(key) is not None), None)
         value = _decoded(value, literals)
@@ -561,12 +558,6 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
     """Whether a tool returned an empty list, alone or in an object."""
     output = tool_output(attributes)
     return output is not None and returned_list(output, literals) == []
-
-
-def _joined(parts: Sequence[Any]) -> str | None:
-    """The text of content parts; None where one is no part with a text."""
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
-    return "".join(map(str, texts)) if texts and len(texts) == len(parts) and None not in texts else None
 
 
 def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
@@ -658,16 +649,14 @@ def _fields(entry: Any) -> Mapping[str, Any]:
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
     """Whether an object is a document by its shape, as the module says."""
-    if _own_id(fields) is None and (id_from is None or as_id(value_at(fields, id_from)) is None):
+    if (_first(fields, ID_KEYS, as_id) or _first(_metadata(fields), ID_KEYS, as_id)) is None and (
+        id_from is None or as_id(value_at(fields, id_from)) is None
+    ):
         return False
     if _text(fields) is not None and _NO_DOCUMENT.isdisjoint(fields):
         return True
     scores = (number(fields.get(key)) for key in (*SCORE_KEYS, *DISTANCE_KEYS))
     return any(score is not None for score in scores) and fields.keys() <= _OF_SCORED_DOCUMENTS
-
-
-def _own_id(fields: Mapping[str, Any]) -> str | None:
-    return _first(fields, ID_KEYS, as_id) or _first(_metadata(fields), ID_KEYS, as_id)
 
 
 def _metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
