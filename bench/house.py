@@ -11,7 +11,8 @@ beside its definition: as a name, as an attribute, or as the last part of a stri
 that several definitions share hides such helpers: those that are named once in their own module are counted apart.
 
 An arrow is an import of one file of the package by another, at the top, in a function or for types alone; it points up
-where its package stands below the imported one in `ORDER`. Files that import one another in a circle are a cycle.
+where its package stands below the imported one in the layers of pyproject.toml. Files that import one another in a
+circle are a cycle.
 
 `bench.walks` says what a walk is; each is run in a process of its own.
 """
@@ -27,17 +28,13 @@ import subprocess
 import sys
 import tempfile
 import tokenize
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-ORDER: Final = (
-    *(("core",), ("stats", "compat"), ("metrics",), ("config",), ("ingest",), ("scoring", "capture"), ("alarms",)),
-    *(("gates",), ("export",), ("monitor",), ("stream",), ("server",), ("cli",), ("demo",)),
-)
-"""The packages from below; between two of one row there is no arrow, and `compat` imports core alone."""
 ASKED: Final = {"code": 39_000, "lines": 53_000, "files with code": 120, "single-use helpers": 250}
 WALKS: Final = {"call": 27, "otlp": 40, "replay": 28, "gate": 18}
 """The files that each walk of `bench.walks` is asked to enter at most."""
@@ -187,12 +184,19 @@ def reach(arrows: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
+def order() -> list[list[str]]:
+    """The layers of packages from below, by the contract in pyproject.toml; packages of one layer have no arrow."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contract = next(contract for contract in settings["contracts"] if contract["type"] == "layers")
+    return [[name.strip() for name in layer.split("|")] for layer in reversed(contract["layers"])]
+
+
 def points_up(importer: str, imported: str) -> bool | None:
-    """Whether an arrow points up or aside in `ORDER`; None where a package is not in it."""
-    level = {name: row for row, packages in enumerate(ORDER) for name in packages}
+    """Whether an arrow points up or aside in the order; None where a package is not in it."""
+    level = {name: row for row, packages in enumerate(order()) for name in packages}
     if importer not in level or imported not in level:
         return None
-    return level[importer] <= level[imported] or (importer == "compat" and imported != "core")
+    return level[importer] <= level[imported]
 
 
 def measured(name: str) -> dict[str, Any]:
@@ -226,7 +230,7 @@ def shape(house: House) -> None:
     """Print functions, packages, arrows and cycles."""
     between, (single, shared) = house.between(), house.helpers()
     packages = {house.package(module) for module in house.trees} - {""}
-    unknown = sorted(packages - {name for row in ORDER for name in row})
+    unknown = sorted(packages - {name for row in order() for name in row})
     arrows = sum(len(imported) for imported in house.arrows().values())
     print(f"\nfunctions {len(house.functions):,}, {len(house.private()):,} of them private")
     print(f"single-use helpers {len(single):,} (asked: at most {ASKED['single-use helpers']})")

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 
 import ragmon
-from tests.support.imports import APART, arrows, cycles, layers, modules, package, public_classes
+from bench.house import ROOT, House, order, points_up
+
+HOUSE = House(ROOT / "ragmon")
 
 
-@pytest.mark.slow
-def test_packages_point_down_and_no_module_imports_itself_in_a_circle():
-    """Nine layers and the demo, no name of a class twice: what a newcomer must hold in the head."""
-    assert cycles() == []
-    assert {name: where for name, where in public_classes().items() if len(where) > 1} == {}
-    assert len(arrows()) <= 110
-    found = {package(module) for module in modules()} - APART
-    assert found == {name for layer in layers() for name in layer}
+def test_packages_import_lower_ones_only_and_no_file_itself_in_a_circle():
+    """Imports inside functions and for types count."""
+    assert [pair for pair in HOUSE.between() if points_up(*pair)] == []
+    assert HOUSE.cycles() == []
+    packages = {HOUSE.package(module) for module in HOUSE.trees} - {""}
+    assert packages == {name for layer in order() for name in layer}
+
+
+def test_no_class_name_means_two_things():
+    places = defaultdict(list)
+    for module, tree in HOUSE.trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
 
 
 HEAVY = (
@@ -37,7 +48,7 @@ def test_importing_ragmon_and_decorating_is_light(code):
 
 def test_no_public_name_is_also_a_submodule():
     """`ragmon.replay` is the function, whatever was imported before; only `testing` is a module on purpose."""
-    top = {module.split(".")[0] for module in modules()} - {""}
+    top = {module.split(".")[1] for module in HOUSE.trees if "." in module}
     assert not top & (set(ragmon.__all__) - {"testing"})
 
 

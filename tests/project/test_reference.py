@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.imports import layers
+from bench.house import ROOT, order
 
 DOCS = Path(__file__).parents[2] / "docs"
+NO_FILES = {"core"}
+"""Words in code that are no file of their package."""
 
 
 def test_generated_pages_are_what_would_be_generated():
@@ -19,12 +21,18 @@ def test_generated_pages_are_what_would_be_generated():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_map_names_every_package_in_its_layer():
-    """A package that the map does not name is not there, and the reverse."""
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
-    named = {name: int(layer) for layer, name in rows}
-    drawn = {name: len(layers()) - place for place, layer in enumerate(layers()) for name in layer}
-    assert named == drawn
+def test_the_map_names_every_package_and_every_file_in_it():
+    """The rows stand in the order of the layers; a file that the map does not name is not there, and the reverse."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    level = {name: number for number, layer in enumerate(order()) for name in layer}
+    assert sorted((name for name, _ in rows), key=level.__getitem__, reverse=True) == [name for name, _ in rows]
+    files = {name: {""} for name in level}
+    for path in (ROOT / "ragmon").glob("*/*.py"):
+        files[path.parent.name] |= {path.stem}
+    for name, text in rows:
+        named = {word for word in re.findall(r"`([a-z_]+)`", text) if word not in NO_FILES}
+        assert named == files[name] - {"", "__init__"} or name == "compat", name
+    assert {name for name, _ in rows} == level.keys()
 
 
 def test_every_file_the_map_names_is_there():
