@@ -23,7 +23,7 @@ LONGEST = (
     "cli/test_doctor_chain.py",
     "cli/test_verify.py",
     "strangers/test_logs.py",
-    "gold/test_gold_embedding.py",
+    "ingest/test_gold_embedding.py",
 )
 """Longest first; the order of all others is that of their names."""
 
