@@ -82,10 +82,10 @@ DICTS = [{"id": "d1", "text": "one", "score": 0.9}, {"id": "d2", "text": "two", 
 EXPECTED = ("yes", ["d1"], ["d1", "d2"], ["one", "two"])
 
 
-@pytest.mark.parametrize("documents", [LANGCHAIN, LLAMAINDEX, DICTS, tuple(DICTS), collections.deque(DICTS)])
-@pytest.mark.parametrize("reply", [Reply, SlottedReply, ModelReply, StructReply, TupleReply, SimpleNamespace, dict])
-def test_results_of_every_kind_with_documents_of_every_kind(reply, documents):
-    assert found(reply(answer="yes", citations=["d1"], documents=documents)) == EXPECTED
+def test_results_of_every_kind_with_documents_of_every_kind():
+    for documents in [LANGCHAIN, LLAMAINDEX, DICTS, tuple(DICTS), collections.deque(DICTS)]:
+        for reply in [Reply, SlottedReply, ModelReply, StructReply, TupleReply, SimpleNamespace, dict]:
+            assert found(reply(answer="yes", citations=["d1"], documents=documents)) == EXPECTED, (documents, reply)
 
 
 @pytest.mark.parametrize(

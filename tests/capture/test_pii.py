@@ -81,11 +81,11 @@ POSITIVES = {
 AROUND = ("{}", "Ask {} today.", "({})", '"{}"', "see: {}, or page 12", "first\n{}\nlast", "电话是 {}。", "[1] {}")
 
 
-@pytest.mark.parametrize(("kind", "secret"), [(kind, secret) for kind, many in POSITIVES.items() for secret in many])
-def test_what_is_replaced(kind, secret):
+def test_what_is_replaced():
     """The secret alone, whatever stands around it."""
-    for around in AROUND:
-        assert redact(around.format(secret)) == around.format(f"[{kind}]")
+    for kind, secret in [(kind, secret) for kind, many in POSITIVES.items() for secret in many]:
+        for around in AROUND:
+            assert redact(around.format(secret)) == around.format(f"[{kind}]"), (kind, secret)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ NEGATIVES = [
 ]
 
 
-@pytest.mark.parametrize("text", NEGATIVES)
-def test_what_is_left_alone(text):
-    for around in AROUND:
-        assert redact(around.format(text)) == around.format(text)
+def test_what_is_left_alone():
+    for text in NEGATIVES:
+        for around in AROUND:
+            assert redact(around.format(text)) == around.format(text), text
 
 
 def test_real_paragraphs_hold_nothing_to_redact(shared):

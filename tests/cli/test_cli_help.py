@@ -37,16 +37,16 @@ def commands(group=main, path=()):
 ALL = {" ".join(path): command for path, command in commands()}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_command_and_every_option_is_described(name):
-    assert (ALL[name].help or "").strip().split("\n")[0].endswith(".")
-    undescribed = [o.opts[0] for o in ALL[name].params if isinstance(o, click.Option) and not o.help]
-    assert not undescribed
+def test_every_command_and_every_option_is_described():
+    for name, command in ALL.items():
+        assert (command.help or "").strip().split("\n")[0].endswith("."), name
+        undescribed = [o.opts[0] for o in command.params if isinstance(o, click.Option) and not o.help]
+        assert not undescribed, name
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_exit_codes_are_documented(name):
-    assert isinstance(ALL[name], click.Group) or "Exit code" in ALL[name].help
+def test_exit_codes_are_documented():
+    for name, command in ALL.items():
+        assert isinstance(command, click.Group) or "Exit code" in command.help, name
 
 
 def test_the_overview_names_every_command_with_its_purpose():
@@ -64,18 +64,18 @@ def test_help_of_a_command_goes_to_stdout(arguments):
     assert done.out.startswith("Usage: ragmon ")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["gatr"], *([*name.split(), "--help"] for name in ALL)]
-)
-def test_the_front_door_is_light(arguments):
+def test_the_front_door_is_light():
     """Neither help nor the version nor a mistyped command loads what the commands need."""
-    script = (
-        "import sys\nfrom ragmon.cli.main import main\n"
-        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
-        f"print(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True)
-    assert done.stderr.splitlines()[-1] == ""
+    for arguments in [["--help"], ["--version"], ["gatr"], *([*name.split(), "--help"] for name in ALL)]:
+        script = (
+            "import sys\nfrom ragmon.cli.main import main\n"
+            f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+            f"print(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True
+        )
+        assert done.stderr.splitlines()[-1] == "", arguments
 
 
 def test_version_names_the_program():

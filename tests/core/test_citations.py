@@ -33,9 +33,12 @@ def test_citations_are_read_out_of_the_text(answer, claim, citations):
     assert split_citations(answer) == (claim, citations)
 
 
-@pytest.mark.parametrize(
-    ("claim", "found"),
-    [
+def test_a_mark_is_the_document_of_that_rank():
+    """A number past the list was not retrieved; where no number is the list's, the brackets mean something else.
+
+    Numbers in code, in links and in front of footnotes cite nothing; where they begin at 0, they are no ranks.
+    """
+    for claim, found in [
         ("Rollo did [2].", ["d2"]),
         ("Rollo did.[1]", ["d1"]),
         ("[1] Rollo did, [3] says", ["d1", "d3"]),
@@ -61,14 +64,8 @@ def test_citations_are_read_out_of_the_text(answer, claim, citations):
         ("see [the chronicle][2] [1]\n\n[2]: https://rollo.example", ["d1"]),
         ("[1]: https://rollo.example", None),
         ("Rollo did.[^1]\n\n[^1]: The chronicle.", ["d1"]),
-    ],
-)
-def test_a_mark_is_the_document_of_that_rank(claim, found):
-    """A number past the list was not retrieved; where no number is the list's, the brackets mean something else.
-
-    Numbers in code, in links and in front of footnotes cite nothing; where they begin at 0, they are no ranks.
-    """
-    assert marked_citations(claim, IDS) == found
+    ]:
+        assert marked_citations(claim, IDS) == found, (claim, found)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +87,9 @@ def test_lenticular_brackets_are_marks(claim, cited):
     assert marked_citations(claim, IDS) == cited
 
 
-@pytest.mark.parametrize(
-    ("claim", "cited"),
-    [
+def test_a_number_in_parentheses_is_a_mark_only_where_it_can_be_one():
+    """Parentheses count points, amounts and arguments as well; where one of them does, the others are doubtful."""
+    for claim, cited in [
         ("Rollo did (2).", ["d2"]),
         ("Rollo did (2) and died (1)", ["d2", "d1"]),
         ("Rollo did (1)(3).", ["d1", "d3"]),
@@ -117,11 +114,8 @@ def test_lenticular_brackets_are_marks(claim, cited):
         ("Dial 0 (1) 555.", None),
         ("It is `f (1)`.", None),
         ("Rollo did [2], or so (1).", ["d2"]),
-    ],
-)
-def test_a_number_in_parentheses_is_a_mark_only_where_it_can_be_one(claim, cited):
-    """Parentheses count points, amounts and arguments as well; where one of them does, the others are doubtful."""
-    assert marked_citations(claim, IDS) == cited
+    ]:
+        assert marked_citations(claim, IDS) == cited, (claim, cited)
 
 
 @pytest.mark.parametrize(

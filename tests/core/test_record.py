@@ -97,12 +97,12 @@ def test_a_caller_that_changes_its_result_does_not_change_the_record(shape):
     assert call_to_record(kept[0]).answer_json.claim == "as it was"
 
 
-@pytest.mark.parametrize("field", ["retrieved", "candidates", "citations", "tags", "claim", "qid", "session", "build"])
-@pytest.mark.parametrize("junk", [7, 1.5, True, object(), "text", b"bytes", [None], [[]], {"a": 1}, {1, 2}, range(3)])
-def test_nothing_that_is_said_can_raise(field, junk):
+def test_nothing_that_is_said_can_raise():
     """A field of the wrong kind is left out; the rest of the record stands."""
-    record = said(lambda: ragmon.record(index_hash="i1", **{field: junk}))
-    assert record.index_hash == "i1"
+    for field in ["retrieved", "candidates", "citations", "tags", "claim", "qid", "session", "build"]:
+        for junk in [7, 1.5, True, object(), "text", b"bytes", [None], [[]], {"a": 1}, {1, 2}, range(3)]:
+            record = said(lambda: ragmon.record(index_hash="i1", **{field: junk}))  # noqa: B023 - called in this turn
+            assert record.index_hash == "i1", (field, junk)
 
 
 def test_an_iterator_that_is_handed_over_is_not_used_up():

@@ -160,14 +160,14 @@ def test_tokens_are_the_users_to_choose_and_folded_too():
 # --- the matcher ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("claim", REFUSALS)
-def test_refusals_in_other_words_are_found(claim):
-    assert RULE.is_like(fold(claim.strip()))
+def test_refusals_in_other_words_are_found():
+    for claim in REFUSALS:
+        assert RULE.is_like(fold(claim.strip())), claim
 
 
-@pytest.mark.parametrize("claim", ANSWERS)
-def test_answers_are_no_refusals(claim):
-    assert not RULE.is_like(fold(claim.strip()))
+def test_answers_are_no_refusals():
+    for claim in ANSWERS:
+        assert not RULE.is_like(fold(claim.strip())), claim
 
 
 def test_only_the_window_is_read():
@@ -195,19 +195,14 @@ def test_an_answer_before_or_behind_an_opening_a_condition_and_quotes_take_it_ba
     assert RULE.is_like(fold(claim)) == refuses
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
+def test_a_thread_of_the_application_hears_the_same_of_an_answer_as_it_was_given():
+    for rule in [
         RefusalRule(**how)
         for how in ({}, {"window": 60}, {"patterns": ["^nope"]}, {"patterns": ["^nope"], "replace": True})
-    ],
-)
-@pytest.mark.parametrize(
-    "claim", [*REFUSALS, *ANSWERS, "Das weiss ich leider nicht.", "\ud83d nope", "Nope", "わかりません。"]
-)
-def test_a_thread_of_the_application_hears_the_same_of_an_answer_as_it_was_given(rule, claim):
-    for given_text in (claim, f"  {claim}\n"):
-        assert rule.refuses(given_text) == rule.is_like(fold(claim.strip()))
+    ]:
+        for claim in [*REFUSALS, *ANSWERS, "Das weiss ich leider nicht.", "\ud83d nope", "Nope", "わかりません。"]:
+            for given_text in (claim, f"  {claim}\n"):
+                assert rule.refuses(given_text) == rule.is_like(fold(claim.strip())), (rule, claim)
 
 
 def test_a_thread_of_the_application_hears_of_no_refusal_where_words_do_not_count():

@@ -59,9 +59,8 @@ def test_version_one_may_be_any_json_number_and_text_is_another_programs_version
     assert decode(b'{"v":%s,%s}' % (version.encode(), CORE)).v == read
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
+def test_a_line_that_is_no_record_has_one_reason():
+    for line, why in [
         (b"", "malformed_json"),
         (b"{", "malformed_json"),
         (b'{"qid":"a"', "malformed_json"),
@@ -105,13 +104,10 @@ def test_version_one_may_be_any_json_number_and_text_is_another_programs_version
         (b'{"qid":"a","unknown":' + b"[" * 300 + b"x", "malformed_json"),
         (b'{"qid":"a","unknown":"' + b"[" * 500 + b'",x', "malformed_json"),
         (b'{"qid":"a","unknown":[' + b"[]," * 500 + b"x", "malformed_json"),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
-def test_a_line_that_is_no_record_has_one_reason(line, why):
-    kind, said = reason(line)
-    assert (kind, len(said) > 5) == (why, True)
-    assert len(said) < 300, "what is said fits on a terminal"
+    ]:
+        kind, said = reason(line)
+        assert (kind, len(said) > 5) == (why, True), (line, why)
+        assert len(said) < 300, "what is said fits on a terminal"
 
 
 def test_the_reason_is_the_same_wherever_a_line_is_decoded():
@@ -140,9 +136,8 @@ def test_a_byte_order_mark_before_a_line_is_passed_over():
     assert reason(b"\xef\xbb\xbf" * 3 + b"{}")[0] == "malformed_json"
 
 
-@pytest.mark.parametrize(
-    ("field", "said"),
-    [
+def test_a_mistyped_field_is_named_with_what_was_found_and_what_belongs_there():
+    for field, said in [
         ('"ts":1763683200000', "ts is seconds (not milliseconds) since 1970, before the year 10000, not 1763683200000"),
         ('"ts":-1', "not -1"),
         ('"ts":1e300', "not 1e+300"),
@@ -176,12 +171,10 @@ def test_a_byte_order_mark_before_a_line_is_passed_over():
         ('"contexts":[1]', "contexts: Expected `str`"),
         ('"scores":"high"', "scores: Expected `array`"),
         ('"facts":{"refused":"no"}', "facts: Expected `bool | null`"),
-    ],
-)
-def test_a_mistyped_field_is_named_with_what_was_found_and_what_belongs_there(field, said):
-    kind, told = reason(b"{%s,%s}" % (CORE, field.encode()))
-    assert kind == "invalid_schema"
-    assert said in told
+    ]:
+        kind, told = reason(b"{%s,%s}" % (CORE, field.encode()))
+        assert kind == "invalid_schema", (field, said)
+        assert said in told, (field, said)
 
 
 def test_long_values_are_cut_before_they_are_shown():
@@ -208,9 +201,8 @@ def test_a_time_is_seconds_or_iso_8601_and_without_an_offset_utc(ts, seconds):
     assert decode(b'{%s,"ts":%s}' % (CORE, ts.encode())).ts == seconds
 
 
-@pytest.mark.parametrize(
-    ("field", "name", "read"),
-    [
+def test_what_other_programs_write_differently_is_read_as_what_it_means():
+    for field, name, read in [
         ('"qid":0', "qid", "0"),
         ('"qid":12345678901234567890123', "qid", "12345678901234567890123"),
         ('"qid":""', "qid", ""),
@@ -233,10 +225,8 @@ def test_a_time_is_seconds_or_iso_8601_and_without_an_offset_utc(ts, seconds):
         ('"probe":true', "source", "probe"),
         ('"probe":false', "source", "live"),
         ('"probe":true,"source":"label"', "source", "label"),
-    ],
-)
-def test_what_other_programs_write_differently_is_read_as_what_it_means(field, name, read):
-    assert getattr(decode(b"{%s,%s}" % (CORE, field.encode())), name) == read
+    ]:
+        assert getattr(decode(b"{%s,%s}" % (CORE, field.encode())), name) == read, (field, name, read)
 
 
 @pytest.mark.parametrize("present", [True, False, None])

@@ -180,8 +180,8 @@ def test_bad_lines_never_take_a_good_one_with_them(monkeypatch, bad, every):
     assert intake.read == len(records) + intake.rejections
 
 
-@pytest.mark.parametrize("char", string.printable + "\u2028\u00e9\U0001f600")
-def test_any_character_in_a_text_is_kept(char):
-    line = json.dumps({"qid": char, "q": char, "answer_json": {"claim": char}}, ensure_ascii=False).encode()
-    record = decode(line)
-    assert (record.qid, record.q, record.answer_json.claim) == (char, char, char)
+def test_any_character_in_a_text_is_kept():
+    for char in string.printable + "\u2028\u00e9\U0001f600":
+        line = json.dumps({"qid": char, "q": char, "answer_json": {"claim": char}}, ensure_ascii=False).encode()
+        record = decode(line)
+        assert (record.qid, record.q, record.answer_json.claim) == (char, char, char), char

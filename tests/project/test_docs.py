@@ -76,10 +76,10 @@ def test_every_metric_is_described():
     assert sorted(rows) == sorted(families())
 
 
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_to_files_lead_somewhere(path):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), target
+def test_links_to_files_lead_somewhere():
+    for path in DOCS:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), target
 
 
 def test_each_promise_of_security_names_tests_that_are_there():
@@ -89,12 +89,12 @@ def test_each_promise_of_security_names_tests_that_are_there():
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")), ids=lambda path: path.stem)
-def test_a_decision_fits_on_a_page_and_says_what_would_change_it(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 60
-    assert "**Choice.**" in text
-    assert "**What would change our mind.**" in text
+def test_a_decision_fits_on_a_page_and_says_what_would_change_it():
+    for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 60, path
+        assert "**Choice.**" in text, path
+        assert "**What would change our mind.**" in text, path
 
 
 def with_examples() -> list[str]:
