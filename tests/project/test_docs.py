@@ -93,7 +93,7 @@ def test_each_promise_of_security_names_tests_that_are_there():
 def test_a_decision_fits_on_a_page_and_says_what_would_change_it(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
-    assert "**Choice.**" in text
+    assert re.search(r"^\*\*Choice[.:]", text, re.MULTILINE)
     assert "**What would change our mind.**" in text
 
 
