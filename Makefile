@@ -26,7 +26,7 @@ install: $(VENV)/.installed   ## .venv/bin/ragmon
 
 setup: $(VENV)/.setup         ## .venv with everything tests and checks need
 
-demo: install                 ## a real small RAG pipeline, monitored live, with an incident half-way
+demo: install                 ## a real small RAG pipeline, monitored live until Ctrl-C; after 15 seconds it breaks
 	$(VENV)/bin/ragmon demo $(ARGS)
 
 stack: install servers         ## demo, ragmon serve, Prometheus and Alertmanager on loopback, without containers

@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a program, not a package
 """Prepares a release: `python3 deploy/release.py VERSION`. It needs Python alone, and changes files alone.
 
-* gathers the fragments of changelog.d under a heading in CHANGELOG.md, and deletes them
+* puts the date into the heading `## VERSION (unreleased)` of CHANGELOG.md, whose section a person has written
 * writes the version into pyproject.toml and into the files that name it
 
 Read the difference, commit it, tag the commit `vVERSION` and push the tag: deploy/github-actions/release.yml does the
@@ -14,14 +14,11 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-KINDS: Final = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "Removed"}
-"""The kinds of fragments with their headings, in the order of the changelog."""
 NAMED: Final = {
     "pyproject.toml": ('version = "{}"',),
     "deploy/github-actions/rag-quality.yml": ('"ragmon=={}"',),
@@ -35,7 +32,7 @@ NAMED: Final = {
 }
 """The files that name the version, and how they write it."""
 _VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
-_FRAGMENT: Final = re.compile(r"[a-z0-9-]+\.([a-z]+)\.md")
+_UNRELEASED: Final = "\n## {} (unreleased)\n"
 _CURRENT: Final = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
 
 
@@ -52,21 +49,18 @@ def prepare(root: Path, version: str, day: date) -> None:
         day: The date under which it stands in the changelog.
 
     Raises:
-        ReleaseError: The version is none or is not later, there is no fragment, or a file does not name the version.
+        ReleaseError: The version cannot follow, has no section in CHANGELOG.md, or a file lacks the present one.
     """
     before = _current(root)
     changelog = root / "CHANGELOG.md"
     text = changelog.read_text(encoding="utf-8")
     _check_follows(version, before, text)
-    fragments = _fragments(root)
-    written = {changelog: _with_section(text, version, day, fragments)}
+    heading = _UNRELEASED.format(version)
+    written = {changelog: text.replace(heading, heading.replace("unreleased", day.isoformat()))}
     for name, places in NAMED.items():
         written[root / name] = _renamed(root / name, places, before, version)
     for path, content in written.items():
         path.write_text(content, encoding="utf-8")
-    for paths in fragments.values():
-        for path in paths:
-            path.unlink()
 
 
 def check(root: Path, version: str) -> str:
@@ -77,18 +71,15 @@ def check(root: Path, version: str) -> str:
         version: The version to release.
 
     Raises:
-        ReleaseError: They are not: another version stands there, the changelog lacks it, or fragments are left.
+        ReleaseError: They are not: another version stands there, or the changelog has no section with a date for it.
     """
     current = _current(root)
     if current != version:
         raise ReleaseError(f"pyproject.toml has the version {current}, not {version}: tag the commit v{current}")
-    left = sorted(path.name for path in (root / "changelog.d").glob("*.md"))
-    if left:
-        raise ReleaseError(f"changelog.d still has {left[0]}: run deploy/release.py {version}, and commit")
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(version)} .*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## {re.escape(version)} \(\d.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise ReleaseError(f"CHANGELOG.md has no section {version}: run deploy/release.py {version}, and commit")
+        raise ReleaseError(f"CHANGELOG.md has no date for {version}: run deploy/release.py {version}, and commit")
     return found[0]
 
 
@@ -107,48 +98,18 @@ def _check_follows(version: str, before: str, changelog: str) -> None:
     """
     if not _VERSION.fullmatch(version):
         raise ReleaseError(f"{version!r} is no version: write MAJOR.MINOR.PATCH, such as 0.2.0")
-    if f"\n## {version} " in changelog:
-        raise ReleaseError(f"CHANGELOG.md has {version} already: a version is released once")
     if _numbers(version) < _numbers(before):
         raise ReleaseError(f"{version} is before {before}, the version of pyproject.toml")
+    heading = _UNRELEASED.format(version)
+    if heading in changelog:
+        return
+    if f"\n## {version} (" in changelog:
+        raise ReleaseError(f"CHANGELOG.md has a date for {version} already: a version is released once")
+    raise ReleaseError(f"CHANGELOG.md has no section {heading.strip()!r}: write what users see in this version")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
-
-
-def _fragments(root: Path) -> dict[str, list[Path]]:
-    """The fragments by kind, each in the order of their names.
-
-    Raises:
-        ReleaseError: There is none, or one has a name that says no kind.
-    """
-    found: dict[str, list[Path]] = {kind: [] for kind in KINDS}
-    for path in sorted((root / "changelog.d").iterdir()):
-        name = _FRAGMENT.fullmatch(path.name)
-        if name is None or name[1] not in found:
-            raise ReleaseError(f"changelog.d/{path.name}: call it NAME.KIND.md; kinds are {', '.join(KINDS)}")
-        found[name[1]].append(path)
-    if not any(found.values()):
-        raise ReleaseError("changelog.d has no fragment: nothing that users see has changed")
-    return found
-
-
-def _with_section(text: str, version: str, day: date, fragments: dict[str, list[Path]]) -> str:
-    """The changelog with a section more, above those of earlier releases."""
-    introduction, mark, earlier = text.partition("\n## ")
-    section = "".join(_section(version, day, fragments))
-    return f"{introduction.rstrip()}\n\n{section}{mark}{earlier}"
-
-
-def _section(version: str, day: date, fragments: dict[str, list[Path]]) -> Iterator[str]:
-    yield f"## {version} ({day.isoformat()})\n"
-    for kind, paths in fragments.items():
-        if paths:
-            yield f"\n### {KINDS[kind]}\n\n"
-        for path in paths:
-            first, *others = path.read_text(encoding="utf-8").strip().splitlines()
-            yield "".join((f"- {first}\n", *(f"  {line}\n" if line else "\n" for line in others)))
 
 
 def _renamed(path: Path, places: tuple[str, ...], before: str, version: str) -> str:

@@ -1,4 +1,4 @@
-"""The demo from start to end: traffic, monitor, incident, verdict; a live table on a terminal, else plain lines."""
+"""The demo from start to end: traffic, incident, red gates, summary; a live table on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import logging
 import os
 import shlex
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -24,14 +26,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmon.config.load import load
-from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.http_client import Address
 from ragmon.core.policy import Outcome
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import INCIDENTS, Load
-from ragmon.demo.pacing import Pacing
+from ragmon.demo.answerer import Application, RagPipeline
+from ragmon.demo.load import INCIDENTS, PLANNED_RATE, Load
 from ragmon.export.schema import gate_summary
 from ragmon.export.text import bounds_text, value
 from ragmon.metrics.base import parse
@@ -89,13 +89,10 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """One line per gate: name, value and verdict; all gates every ten seconds, and a gate whose verdict changes."""
-
-    EVERY: Final = 10.0
+    """One line per gate, its name, value and verdict: all gates under a new headline, then those that change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._due = 0.0
         self._headline = ""
         self._verdicts: dict[str, str] = {}
 
@@ -108,14 +105,13 @@ class PlainScreen:
         return None
 
     def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
-        """Print the lines that are due."""
-        due = seconds >= self._due or headline != self._headline
-        if due:
-            self._due, self._headline = seconds + self.EVERY, headline
+        """Print the lines that have changed."""
+        if headline != self._headline:
+            self._headline, self._verdicts = headline, {}
             self.say(f"-- {seconds:.0f} s  {headline}")
         for outcome in outcomes:
             name = outcome.gate.name
-            if due or self._verdicts.get(name) != outcome.verdict:
+            if self._verdicts.get(name) != outcome.verdict:
                 self.say(f"{name} {value(gate_summary(outcome))} {outcome.verdict}")
             self._verdicts[name] = outcome.verdict
 
@@ -150,168 +146,148 @@ def needs(outcome: Outcome) -> str:
     return f"{'≥' if outcome.gate.at_least else '≤'} {outcome.gate.threshold:g}"
 
 
-_FRAME_SECONDS: Final = 0.5
+HEALTHY: Final = 15.0
+"""Seconds of healthy traffic before the incident; longer until every gate has passed."""
+PATIENCE: Final = 60.0
+"""Seconds after which a busy machine is waited for no longer: before the incident, and after it for a red gate."""
+_FRAME: Final = 0.5
+"""Seconds between two looks at the gates."""
 CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 
-@dataclass
-class RunEvents:
-    """The events of a run; times are seconds from its start, without pauses of the machine.
-
-    Attributes:
-        seconds: The planned duration.
-        incident: The incident half-way through.
-        broken: When the incident started; None before that.
-        reds: When each gate failed first, by its name.
-        pages: When each alarm paged first, by its name.
-        interrupted: Whether the user pressed Ctrl-C.
-    """
-
-    seconds: float
-    incident: str
-    broken: float | None = None
-    reds: dict[str, float] = field(default_factory=dict)
-    pages: dict[str, float] = field(default_factory=dict)
-    interrupted: bool = False
-
-
-def run(seconds: float, incident: str, *, address: str, console: Console) -> bool:
-    """Run the demo.
+class Story:
+    """A run: healthy traffic, an incident, red gates. Times are seconds since its start.
 
     Args:
-        seconds: The duration.
-        incident: The fault that is injected half-way (`ragmon.demo.load.INCIDENTS`).
-        address: The address of `/metrics`, `host:port`; port 0 for any free port.
-        console: The console for all output.
-
-    Returns:
-        Whether it ran to its end; False after Ctrl-C.
-
-    Raises:
-        RagmonError: The address is in use.
+        screen: Where it is told.
+        monitor: The monitor of the application.
+        pipeline: The pipeline that the incident breaks.
+        incident: The fault (`ragmon.demo.load.INCIDENTS`).
     """
-    application = Application()
-    log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
-    story = RunEvents(seconds, incident)
-    alarm_log = logging.getLogger(constants.ALARM_LOG)
-    with ExitStack() as stack:
-        stack.callback(alarm_log.setLevel, alarm_log.level)
-        alarm_log.setLevel(logging.CRITICAL)  # the screen shows the alarms
-        installed, monitor = _install(log, address)
-        stack.callback(installed.shutdown)
-        traffic = Load(application)
-        screen = stack.enter_context(open_screen(console))
-        _print_introduction(screen, monitor, story)
-        pacing = Pacing(seconds, lambda: installed.counters().received)
-        traffic.start()
-        stack.callback(traffic.stop)
-        try:
-            _run_loop(screen, monitor, application, story, pacing)
-        except KeyboardInterrupt:
-            story.interrupted = True
-        verdict = _verdict(story, pacing)
-    for line in [*verdict, *_summary(installed, monitor, log)]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    return not story.interrupted
+
+    def __init__(self, screen: Screen, monitor: Monitor, pipeline: RagPipeline, incident: str) -> None:
+        self._screen = screen
+        self._monitor = monitor
+        self._pipeline = pipeline
+        self._incident = incident
+        self._began = monotonic()
+        self._broken: float | None = None
+        self._reds: dict[str, float] = {}
+        self._pages: set[str] = set()
+
+    def introduce(self) -> None:
+        """Say what there is to see, in four lines."""
+        self._screen.say("A small RAG pipeline answers users, and probes: questions whose answers are known.")
+        self._screen.say("ragmon captures every call, scores it and judges the gates, live.")
+        traffic = (
+            f"{PLANNED_RATE:g} questions a second, and gates over the last {self._monitor.settings.gates()[0].window}"
+        )
+        self._screen.say(f"Seconds show what else takes minutes: {traffic}.")
+        self._screen.say(f"Page: http://{self._monitor.address}/  Ctrl-C ends the demo.")
+
+    def go_on(self) -> None:
+        """Show the gates, say what has turned red, and let the incident happen when all gates have passed."""
+        now = monotonic() - self._began
+        outcomes = self._monitor.outcomes()
+        has_passed = all(outcome.verdict == "pass" for outcome in outcomes)
+        if self._broken is None and now >= HEALTHY and (has_passed or now >= PATIENCE):
+            incident = INCIDENTS[self._incident]
+            incident(self._pipeline)
+            self._broken = now
+            self._screen.say(f"{now:.1f} s  INCIDENT {self._incident}: {_first_line(incident)}")
+        for outcome in outcomes:
+            if outcome.verdict == "fail" and outcome.gate.name not in self._reds:
+                self._reds[outcome.gate.name] = now
+                self._screen.say(f"{now:.1f} s  RED {_failed(outcome)}")
+        for edge in self._monitor.transitions():
+            if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in self._pages:
+                self._pages.add(edge.alert)
+                self._screen.say(f"{now:.1f} s  PAGE {edge.alert}: proven to the budget of false alarms")
+        headline = "healthy" if self._broken is None else f"broken by {self._incident}, Ctrl-C ends it"
+        self._screen.show(now, headline, outcomes)
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether it has lasted so many seconds, and has shown a red gate or waited for one."""
+        now = monotonic() - self._began
+        return now >= seconds and self._broken is not None and (bool(self._reds) or now >= self._broken + PATIENCE)
+
+    def verdict(self) -> str:
+        """What the incident turned red, and when."""
+        if self._broken is None:
+            return "Stopped before the incident."
+        reds = [f"{name} after {seconds - self._broken:.1f} s" for name, seconds in self._reds.items()]
+        found = ", ".join(reds) or "no gate. Try again when this machine is less busy"
+        return f"{self._incident} at {self._broken:.1f} s turned red: {found}."
 
 
-def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
-    """Start capture and the monitor."""
-    try:
-        installed = install.install(settings(log, address), strict=True)
-    except RagmonError as error:
-        shutil.rmtree(log.parent)
-        hint = error.hint if address.endswith(":0") else "give another --port, or none"
-        raise RagmonError(str(error), hint=hint) from error
-    assert installed.monitor is not None  # noqa: S101 - no sink was given
-    return installed, installed.monitor
-
-
-def settings(log: Path, address: str) -> Settings:
-    """The demo's configuration with the given trace log and address; the environment is ignored."""
-    loaded = load(CONFIG, environ={})
-    host, _, port = address.rpartition(":")
-    return replace(
-        loaded,
-        export=loaded.export.model_copy(update={"jsonl": log}),
-        serve=loaded.serve.model_copy(update={"admin": Address(host, int(port))}),
-    )
-
-
-def _print_introduction(screen: Screen, monitor: Monitor, story: RunEvents) -> None:
-    """Explain the demo in three lines."""
-    screen.say("A small RAG pipeline answers users, and probes: questions whose answers are known.")
-    screen.say("ragmon captures every call, scores it and judges the gates, live.")
-    screen.say(f"In {story.seconds / 2:g} s {story.incident} breaks it. Metrics: http://{monitor.address}/metrics")
-
-
-def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: RunEvents, pacing: Pacing) -> None:
-    """Show the gates until the end of the run, and break the pipeline half-way."""
-    tick, waits = Event(), False
-    while not tick.wait(_FRAME_SECONDS):
-        if pause := pacing.advance():
-            screen.say(f"{pacing.now:.1f} s  PAUSE this machine paused for {pause}; the run goes on as much longer")
-        outcomes = monitor.outcomes()
-        _note_events(screen, monitor, story, outcomes, pacing.now)
-        if story.broken is None and pacing.is_over(decided=all(one.verdict != "insufficient" for one in outcomes)):
-            _break(screen, application, story, pacing)
-            waits = False
-        elif story.broken is not None and pacing.is_over(decided=bool(story.reds)):
-            break
-        elif pacing.is_due and not waits:
-            waits = True
-            counted = f"{pacing.calls:,} calls of about {pacing.expected_calls:,}"
-            screen.say(f"{pacing.now:.1f} s  WAITING for traffic: {counted}; this machine is busy")
-        screen.show(pacing.now, "healthy" if story.broken is None else f"broken: {story.incident}", outcomes)
-    screen.show(pacing.now, "end", monitor.outcomes())
-
-
-def _break(screen: Screen, application: Application, story: RunEvents, pacing: Pacing) -> None:
-    """Let the incident happen."""
-    incident = INCIDENTS[story.incident]
-    incident(application.pipeline)
-    pacing.begin_second_half()
-    story.broken = pacing.now
-    screen.say(f"{pacing.now:.1f} s  INCIDENT {story.incident}: {_first_line(incident)}")
-
-
-def _note_events(screen: Screen, monitor: Monitor, story: RunEvents, outcomes: Sequence[Outcome], now: float) -> None:
-    """Print, once each, which gates fail and which alarms page."""
-    for outcome in outcomes:
-        if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
-            story.reds[outcome.gate.name] = now
-            screen.say(_failed_gate_line(now, outcome))
-    for edge in monitor.transitions():
-        if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
-            story.pages[edge.alert] = now
-            screen.say(f"{now:.1f} s  PAGE {edge.alert}: a whole minute of proof, within the budget of false alarms")
-
-
-def _failed_gate_line(now: float, outcome: Outcome) -> str:
-    """The line for a failed gate: name, value, interval, threshold, and the meaning of its metric."""
+def _failed(outcome: Outcome) -> str:
+    """A failed gate: name, value, interval, threshold, and what is broken."""
     interval = "" if outcome.lower is None else f" (95 % interval {bounds_text(outcome.lower, outcome.upper)})"
-    headline = f"{now:.1f} s  RED {outcome.gate.name}: {value(gate_summary(outcome))}{interval}, needs {needs(outcome)}"
     is_share = outcome.gate.kind == "threshold"
-    return f"{headline}: {_first_line(parse(outcome.gate.metric)) if is_share else outcome.reason}"
+    broken = _first_line(parse(outcome.gate.metric)) if is_share else outcome.reason
+    return f"{outcome.gate.name}: {value(gate_summary(outcome))}{interval}, needs {needs(outcome)}: {broken}"
 
 
 def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
-def _verdict(story: RunEvents, pacing: Pacing) -> list[str]:
-    """The gates that the incident turned red, and what kept the machine from showing it."""
-    if story.broken is None:
-        lines = ["", "Stopped before the incident."]
-    else:
-        reds = [f"{name} after {seconds - story.broken:.1f} s" for name, seconds in story.reds.items()]
-        lines = ["", f"{story.incident} at {story.broken:.1f} s turned red: {', '.join(reds) or 'no gate'}."]
-        if not (reds or pacing.has_enough_calls or story.interrupted):
-            counted = f"{pacing.calls:,} calls, where about {pacing.expected_calls:,} were planned"
-            lines.append(f"The incident had too little traffic: {counted}. Try again when this machine is less busy.")
-    if pacing.pauses:
-        lines.append(f"This machine paused for {', for '.join(map(str, pacing.pauses))}.")
-    return lines
+def run(seconds: float, incident: str, *, port: int | None, console: Console) -> None:
+    """Run the demo until Ctrl-C.
+
+    Args:
+        seconds: How long at most; it goes on until a gate is red, or a busy machine has been waited for.
+        incident: The fault that is injected (`ragmon.demo.load.INCIDENTS`).
+        port: The port of the page and of `/metrics`, 0 for any free one; None for ragmon's own, or any if it is taken.
+        console: The console for all output.
+
+    Raises:
+        RagmonError: The port is in use.
+    """
+    application = Application()
+    log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
+    alarm_log = logging.getLogger(constants.ALARM_LOG)
+    with ExitStack() as stack:
+        stack.callback(alarm_log.setLevel, alarm_log.level)
+        alarm_log.setLevel(logging.CRITICAL)  # the screen shows the alarms
+        installed, monitor = _install(log, port)
+        stack.callback(installed.shutdown)
+        screen = stack.enter_context(open_screen(console))
+        story = Story(screen, monitor, application.pipeline, incident)
+        story.introduce()
+        traffic = Load(application)
+        traffic.start()
+        stack.callback(traffic.stop)
+        frame = Event()
+        with suppress(KeyboardInterrupt):
+            while not story.is_over(seconds):
+                story.go_on()
+                frame.wait(_FRAME)
+    for line in ["", story.verdict(), *_summary(installed, monitor, log)]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _install(log: Path, port: int | None) -> tuple[Installation, Monitor]:
+    """Start capture and the monitor, with the demo's configuration; the environment is ignored."""
+    loaded = load(CONFIG, environ={})
+    admin = loaded.serve.admin
+    if port is None:
+        try:
+            socket.create_server((admin.host, admin.port)).close()
+        except OSError:
+            port = 0
+    settings = replace(
+        loaded,
+        export=loaded.export.model_copy(update={"jsonl": log}),
+        serve=loaded.serve.model_copy(update={"admin": Address(admin.host, admin.port if port is None else port)}),
+    )
+    try:
+        installed = install.install(settings, strict=True)
+    except RagmonError as error:
+        shutil.rmtree(log.parent)
+        raise RagmonError(str(error), hint="give another --port, or none") from error
+    assert installed.monitor is not None  # noqa: S101 - no sink was given
+    return installed, installed.monitor
 
 
 def _summary(installed: Installation, monitor: Monitor, log: Path) -> list[str]:

@@ -4,7 +4,7 @@ It has two parts, one after the other. The first one is what was counted, and ho
 is one, is lines for the journal of whoever adds up, in which they stand by themselves: so they can be found there, and
 erased there.
 
-A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0035). So who
+A chunk is a function of its stretch, of what came shortly before it, and of the configuration. So who
 counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
 once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
 the other.

@@ -48,7 +48,7 @@ class TestMistakes:
             ("replay t.jsonl --compat seed-9", "'seed-9' is not one of 'seed-000'", "ragmon replay --help"),
             ("replay t.jsonl -o none/x.json", "there is no folder none", "ragmon replay --help"),
             ("replay t.jsonl -o folder", "folder is a folder, not a file", "ragmon replay --help"),
-            ("demo --seconds 5", "5.0 is not in the range 10<=x<=3600", "ragmon demo --help"),
+            ("demo --for 0", "0.0 is not in the range x>=1", "ragmon demo --help"),
             ("demo --incident flood", "'flood' is not one of 'index_drift'", "ragmon demo --help"),
         ],
     )

@@ -1,4 +1,4 @@
-"""`ragmon demo` as a newcomer runs it: every incident turns its gate red, on screen and on /metrics, and replays."""
+"""`ragmon demo` as a newcomer runs it: every incident turns its gate red, on screen and on its page, and replays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import tomllib
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from datetime import time as time_of_day
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -35,6 +33,7 @@ EXPECTED = {
 EXTRAS = ("judge", "embed", "zstd", "table")
 GATE = re.compile(r"^(\w+) (–|[\d.]+ %|\d+) (pass|fail|insufficient)$")
 FAILS = re.compile(r'^ragmon_gate_status\{gate="(\w+)",pipeline="harbour",status="fail"\} 1\.0$', re.MULTILINE)
+SHOWN = re.compile(r"<p>harbour/(\w+) fails: ")
 
 
 @dataclass
@@ -45,24 +44,29 @@ class Show:
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
-    shown: threading.Event = field(default_factory=threading.Event)
-    broken: threading.Event = field(default_factory=threading.Event)
+    shown: set[str] = field(default_factory=set)
+    begun: threading.Event = field(default_factory=threading.Event)
+    red: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self):
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
 
     def read(self):
-        """Take every line; whenever a gate turns red, ask /metrics which gates fail."""
+        """Take every line; whenever a gate turns red, look at /metrics and at the page which gates fail."""
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
             if line.startswith("-- "):
-                self.shown.set()
-            if " INCIDENT " in line:
-                self.broken.set()
+                self.begun.set()
             if " RED " in line:
-                with urlopen(self.text_after("Metrics: "), timeout=TIMEOUT) as reply:
-                    self.failing |= set(FAILS.findall(reply.read().decode()))
+                self.failing |= set(FAILS.findall(self.get("metrics")))
+                self.shown |= set(SHOWN.findall(self.get("")))
+                self.red.set()
+
+    def get(self, path):
+        """What the address that it names answers."""
+        with urlopen(self.page + path, timeout=TIMEOUT) as reply:
+            return reply.read().decode()
 
     def end(self):
         """Wait for the end; stderr must have stayed empty."""
@@ -74,6 +78,10 @@ class Show:
 
     def text_after(self, mark):
         return next(line.partition(mark)[2] for line in self.lines if mark in line)
+
+    @property
+    def page(self):
+        return self.text_after("Page: ").split()[0]
 
     @property
     def incident(self):
@@ -111,11 +119,13 @@ def without_extras(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shows(tmp_path_factory, without_extras):
     """All demos at once; most of the time they wait for their users."""
-    half_minute = ("--seconds", 30, "--incident")
-    shows = {incident: show(tmp_path_factory.mktemp(incident), *half_minute, incident) for incident in EXPECTED}
-    shows["short"] = show(tmp_path_factory.mktemp("short"), "--seconds", 20)
-    shows["paused"] = show(tmp_path_factory.mktemp("paused"), "--seconds", 20)
-    shows["bare"] = show(tmp_path_factory.mktemp("bare"), "--seconds", 20, PYTHONPATH=str(without_extras))
+    shows = {
+        incident: show(tmp_path_factory.mktemp(incident), "--port", 0, "--for", 30, "--incident", incident)
+        for incident in EXPECTED
+    }
+    bare = {"PYTHONPATH": os.pathsep.join((str(without_extras), os.environ.get("PYTHONPATH", "")))}
+    shows["bare"] = show(tmp_path_factory.mktemp("bare"), "--port", 0, "--for", 1, **bare)
+    shows["stopped"] = show(tmp_path_factory.mktemp("stopped"), "--port", 0)
     yield shows
     for one in shows.values():
         if one.process.returncode is None:
@@ -129,25 +139,19 @@ def finished(request, shows):
     return shows[request.param].end()
 
 
-def test_after_a_pause_of_the_machine_it_says_so_and_still_turns_its_gates_red(shows):
-    """The process is stopped at the incident for longer than the rest of the run; the other demos run meanwhile."""
-    paused = shows["paused"]
-    assert paused.broken.wait(timeout=TIMEOUT)
-    os.killpg(paused.process.pid, signal.SIGSTOP)
-    stopped = datetime.now().astimezone()
-    time.sleep(12)  # a pause is a time
-    os.killpg(paused.process.pid, signal.SIGCONT)
-    paused.end()
-    said = re.match(r"(\d+) s at ([\d:]+); the run goes on", paused.text_after("PAUSE this machine paused for "))
-    assert int(said[1]) >= 12
-    began = datetime.combine(stopped.date(), time_of_day.fromisoformat(said[2]), stopped.tzinfo)
-    assert abs(began - stopped).total_seconds() < 5
-    assert f"This machine paused for {said[1]} s at {said[2]}." in paused.lines
-    assert paused.reds
-    assert paused.process.returncode == 0
+def test_ctrl_c_ends_it_with_its_summary(shows):
+    """Until then it goes on, red as it is, and its page answers."""
+    stopped = shows["stopped"]
+    assert stopped.red.wait(timeout=TIMEOUT)
+    assert "harbour/" in stopped.get("")
+    os.killpg(stopped.process.pid, signal.SIGINT)
+    stopped.end()
+    assert stopped.process.returncode == 0
+    assert stopped.text_after(" turned red: ").startswith("index_hash after ")
+    assert any(re.fullmatch(r"(\d+) calls captured, \1 scored, 0 lost\.", line) for line in stopped.lines)
 
 
-def test_it_needs_no_extra(shows):
+def test_it_needs_no_extra_and_ends_by_itself_once_a_gate_is_red(shows):
     bare = shows["bare"].end()
     assert bare.process.returncode == 0
     assert bare.reds
@@ -164,20 +168,25 @@ def test_a_taken_port_is_refused_and_leaves_nothing_behind(tmp_path):
 
 
 @pytest.mark.usefixtures("shows")
-def test_ctrl_c_ends_it_early_and_still_says_where_the_log_is(tmp_path):
-    stopped = show(tmp_path, "--seconds", 600)
-    assert stopped.shown.wait(timeout=TIMEOUT)
-    os.killpg(stopped.process.pid, signal.SIGINT)
-    stopped.end()
-    assert stopped.process.returncode == 130
-    assert "Stopped before the incident." in stopped.lines
-    assert Path(stopped.text_after("Trace log: ")).is_file()
+def test_another_port_is_taken_where_the_usual_one_is_not_free(tmp_path):
+    """Ctrl-C before the incident ends it as well."""
+    with ExitStack() as held:
+        with suppress(OSError):  # another program has it
+            held.enter_context(socket.create_server(("127.0.0.1", 9464)))
+        other = show(tmp_path)
+        assert other.begun.wait(timeout=TIMEOUT)
+        os.killpg(other.process.pid, signal.SIGINT)
+        other.end()
+    assert re.fullmatch(r"http://127\.0\.0\.1:(?!9464/)\d+/", other.page)
+    assert other.process.returncode == 0
+    assert "Stopped before the incident." in other.lines
+    assert Path(other.text_after("Trace log: ")).is_file()
 
 
 @pytest.mark.usefixtures("shows")
 def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     """80 columns hold every name, number and verdict."""
-    done = on_terminal("stdout", "demo", "--seconds", 12, env={"TMPDIR": str(tmp_path)})
+    done = on_terminal("stdout", "demo", "--port", 0, "--for", 1, env={"TMPDIR": str(tmp_path)})
     assert (done.code, done.err) == (0, "")
     assert done.out.count("\x1b[1A") > 100  # the cursor goes up, to the start of the table
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
@@ -188,13 +197,10 @@ def test_a_terminal_gets_a_table_that_is_drawn_anew(tmp_path):
     assert "digest " in last
 
 
-def test_a_demo_of_twenty_seconds_turns_a_gate_red(shows):
-    assert shows["short"].end().reds
-
-
-def test_it_introduces_itself_in_three_lines(finished):
+def test_it_introduces_itself_in_four_lines_that_say_how_dense_the_traffic_is(finished):
     assert finished.lines[0].startswith("A small RAG pipeline answers users, and probes")
-    assert finished.lines[3].startswith("-- ")
+    assert "72 questions a second, and gates over the last 20s" in finished.lines[2]
+    assert finished.lines[4].startswith("-- ")
 
 
 def test_no_gate_is_red_before_the_incident_and_all_have_passed_by_then(finished):
@@ -214,8 +220,10 @@ def test_the_incident_turns_its_gates_red_with_value_interval_and_threshold(show
 
 
 @pytest.mark.parametrize("incident", EXPECTED)
-def test_metrics_show_the_red_gates_while_it_runs(shows, incident):
-    assert shows[incident].end().failing >= EXPECTED[incident]
+def test_the_page_and_metrics_show_the_red_gates_while_it_runs(shows, incident):
+    told = shows[incident].end()
+    assert told.failing >= EXPECTED[incident]
+    assert told.shown >= EXPECTED[incident]
 
 
 def test_the_end_says_how_long_after_the_incident_each_gate_turned_red(finished):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.dashboard_world import GRAFANA, ROOT
-from tests.support.drawing.pictures import DIGESTS, IMAGES, LARGEST, OVERVIEW, TOP, digest
+from tests.support.drawing.pictures import DIGESTS, IMAGES, LARGEST, digest
 
 BOARDS = sorted(GRAFANA.glob("*.json"))
 
@@ -19,11 +19,9 @@ def test_a_picture_is_of_the_board_as_it_is(board):
 
 def test_every_board_has_one_picture_that_loads_fast_and_that_the_documentation_shows():
     pictures = sorted(IMAGES.glob("*.png"))
-    assert {picture.name for picture in pictures} == {f"{board.stem}.png" for board in BOARDS} | {TOP}
+    assert {picture.name for picture in pictures} == {f"{board.stem}.png" for board in BOARDS}
     text = (ROOT / "docs" / "how-to" / "dashboards.md").read_text(encoding="utf-8")
     for picture in pictures:
         assert picture.stat().st_size <= LARGEST
         assert picture.read_bytes().startswith(b"\x89PNG")
-        assert f"(../images/boards/{picture.name})" in text or picture.name == TOP
-    assert f"(docs/images/boards/{TOP})" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (IMAGES / f"{OVERVIEW}.png").exists()
+        assert f"(../images/boards/{picture.name})" in text

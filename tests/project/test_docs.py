@@ -34,15 +34,16 @@ def blocks(path: Path, language: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_readme_can_be_typed_line_by_line(tmp_path):
-    """Every command of the README runs in an empty folder; `make` is what CI itself does."""
+    """Every command of the README runs in an empty folder, `make` apart; nobody types into `python -i`."""
     typed = "\n".join(blocks(ROOT / "README.md", "bash"))
-    untyped = re.sub(r"^make .*\n", "", typed, flags=re.MULTILINE)
-    script = untyped.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    script = re.sub(r"^(make |\. \.venv).*\n", "", typed, flags=re.MULTILINE)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["/bin/bash", "-eo", "pipefail", "-c", script],
         cwd=tmp_path,
-        env=environment,
+        env=environment | {"PATH": path},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
@@ -56,16 +57,8 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
     assert "no problems" in done.stderr
 
 
-@pytest.mark.slow
-def test_the_readmes_own_metric_registers_and_is_counted():
-    (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
-    check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{check}"], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "1.0", done.stderr
-
-
 def test_the_readme_fits_its_budget():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
 
 def test_every_metric_is_described():
@@ -93,7 +86,7 @@ def test_a_decision_fits_on_a_page_and_says_what_would_change_it():
     for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 60, path
-        assert "**Choice.**" in text, path
+        assert re.search(r"^\*\*Choice[.:]", text, re.MULTILINE), path
         assert "**What would change our mind.**" in text, path
 
 

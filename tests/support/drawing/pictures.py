@@ -26,8 +26,6 @@ DIGESTS = IMAGES / "SHA256SUMS"
 """The digest of each board of which there is a picture, for `sha256sum --check` in the root of the repository."""
 WIDTH, HEADER, CELL = 1456, 46, 38
 """Pixels: of a picture, of its heading, of a row of the grid; the same as in draw.jsx."""
-OVERVIEW, TOP, TOP_ROWS = "ragmon-overview", "ragmon-overview-top.png", 28
-"""The board whose upper part the README shows, the picture of that part, and how many rows of the grid it has."""
 COLOURS = 256
 LARGEST = 300_000
 """Bytes of a picture."""
@@ -88,10 +86,7 @@ def draw():
     IMAGES.mkdir(parents=True, exist_ok=True)
     lines = []
     for uid, board in read(GRAFANA).items():
-        picture = take(uid, board)
-        save(picture, IMAGES / f"{uid}.png")
-        if uid == OVERVIEW:
-            save(picture.crop((0, 0, WIDTH, HEADER + CELL * TOP_ROWS)), IMAGES / TOP)
+        save(take(uid, board), IMAGES / f"{uid}.png")
         path = GRAFANA / f"{uid}.json"
         lines.append(f"{digest(path)}  {path.relative_to(ROOT)}\n")
     DIGESTS.write_text("".join(lines), encoding="utf-8")
