@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Event, Timer
 
 import ragmon
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import INCIDENTS, Load
+from ragmon.demo.app import Application
+from ragmon.demo.show import INCIDENTS, Load
 
 DELIVERED = Path(tempfile.gettempdir()) / "delivered"
 """Touched whenever everything captured so far was delivered; the health check looks at its age."""

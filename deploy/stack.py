@@ -28,7 +28,7 @@ from typing import Final
 
 import yaml
 
-from ragmon.demo.load import INCIDENTS
+from ragmon.demo.show import INCIDENTS
 
 HERE: Final = Path(__file__).resolve().parent
 GOLD: Final = HERE.parent / "ragmon" / "demo" / "gold.jsonl"

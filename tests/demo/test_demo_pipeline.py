@@ -13,9 +13,8 @@ from itertools import islice
 import bm25s
 import pytest
 
-from ragmon.demo.answerer import REFUSAL, RagPipeline, expected
-from ragmon.demo.load import INCIDENTS, load_questions, user_questions
-from ragmon.demo.retriever import Bm25Index, Passage, load_corpus, sentences, term, terms
+from ragmon.demo.app import REFUSAL, Bm25Index, Passage, RagPipeline, expected, load_corpus, sentences, term, terms
+from ragmon.demo.show import INCIDENTS, load_questions, user_questions
 from tests.support.effort import effort
 
 FOLDER = resources.files("ragmon.demo")

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import INCIDENTS
+from ragmon.demo.app import Application
+from ragmon.demo.show import INCIDENTS
 from tests.support.command_line import environment
 from tests.support.deployed import DEPLOY, ROOT, Strict, run
 from tests.support.probed import web

@@ -11,8 +11,8 @@ import pytest
 
 from ragmon.capture.trace import probe
 from ragmon.core.record import encode
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import INCIDENTS, gold_questions
+from ragmon.demo.app import Application
+from ragmon.demo.show import INCIDENTS, gold_questions
 from ragmon.testing import capture_traces
 from tests.support.command_line import gold, lines, ragmon, start
 from tests.support.probed import web
@@ -29,7 +29,7 @@ path = "gold.jsonl"
 [probe.harbour]
 target = "{}"
 """
-MODULE = "from ragmon.demo.answerer import Application\nask = Application()._ask\n"
+MODULE = "from ragmon.demo.app import Application\nask = Application()._ask\n"
 
 
 @pytest.fixture(scope="module")

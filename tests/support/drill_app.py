@@ -10,9 +10,8 @@ from tests.support.fast_clock import say  # before ragmon: it runs the clock
 # isort: split
 
 import ragmon
-from ragmon.demo.answerer import Application
-from ragmon.demo.load import Load, index_drift
-from ragmon.demo.retriever import load_corpus
+from ragmon.demo.app import Application, load_corpus
+from ragmon.demo.show import Load, index_drift
 
 if __name__ == "__main__":
     ended = Event()

@@ -18,7 +18,7 @@ from tests.support import fast_clock  # before ragmon: it runs the clock
 # isort: split
 
 import ragmon
-from ragmon.demo.load import user_questions
+from ragmon.demo.show import user_questions
 from tests.support.drawing.pipeline import HOUR, ModelOutOfReachError, RatedApplication, rng, until_end
 from tests.support.waiting import TIMEOUT
 

@@ -15,9 +15,8 @@ from tests.support import fast_clock  # before ragmon: it runs the clock
 # isort: split
 
 import ragmon
-from ragmon.demo.answerer import Application, RagPipeline
-from ragmon.demo.load import gold_questions, index_drift
-from ragmon.demo.retriever import load_corpus
+from ragmon.demo.app import Application, RagPipeline, load_corpus
+from ragmon.demo.show import gold_questions, index_drift
 
 HOUR = 3600.0
 OUTAGE = (-3.4 * HOUR, -3.0 * HOUR)
