@@ -38,7 +38,7 @@ FOLDERS = {
 """The folders of tests that mirror each area."""
 PYTEST = ("-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed", "0")
 LIMIT = 600.0
-"""Seconds for the tests of one fault; these that take longer have not found it."""
+"""Seconds for the tests of one fault; when the time is up, the fault is not found."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -89,7 +89,11 @@ def run(project: Path, *arguments: str) -> tuple[int, str]:
 
 
 def tests_of(area: str, project: Path, kept: str) -> tuple[str, str]:
-    """Run the tests of an area that pytest's expression keeps: `found` where one failed, else `missed` or `time up`; and the first that failed."""
+    """Run the tests of an area with the marks that are kept.
+
+    Returns:
+        `found` where a test failed, else `missed` or `time up`; and the first test that failed.
+    """
     code, output = run(project, *PYTEST, "-m", kept, *(f"tests/{folder}" for folder in FOLDERS[area]))
     results = {0: "missed", 1: "found", 2: "found", -signal.SIGKILL: "time up"}  # 2: a file could not be imported
     if code not in results:
