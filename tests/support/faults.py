@@ -1,10 +1,10 @@
 """Puts small faults into what is computed, one after the other, and tells which of them the tests find.
 
-`tests/faults.toml` says what each fault means. A fault is found by its text, so its code may stand in any file; the
+`tests/faults.toml` says what each fault means. A fault is found by its text, so its code may stand in any file. The
 quick tests of its area run in a copy of the project, whose ragmon is in front of the installed one.
 
     python -m tests.support.faults --area scoring
-    python -m tests.support.faults --only 17 --only 18
+    python -m tests.support.faults --only 17 --only 18 --slow
 """
 
 from __future__ import annotations
@@ -20,12 +20,8 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -36,74 +32,50 @@ FOLDERS = {
     "ingest": ("ingest", "gold", "tabular"),
 }
 """The folders of tests that mirror each area."""
-PYTEST = ("-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed", "0")
+PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--dist", "loadfile", "--hypothesis-seed", "0")
 LIMIT = 600.0
 """Seconds for the tests of one fault; when the time is up, the fault is not found."""
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+RESULTS = {0: "missed", 1: "found", 2: "found", -signal.SIGKILL: "time up"}
+"""By pytest's exit code; 2 where a file of tests cannot be imported."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault, by its number in the list."""
+def put(fault: dict[str, Any], project: Path) -> tuple[Path, str, str]:
+    """The file that a fault changes, its text, and its text with the fault; line breaks and indentation do not matter.
 
-    number: int
-    sentence: str
-    area: str
-    find: str
-    replace: str
-
-    @contextmanager
-    def put_into(self, project: Path) -> Iterator[None]:
-        """Put the fault into a copy of the project for a while. How lines are broken and indented makes no difference.
-
-        Raises:
-            SystemExit: Its text does not stand in the code exactly once, or what takes its place is no Python.
-        """
-        text = re.compile(r"\s+".join(map(re.escape, self.find.split())))
-        places = [(path, hit) for path in project.glob("ragmon/**/*.py") for hit in text.finditer(path.read_text())]
-        if len(places) != 1:
-            sys.exit(f"fault {self.number}: {self.find!r} stands {len(places)} times in ragmon, not once")
-        ((path, hit),) = places
-        whole = path.read_text()
-        faulty = whole[: hit.start()] + self.replace + whole[hit.end() :]
-        compile(faulty, str(path), "exec")
-        path.write_text(faulty)
-        try:
-            yield
-        finally:
-            path.write_text(whole)
+    Raises:
+        SystemExit: What the fault replaces does not stand in ragmon exactly once.
+        SyntaxError: What the fault puts there is no Python.
+    """
+    pattern = re.compile(r"\s+".join(map(re.escape, fault["find"].split())))
+    texts = ((path, path.read_text()) for path in sorted(project.glob("ragmon/**/*.py")))
+    hits = [(path, text, hit) for path, text in texts for hit in pattern.finditer(text)]
+    if len(hits) != 1:
+        sys.exit(f"{fault['find']!r} stands {len(hits)} times in ragmon, not once: {[str(path) for path, *_ in hits]}")
+    ((path, text, hit),) = hits
+    faulty = text[: hit.start()] + fault["replace"] + text[hit.end() :]
+    compile(faulty, str(path), "exec")
+    return path, text, faulty
 
 
 def run(project: Path, *arguments: str) -> tuple[int, str]:
     """Run Python in a copy of the project: its exit code, -SIGKILL where the time was up, and its output."""
     environment = os.environ | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": ""}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=project, env=environment, start_new_session=True, **pipes) as process:
         try:
             output, _ = process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:  # Ctrl-C too must not leave the tests alone
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
     return process.returncode, output
 
 
-def tests_of(area: str, project: Path, kept: str) -> tuple[str, str]:
-    """Run the tests of an area with the marks that are kept.
-
-    Returns:
-        `found` where a test failed, else `missed` or `time up`; and the first test that failed.
-    """
-    code, output = run(project, *PYTEST, "-m", kept, *(f"tests/{folder}" for folder in FOLDERS[area]))
-    results = {0: "missed", 1: "found", 2: "found", -signal.SIGKILL: "time up"}  # 2: a file could not be imported
-    if code not in results:
-        sys.exit(f"the tests of {area} did not run:\n{output[-2000:]}")
-    return results[code], next(iter(_FAILED.findall(output)), "")
-
-
-def copy_project(folder: Path) -> Path:
+def copy_project(folder: str) -> Path:
     """A copy of the project whose ragmon is the one that tests and the programs they start import."""
-    project = Path(shutil.copytree(ROOT, folder / "project", ignore=shutil.ignore_patterns(".*", "__pycache__")))
+    project = Path(shutil.copytree(ROOT, Path(folder, "project"), ignore=shutil.ignore_patterns(".*", "__pycache__")))
     # A compiled file is checked by its source, not by its time: faults come and go within a second.
     run(project, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "ragmon")
     where = "import subprocess, sys, ragmon; print(ragmon.__file__, flush=True)"
@@ -113,52 +85,54 @@ def copy_project(folder: Path) -> Path:
     return project
 
 
-def main() -> int:
-    """Try the faults; the exit code is 1 where one was not found."""
+def run_tests(area: str, project: Path, *options: str) -> tuple[str, str]:
+    """Run the tests of an area: `found` where one failed, else `missed` or `time up`; and how."""
+    begun = time.monotonic()
+    code, output = run(project, *PYTEST, *options, *(f"tests/{folder}" for folder in FOLDERS[area]))
+    shutil.rmtree(project / ".hypothesis", ignore_errors=True)  # what failed with one fault is no hint for the next
+    if code not in RESULTS:
+        sys.exit(f"the tests of {area} did not run:\n{output[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return RESULTS[code], f"{time.monotonic() - begun:.0f} s{', ' + failed[1] if failed else ''}"
+
+
+def main() -> None:
+    """Try the faults, and print which were found."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.faults", description=__doc__.split("\n")[0])
     parser.add_argument("--area", action="append", choices=FOLDERS, help="only faults of this one; repeatable")
     parser.add_argument("--only", action="append", type=int, help="only the fault with this number; repeatable")
-    parser.add_argument("--jobs", type=int, default=1, help="how many faults are tried at the same time")
     parser.add_argument("--slow", action="store_true", help="run the slow tests as well")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run tests")
     asked = parser.parse_args()
-    listed = tomllib.loads((ROOT / "tests" / "faults.toml").read_text())["fault"]
-    faults = [Fault(number, **fields) for number, fields in enumerate(listed, 1)]
-    faults = [fault for fault in faults if fault.area in (asked.area or FOLDERS)]
-    faults = [fault for fault in faults if asked.only is None or fault.number in asked.only]
-    areas = [Fault(0, "no fault", area, "", "") for area in FOLDERS if any(fault.area == area for fault in faults)]
-    results: dict[str, Counter[str]] = {area.area: Counter() for area in areas}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as jobs:
-        projects: SimpleQueue[Path] = SimpleQueue()
-        for job in range(asked.jobs):
-            projects.put(copy_project(Path(folder, str(job))))
-
-        def attempt(fault: Fault) -> tuple[Fault, str, str]:
-            project, begun = projects.get(), time.monotonic()
-            try:
-                with fault.put_into(project) if fault.number else nullcontext():
-                    result, test = tests_of(fault.area, project, "" if asked.slow else "not slow")
-            finally:
-                shutil.rmtree(project / ".hypothesis", ignore_errors=True)  # what failed with another fault is no hint
-                projects.put(project)
-            return fault, result, f"{time.monotonic() - begun:.0f} s {test}"
-
-        for fault, result, how in jobs.map(attempt, [*areas, *faults]):
-            if fault.number:
-                results[fault.area][result] += 1
-                say(f"{result:8}{fault.number:3} {fault.area:8} {fault.sentence} ({how})")
-            elif result != "missed":
-                sys.exit(f"the tests of {fault.area} fail without a fault: {how}")
+    options = ("-m", "" if asked.slow else "not slow", "-n", str(asked.jobs if asked.jobs > 1 else 0))
+    faults = dict(enumerate(tomllib.loads((ROOT / "tests" / "faults.toml").read_text())["fault"], 1))
+    for fault in faults.values():
+        put(fault, ROOT)
+    faults = {n: fault for n, fault in faults.items() if asked.only is None or n in asked.only}
+    results = {area: Counter[str]() for area in FOLDERS if asked.area is None or area in asked.area}
+    with tempfile.TemporaryDirectory() as folder:
+        project = copy_project(folder)
+        for area, counts in results.items():
+            of_area = [(n, fault) for n, fault in faults.items() if fault["area"] == area]
+            if of_area and (clean := run_tests(area, project, *options))[0] != "missed":
+                sys.exit(f"the tests of {area} fail without a fault: {clean}")
+            for n, fault in of_area:
+                path, text, faulty = put(fault, project)
+                path.write_text(faulty)
+                result, how = run_tests(area, project, *options)
+                path.write_text(text)
+                counts[result] += 1
+                say(f"{result:8}{n:3} {area:8} {fault['sentence']} ({how})")
     for area, counts in results.items():
         say(f"{area:8} {', '.join(f'{n} {result}' for result, n in sorted(counts.items()))}")
-    found = sum(counts["found"] for counts in results.values())
-    say(f"{found} of {len(faults)} faults found")
-    return int(found < len(faults))
+    found, tried = sum(counts["found"] for counts in results.values()), sum(map(Counter.total, results.values()))
+    say(f"{found} of {tried} faults found")
 
 
 def say(text: str) -> None:
-    """A line for whoever waits."""
+    """Print a line at once, for whoever waits."""
     print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
