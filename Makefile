@@ -7,6 +7,7 @@ PYTHON ?= python3
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench measure peers docs clean
+.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack faults check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -64,6 +65,9 @@ test-failed: setup            ## the tests that failed in the last run, once mor
 
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
+
+faults: setup                 ## small faults in what is computed, one after the other: which ones do the tests find?
+	$(PY) -m tests.support.faults $(ARGS)
 
 before: .before/.installed    ## the yardstick: ragmon as of the commit BEFORE, in .before/, beside what .venv has
 
