@@ -6,8 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack check format bench measure peers docs clean
-.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack faults check format bench peers docs clean
+.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack faults check format bench measure peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
