@@ -1,7 +1,4 @@
-"""ragmon.toml as one pydantic model: the tables of gold sets, gates, metrics, alarms and capture, and key lookup.
-
-The resolved configuration, read by all other packages.
-"""
+"""ragmon.toml as one pydantic model, `ConfigDocument`; and `Settings`, the whole configuration that others read."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema, NullableSchema, WithDefaultSchema
 
 from ragmon.config.services import (
     ExportTable,
@@ -41,6 +40,7 @@ from ragmon.config.units import (
     duration,
     function,
     non_empty,
+    plain,
     unique,
     value_error,
 )
@@ -48,6 +48,7 @@ from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN, STEP
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
+from ragmon.core.json_schema import Schema, identifier, summary
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
 from ragmon.core.refusals import RefusalRule, explodes
 from ragmon.core.text import fold
@@ -56,6 +57,7 @@ from ragmon.metrics.base import DEPTH_HINT, judged
 from ragmon.metrics.facts import DEPTH
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 
+Content = Literal["none", "hash", "redacted", "full"]
 Source = Literal["probe", "match", "label", "live", "replay"]
 OnInsufficient = Literal["hold", "pass", "fail"]
 RESERVED: Final = ("preset", "verdict", "on_insufficient")
@@ -169,7 +171,7 @@ class GatesTable(Table):
 
 
 def ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """Check that ranks are kept to every k."""
+    """Check that so many ranks are kept."""
     if max(ks, default=0) > DEPTH:
         raise value_error(f"has k = {max(ks)}, beyond the ranks that are kept", DEPTH_HINT)
     return ks
@@ -229,9 +231,6 @@ class AlarmsTable(Table):
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
     baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
-
-
-Content = Literal["none", "hash", "redacted", "full"]
 
 
 class KeepTable(Table):
@@ -296,8 +295,8 @@ class CaptureTable(Table):
     hash_key_file: File | None = None
 
 
+# What is no text to find in a regular expression: escapes, names of groups, comments, flags.
 _SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w*|[aiLmsux-]*))", re.DOTALL)
-"""What is no text to find in a regular expression: escapes, names of groups, comments, flags."""
 
 
 def _pattern(value: str) -> str:
@@ -454,7 +453,6 @@ def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> 
 
 
 def _tables(annotation: Any) -> Iterator[type[Table]]:
-    """The table models that occur in an annotation."""
     if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, Table):
         yield annotation
     for part in get_args(annotation):
@@ -473,6 +471,42 @@ def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield from (((*path, name), entry) for name, entry in value if name not in gate_names)
         else:
             yield path, value
+
+
+class _SchemaWriter(GenerateJsonSchema):
+    # TOML has no null; and a table need not be complete, because another file may extend it.
+
+    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        inner, default = self.generate_inner(schema["schema"]), plain(schema.get("default"))
+        return inner if default is None or "$ref" in inner else {**inner, "default": default}
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        model, written = schema["cls"], super().model_schema(schema)
+        notes = model.notes()
+        for name, value in written["properties"].items():
+            value.pop("title", None)
+            written["properties"][name] = ({"description": notes[name]} if name in notes else {}) | value
+        kept = ("type", "properties", "additionalProperties")
+        return {"description": summary(model.__doc__ or ""), **{key: written[key] for key in kept}}
+
+
+def config_schema() -> Schema:
+    """The JSON Schema of ragmon.toml for editors, of draft 7, with the sentences and defaults of the models.
+
+    What needs more than one key or file, `ragmon config check` says.
+    """
+    written = ConfigDocument.model_json_schema(schema_generator=_SchemaWriter, ref_template="#/definitions/{model}")
+    tables = written.pop("$defs")
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": identifier("config", 1),
+        "title": "ragmon.toml",
+        **written,
+        "definitions": tables,
+    }
 
 
 class GoldSpec(GoldTable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -18,6 +18,9 @@ T = TypeVar("T")
 TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 SIZE: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z]+)")
+MASK: Final = "***"
+"""What is shown of a secret."""
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECRET: Final = re.compile("token(?!s)|key|secret|authorization|password|credential|cookie", re.IGNORECASE)
 NAME_HINT: Final = "printable text without a slash"
 MAX_PORT: Final = 65_535
@@ -30,7 +33,7 @@ class Table(BaseModel):
 
     @classmethod
     def notes(cls) -> dict[str, str]:
-        """What each key does: the sentences below `Attributes:`, of the model and of those it inherits from."""
+        """What each key does: the sentences below `Attributes:`, of the model and of its bases."""
         found: dict[str, str] = {}
         for model in reversed(cls.__mro__):
             found |= attribute_notes(model.__doc__ or "")
@@ -60,13 +63,32 @@ class Bytes(int):
 
 
 def value_error(message: str, hint: str) -> PydanticCustomError:
-    """The error a validator raises: a predicate ("must be a list") and a hint."""
+    """The error that a validator raises: a predicate ("must be a list") and a hint."""
     return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
 
 
 def is_secret(key: str) -> bool:
     """Whether the values of this key are secrets, which are never shown."""
     return _SECRET.search(key) is not None
+
+
+def plain(value: object, *, masked: bool = False) -> object:
+    """The value as plain data; durations and sizes as text with their unit, without names and passwords in URLs.
+
+    Args:
+        value: The value of a key.
+        masked: Whether entries of a table that may be secrets are masked.
+    """
+    if isinstance(value, Seconds | Bytes | Address | Path):
+        return str(value)
+    if isinstance(value, str):
+        return _CREDENTIALS.sub(MASK, value)
+    if isinstance(value, tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, Mapping | Table):
+        items = value.items() if isinstance(value, Mapping) else iter(value)
+        return {key: MASK if masked and is_secret(key) else plain(entry) for key, entry in items if entry is not None}
+    return value
 
 
 def duration(value: object) -> Seconds:
@@ -201,7 +223,7 @@ def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
 
 
 def _with_unit(amount: float, units: Mapping[str, float]) -> str:
-    """The amount in the largest unit that gives a whole number; the units come largest first."""
+    # In the largest unit that gives a whole number.
     for unit, factor in units.items():
         if round(amount / factor, 9) == round(amount / factor) >= 1:
             return f"{round(amount / factor)}{unit}"
@@ -209,8 +231,7 @@ def _with_unit(amount: float, units: Mapping[str, float]) -> str:
     return f"{amount / factor:g}{unit}"
 
 
-def _quantities(units: Iterable[str]) -> WithJsonSchema:
-    """The JSON Schema of a number with one of some units."""
+def _quantities(units: Mapping[str, float]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s?({'|'.join(units)})\s*$"})
 
 
