@@ -397,11 +397,6 @@ def _window(value: str) -> str:
     return value
 
 
-def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
-    unique(tuple(str(duration(value)) for value in values))
-    return values
-
-
 class ConfigDocument(ScopedTable):
     """All tables and keys of ragmon.toml.
 
@@ -417,7 +412,7 @@ class ConfigDocument(ScopedTable):
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
         AfterValidator(non_empty),
-        AfterValidator(_distinct_windows),
+        AfterValidator(lambda windows: unique(tuple(str(duration(window)) for window in windows)) and windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()
     pipeline: PipelineTable = PipelineTable()
@@ -555,8 +550,7 @@ class PipelineSettings(ScopedTable):
     @property
     def proxy(self) -> str:
         """The score of all answers that narrows estimates from labels (prediction-powered inference)."""
-        judges = [f"{JUDGE_PREFIX}{name}" for name in sorted(self.judges)]
-        return self.labels.proxy or next(iter(judges), Groundedness.name)
+        return self.labels.proxy or (f"{JUDGE_PREFIX}{min(self.judges)}" if self.judges else Groundedness.name)
 
 
 @dataclass(frozen=True)
@@ -569,7 +563,7 @@ class Settings:
         service: Its OpenTelemetry service name; "" if it is not set.
         disabled: Whether capture is switched off.
         windows: Window lengths in seconds by name.
-        pipeline: The default pipeline: that of calls that name none.
+        pipeline: The default pipeline, of calls that name none.
         pipelines: The configured pipelines by name; none where the configuration names none.
         unconfigured: The settings of all other pipelines: those of the top level of the file.
         gold: The gold sets; those of one pipeline come before those for all.
