@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import convert, judges, redact
+from ragmon.capture import convert, judge_prompts, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
 from ragmon.core import citations, errors
@@ -225,11 +225,11 @@ FUNCTIONS = {
     tools.text_of: lambda text: tools.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
     tools.python_value: tools.python_value,
-    judges.claims_prompt: judges.claims_prompt,
-    judges.completion: lambda text: judges.completion(text.encode("utf-8", "replace")),
-    judges.findings: lambda text: judges.findings(text, 1, reasons=True),
-    judges.parse_claims: judges.parse_claims,
-    judges.relevance: lambda text: judges.relevance(text, text, [text], reasons=True),
+    judge_prompts.claims_prompt: judge_prompts.claims_prompt,
+    judge_prompts.completion: lambda text: judge_prompts.completion(text.encode("utf-8", "replace")),
+    judge_prompts.findings: lambda text: judge_prompts.findings(text, 1, reasons=True),
+    judge_prompts.parse_claims: judge_prompts.parse_claims,
+    judge_prompts.relevance: lambda text: judge_prompts.relevance(text, text, [text], reasons=True),
     is_from_cache: lambda text: is_from_cache(header(text)),
     decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
     is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
