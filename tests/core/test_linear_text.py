@@ -292,7 +292,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, redact, messages, entries, tools, judges, tables, errors)
+READERS = (texts, citations, grounding, redact, messages, entries, tools, judge_prompts, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
 """Functions that take a text of the configuration or of the program itself."""
@@ -362,7 +362,7 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
         reply = space + opening + body + end
         found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
         wanted = reply if found is None else found[1]
-        assert judges._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+        assert judge_prompts._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
 
 
 @given(
