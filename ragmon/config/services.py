@@ -37,6 +37,7 @@ from ragmon.config.units import (
     Table,
     Text,
     Url,
+    checked,
     file,
     url,
     value_error,
@@ -339,14 +340,6 @@ class LabelValuesTable(Table):
         return self
 
 
-def _proxy(value: str) -> str:
-    if value != Groundedness.name and not value.startswith(JUDGE_PREFIX):
-        raise value_error(
-            "names no score that every answer has", f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"'
-        )
-    return value
-
-
 class LabelsTable(Table):
     """How label files are read, and the proxy score for estimates from labels.
 
@@ -359,13 +352,17 @@ class LabelsTable(Table):
 
     column: ColumnsTable = ColumnsTable()
     values: LabelValuesTable = LabelValuesTable()
-    proxy: Annotated[Text, AfterValidator(_proxy)] | None = None
-
-
-def _trace_link(value: str) -> str:
-    if "{trace_id}" not in value:
-        raise value_error("has no place for the trace id", "write {trace_id} where it belongs")
-    return value
+    proxy: (
+        Annotated[
+            Text,
+            checked(
+                lambda value: value == Groundedness.name or value.startswith(JUDGE_PREFIX),
+                "names no score that every answer has",
+                f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"',
+            ),
+        ]
+        | None
+    ) = None
 
 
 class LinksTable(Table):
@@ -378,16 +375,30 @@ class LinksTable(Table):
         dashboard: The address of the Grafana with the dashboards.
     """
 
-    trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
+    trace: (
+        Annotated[
+            Url,
+            checked(
+                lambda value: "{trace_id}" in value,
+                "has no place for the trace id",
+                "write {trace_id} where it belongs",
+            ),
+        ]
+        | None
+    ) = None
     status: Url | None = None
     runbook: Url | None = None
     dashboard: Url | None = None
 
 
-def _label_name(value: str) -> str:
-    if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", value):
-        raise value_error("must be the name of a Prometheus label", 'for example "namespace"')
-    return value
+_LabelName = Annotated[
+    str,
+    checked(
+        re.compile("[a-zA-Z_][a-zA-Z0-9_]*").fullmatch,
+        "must be the name of a Prometheus label",
+        'for example "namespace"',
+    ),
+]
 
 
 class RulesTable(Table):
@@ -397,7 +408,7 @@ class RulesTable(Table):
         by: Labels that tell deployments of ragmon in one Prometheus apart: every rule keeps those that are present.
     """
 
-    by: Many[Annotated[str, AfterValidator(_label_name)]] = ("namespace", "env", "cluster")
+    by: Many[_LabelName] = ("namespace", "env", "cluster")
 
 
 class TlsTable(Table):
@@ -429,10 +440,14 @@ def _host(value: str) -> str:
     return name
 
 
-def _period(value: Seconds) -> Seconds:
-    if float(value) not in (10.0, 20.0, 30.0, 60.0):
-        raise value_error("must divide a minute into steps of 10 seconds", "10s, 20s, 30s or 60s")
-    return value
+_Period = Annotated[
+    Duration,
+    checked(
+        (10.0, 20.0, 30.0, 60.0).__contains__,
+        "must divide a minute into steps of 10 seconds",
+        "10s, 20s, 30s or 60s",
+    ),
+]
 
 
 # The key `from` is a word of Python's, so it cannot be written as a field.
@@ -486,7 +501,7 @@ class StreamTable(Table):
         metrics: The topic of the totals that producers report.
         chunks: The topic of what workers counted.
         group: The consumer group of the workers.
-        partitioner: How other writers to the topic of requests place a key: librdkafka's `partitioner`.
+        partitioner: How whoever else writes to the topic of requests places a key: librdkafka's `partitioner`.
         period: How much time of arrival a chunk holds.
         memory: How long a message is remembered at least, so that one that comes again is a duplicate.
         samples: How many whole records a chunk of Kafka holds beside its counts; besides, 8 that fail, for each gate.
@@ -502,7 +517,7 @@ class StreamTable(Table):
     chunks: Text = "ragmon.chunks"
     group: Text = "ragmon"
     partitioner: Literal["fnv1a", "murmur2_random", "consistent_random"] = "fnv1a"
-    period: Annotated[Duration, AfterValidator(_period)] = Seconds(10)
+    period: _Period = Seconds(10)
     memory: Duration = Seconds(600)
     samples: Few = 8
     patience: Duration | None = None

@@ -28,6 +28,7 @@ from ragmon.config.units import (
     Duration,
     File,
     Files,
+    Function,
     JudgeName,
     Many,
     Name,
@@ -38,7 +39,6 @@ from ragmon.config.units import (
     Table,
     Text,
     duration,
-    function,
     non_empty,
     plain,
     unique,
@@ -83,7 +83,7 @@ class GoldTable(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
-    embed: Annotated[str, AfterValidator(function)] | None = None
+    embed: Function | None = None
     frozen: File | None = None
     key_file: File | None = None
 
@@ -170,8 +170,7 @@ class GatesTable(Table):
         return dict(self.__pydantic_extra__)
 
 
-def ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """Check that so many ranks are kept."""
+def _ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
     if max(ks, default=0) > DEPTH:
         raise value_error(f"has k = {max(ks)}, beyond the ranks that are kept", DEPTH_HINT)
     return ks
@@ -189,7 +188,7 @@ class MetricsTable(Table):
             as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
 
-    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(ranks_kept)] = (1, 3, 5, 10)
+    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(_ranks_kept)] = (1, 3, 5, 10)
     answered_within: Duration | None = None
     grounded_threshold: Share = DEFAULT_THRESHOLD
     cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")
@@ -291,7 +290,7 @@ class CaptureTable(Table):
     retrievers: Many[Text] = ()
     merge: Literal["concat", "last", "rrf"] = "concat"
     gold: File | None = None
-    redactors: Many[Annotated[str, AfterValidator(function)]] = ()
+    redactors: Many[Function] = ()
     hash_key_file: File | None = None
 
 
@@ -338,7 +337,7 @@ class RefusalTable(Table):
             `refusal_like_rate` alone. False where `[gates] preset` is one of `wfgy-*` and this key is not written.
     """
 
-    tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
+    tokens: Annotated[Many[Text], non_empty] = (REFUSAL_TOKEN,)
     replace: bool = False
     patterns: Annotated[
         Many[Annotated[str, AfterValidator(_pattern)]],
@@ -411,7 +410,7 @@ class ConfigDocument(ScopedTable):
     windows: Annotated[
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
-        AfterValidator(non_empty),
+        non_empty,
         AfterValidator(lambda windows: unique(tuple(str(duration(window)) for window in windows)) and windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -65,6 +65,23 @@ class Bytes(int):
 def value_error(message: str, hint: str) -> PydanticCustomError:
     """The error that a validator raises: a predicate ("must be a list") and a hint."""
     return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
+
+
+def checked(is_right: Callable[[Any], object], message: str, hint: str) -> AfterValidator:
+    """A validator that keeps a value which is right.
+
+    Args:
+        is_right: Whether a value is right.
+        message: The predicate of the error.
+        hint: What would be right.
+    """
+
+    def validate(value: T) -> T:
+        if not is_right(value):
+            raise value_error(message, hint)
+        return value
+
+    return AfterValidator(validate)
 
 
 def is_secret(key: str) -> bool:
@@ -140,22 +157,6 @@ def is_name(value: str) -> bool:
     return value.strip() == value != "" and value.isprintable() and "/" not in value
 
 
-def name(value: str) -> str:
-    """Check a name."""
-    if not is_name(value):
-        raise value_error("is not usable as a name", NAME_HINT)
-    return value
-
-
-def judge_name(value: str) -> str:
-    """Check the name of a judge: it becomes the end of a metric name."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-        raise value_error(
-            "is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric"
-        )
-    return value
-
-
 def file(value: object) -> Path:
     """The path of a file."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -172,13 +173,6 @@ def files(value: object) -> tuple[Path, ...]:
 
 
 FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def function(value: str) -> str:
-    """Check a reference to a function, `module:name`."""
-    if not FUNCTION.fullmatch(value):
-        raise value_error("must be a function", '"myapp.privacy:clear"')
-    return value
 
 
 def url(value: object) -> str:
@@ -210,13 +204,6 @@ def unique(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def non_empty(values: tuple[T, ...]) -> tuple[T, ...]:
-    """Check that a list is not empty."""
-    if not values:
-        raise value_error("must not be empty", "at least one entry")
-    return values
-
-
 def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) * units[match[2]] if match and match[2] in units else None
@@ -243,8 +230,16 @@ Size = Annotated[Bytes, PlainValidator(size), _quantities(SIZE)]
 Count = Annotated[int, Field(ge=1)]
 Few = Annotated[int, Field(ge=0, le=1000)]
 Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, AfterValidator(name)]
-JudgeName = Annotated[str, AfterValidator(judge_name)]
+Name = Annotated[str, checked(is_name, "is not usable as a name", NAME_HINT)]
+JudgeName = Annotated[
+    str,
+    checked(
+        re.compile(r"[a-z][a-z0-9_]*").fullmatch,
+        "is not usable as a judge's name",
+        "lower-case letters, digits, underscores: it names a metric",
+    ),
+]
+Function = Annotated[str, checked(FUNCTION.fullmatch, "must be a function", '"myapp.privacy:clear"')]
 _PATH: Final = {"type": "string", "minLength": 1}
 File = Annotated[Path, PlainValidator(file), WithJsonSchema(_PATH)]
 Files = Annotated[
@@ -256,3 +251,4 @@ Url = Annotated[str, PlainValidator(url), WithJsonSchema({"type": "string", "pat
 Listen = Annotated[Address, PlainValidator(address), WithJsonSchema({"type": "string", "pattern": ":[0-9]+$"})]
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A TOML list, stored as a tuple."""
+non_empty: Final = checked(bool, "must not be empty", "at least one entry")

@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """The duration of the call and of its stages, in milliseconds; at most a day.
+    """The duration of the call and of its stages, in milliseconds; `ragmon.core.record` has the limits.
 
     Attributes:
         total: The whole call.
