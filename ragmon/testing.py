@@ -66,17 +66,12 @@ def make_gold(*items: GoldItem | tuple[str, bool], name: str = "gold", **fields:
         >>> [item.answerable for item in gold.items]
         [True, False]
     """
-    return GoldSet(name, tuple(item if isinstance(item, GoldItem) else _item(*item) for item in items), **fields)
 
+    def made(qid: str, answerable: bool) -> GoldItem:
+        phrases, citations = (["answer"], ["d1"]) if answerable else (None, None)
+        return GoldItem(qid, f"question {qid}", answerable, claim_substrings=phrases, citations=citations)
 
-def _item(qid: str, answerable: bool) -> GoldItem:
-    return GoldItem(
-        qid=qid,
-        question=f"question {qid}",
-        answerable=answerable,
-        claim_substrings=["answer"] if answerable else None,
-        citations=["d1"] if answerable else None,
-    )
+    return GoldSet(name, tuple(item if isinstance(item, GoldItem) else made(*item) for item in items), **fields)
 
 
 @dataclass
@@ -100,11 +95,7 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward.
-
-        Args:
-            seconds: By how much.
-        """
+        """Move the clock forward by so many seconds."""
         self.now += seconds
 
 

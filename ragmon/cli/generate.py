@@ -18,7 +18,7 @@ import click
 
 from ragmon.cli.options import write
 from ragmon.config.load import load
-from ragmon.config.schema import config_schema
+from ragmon.config.settings import config_schema
 from ragmon.core.errors import RagmonError, UnknownNameError, printable_line
 from ragmon.core.json_schema import Schema
 from ragmon.export.rules import Form, render, rule_groups

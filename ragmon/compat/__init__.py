@@ -1,7 +1,7 @@
 """Compatibility modes: five published scorers, reproduced exactly and independent of ragmon's own metrics.
 
 A mode reads its files without validation, as its script does, and prints what its script prints. Where the script ends
-in a traceback, the mode ends with exit code 3 and names the rule that failed and the place. ragmon's own definitions
+in a traceback, the mode ends with exit code 3 and names the rule that failed and the line. ragmon's own definitions
 differ on purpose; no code is shared with them.
 
 | mode | the published scorer |

@@ -20,11 +20,10 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from ragmon.core.errors import InputError
 
-# The exceptions that end a script without validation.
+# Exceptions that end a script without validation.
 _CRASHES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # UnicodeDecodeError is a ValueError, a broken gzip header an OSError, a truncated gzip stream an EOFError.
 _UNREADABLE: Final = (EOFError, OSError, UnicodeDecodeError, zlib.error)
-
 
 Ask = Callable[[str, str, Sequence[str]], Mapping[str, Any]]
 
@@ -62,7 +61,7 @@ class Result:
     Args:
         text: The published scorer's standard output, final newline included; empty when it crashed.
         exit_code: 0, or 3 when the published scorer crashes on this input.
-        error: One line with the failed rule and the place, then `\nhint: ` and the correction; None with exit code 0.
+        error: A line with the failed rule and its file, then `\nhint: ` and the correction; None with exit code 0.
     """
 
     text: str
@@ -71,11 +70,11 @@ class Result:
 
 
 class PublishedScorerFailed(InputError):  # noqa: N818 - it reports a crash that happened elsewhere
-    """The published scorer would end with a traceback on this input; the message gives the reason in one line."""
+    """The published scorer would end with a traceback on this input."""
 
 
 class Entry(NamedTuple):
-    """One JSON value and the place it came from."""
+    """A JSON value, and its file and line."""
 
     value: Any
     path: str
@@ -118,7 +117,7 @@ def read_lines(paths: Sequence[str]) -> Iterator[Entry]:
 
 
 def read_document(path: str) -> Entry:
-    """A file that is one JSON value.
+    """A file that is a single JSON value.
 
     Raises:
         PublishedScorerFailed: The file cannot be read or is not JSON.
@@ -143,7 +142,7 @@ def read_items(paths: Sequence[str]) -> Iterator[Entry]:
 
 
 def array_items(document: Entry) -> Iterator[Entry]:
-    """The members of a JSON array, each with its number as its place."""
+    """The members of a JSON array, each with its number."""
     with published_rule(document, "it walks through the file as a list", "write one JSON array of objects"):
         members = list(document.value)
     for number, member in enumerate(members, start=1):
@@ -167,12 +166,8 @@ def _stream(path: str) -> TextIO:
         return io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8")
     if path.endswith(".gz"):
         return io.TextIOWrapper(gzip.open(path), encoding="utf-8")
-    if path.endswith(".zst"):
-        return _zstd_stream(path)
-    return open(path, encoding="utf-8")  # noqa: PTH123 - the caller closes it, and a path is a string here
-
-
-def _zstd_stream(path: str) -> TextIO:
+    if not path.endswith(".zst"):
+        return open(path, encoding="utf-8")  # noqa: PTH123 - the caller closes it, and a path is a string here
     try:
         zstandard = importlib.import_module("zstandard")
     except ImportError as error:

@@ -56,30 +56,20 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
         PublishedScorerFailed: The published script ends in a traceback on this input.
     """
     k = DEFAULT_K if options.k is None else options.k
-    items = _gold_by_qid(gold)
-    answers = _last_trace_by_qid(traces)
+    items: dict[Any, Entry] = {}
+    for item in read_lines(gold):
+        with published_rule(item, "it files the gold item under its qid", "one object a line, with a qid"):
+            items[item.value["qid"]] = item
+    answers: dict[Any, Entry] = {}
+    for trace in read_lines(traces):
+        with published_rule(trace, "it files the trace under its qid", "one object a line, its qid a string"):
+            # A line whose id is falsy (0, "") is dropped silently.
+            if qid := trace.value.get("qid") or trace.value.get("q_id"):
+                answers[qid] = trace
     counts = _Counts()
     for qid, item in items.items():
         _count(counts, item, _answer(answers.get(qid, Entry({}, item.path, item.line))), k)
     return _report(counts, k, DEFAULT_GATES if options.gates is None else options.gates)
-
-
-def _gold_by_qid(paths: Sequence[str]) -> dict[Any, Entry]:
-    items: dict[Any, Entry] = {}
-    for item in read_lines(paths):
-        with published_rule(item, "it files the gold item under its qid", "one object a line, with a qid"):
-            items[item.value["qid"]] = item
-    return items
-
-
-def _last_trace_by_qid(paths: Sequence[str]) -> dict[Any, Entry]:
-    traces: dict[Any, Entry] = {}
-    for trace in read_lines(paths):
-        with published_rule(trace, "it files the trace under its qid", "one object a line, its qid a string"):
-            # A line whose id is falsy (0, "") is dropped silently.
-            if qid := trace.value.get("qid") or trace.value.get("q_id"):
-                traces[qid] = trace
-    return traces
 
 
 def _answer(trace: Entry) -> _Answer:
@@ -92,32 +82,28 @@ def _answer(trace: Entry) -> _Answer:
 
 def _count(counts: _Counts, item: Entry, answer: _Answer, k: int) -> None:
     label = item.value.get("answerable")
+    # Python's equality, as in the script: 1 equals true and 0 false, while null and "false" equal neither.
+    is_true, is_false = bool(label == True), bool(label == False)  # noqa: E712
     counts.answerable += bool(label)
     counts.unanswerable += not label
     if answer.claim.lower() == REFUSAL:
         counts.refused += 1
-        counts.over += _equals(label, truth=True)
+        counts.over += is_true
     else:
-        _count_shipped(counts, item, answer)
-    if _equals(label, truth=True):
+        contained = _contained(item, answer.claim)
+        hit = _citation_hit(item, answer)
+        counts.shipped += 1
+        if is_false:
+            counts.under += 1
+        else:
+            counts.cited += hit
+            counts.correct += contained and hit
+    if is_true:
         counts.recallable += 1
-        counts.recalled += _all_retrieved(item, answer, k)
-
-
-def _count_shipped(counts: _Counts, item: Entry, answer: _Answer) -> None:
-    contained = _contained(item, answer.claim)
-    hit = _citation_hit(item, answer)
-    counts.shipped += 1
-    if _equals(item.value.get("answerable"), truth=False):
-        counts.under += 1
-    else:
-        counts.cited += hit
-        counts.correct += contained and hit
-
-
-def _equals(label: Any, *, truth: bool) -> bool:
-    """Python's equality, as in the script: 1 equals true and 0 false, while null and "false" equal neither."""
-    return bool(label == truth)
+        with published_rule(answer.at, "it makes a set of the first k retrieved_ids", _ID_LISTS):
+            top = set(answer.retrieved[:k])
+        with published_rule(item, "it makes a set of gold_citations", _ID_LISTS):
+            counts.recalled += set(item.value.get("gold_citations") or ()) <= top
 
 
 def _contained(item: Entry, claim: str) -> bool:
@@ -144,20 +130,15 @@ def _citation_hit(item: Entry, answer: _Answer) -> bool:
         return bool(cited & set(gold_ids))
 
 
-def _all_retrieved(item: Entry, answer: _Answer, k: int) -> bool:
-    with published_rule(answer.at, "it makes a set of the first k retrieved_ids", _ID_LISTS):
-        top = set(answer.retrieved[:k])
-    with published_rule(item, "it makes a set of gold_citations", _ID_LISTS):
-        return set(item.value.get("gold_citations") or ()) <= top
-
-
 def _report(counts: _Counts, k: int, gates_text: str) -> str:
     precision = counts.correct / counts.shipped if counts.shipped else 1.0
     chr_rate = counts.cited / counts.shipped if counts.shipped else 1.0
     under = counts.under / counts.unanswerable if counts.unanswerable else 0.0
     over = counts.over / counts.answerable if counts.answerable else 0.0
     recall = counts.recalled / counts.recallable if counts.recallable else 0.0
-    gates = _gates(gates_text)
+    rule, hint = "it splits each gate at its one equals sign", f"--gates {DEFAULT_GATES}"
+    with published_rule(Entry(gates_text, "--gates"), rule, hint):
+        gates = dict(pair.split("=") for pair in gates_text.split(","))
     report = {
         "answered": counts.shipped,
         "refused": counts.refused,
@@ -170,25 +151,13 @@ def _report(counts: _Counts, k: int, gates_text: str) -> str:
         "recall@k": round(recall, 4),
         "k": k,
         "gates": gates,
-        "pass": _passes(
-            gates, at_least={"precision": precision, "chr": chr_rate}, at_most={"under": under, "over": over}
-        ),
+        # Lazily, in the published order: gates after the first failing gate are not read, so they may be missing.
+        "pass": precision >= _bound(gates, "precision")
+        and chr_rate >= _bound(gates, "chr")
+        and under <= _bound(gates, "under")
+        and over <= _bound(gates, "over"),
     }
     return json.dumps(report, indent=2) + "\n"
-
-
-def _gates(text: str) -> dict[str, str]:
-    with published_rule(
-        Entry(text, "--gates"), "it splits each gate at its one equals sign", f"--gates {DEFAULT_GATES}"
-    ):
-        return dict(pair.split("=") for pair in text.split(","))
-
-
-def _passes(gates: dict[str, str], *, at_least: dict[str, float], at_most: dict[str, float]) -> bool:
-    # Lazily, in the published order: gates after the first failing one are not read, so they may be missing.
-    return all(value >= _bound(gates, name) for name, value in at_least.items()) and all(
-        value <= _bound(gates, name) for name, value in at_most.items()
-    )
 
 
 def _bound(gates: dict[str, str], name: str) -> float:

@@ -18,12 +18,12 @@ METRIC: Final = "Contextual Precision"
 DEFAULT_THRESHOLD: Final = 0.5
 
 _NODES = ("retrieval_context", "contexts", "context", "retrieved_ids")
+# The parameters of the judge, by the names of the port, and the fields they are read from.
 _PARAMETERS: Final = {
     "input": ("input", "question", "q"),
     "expected_output": ("expected_output", "gold_claim"),
     "retrieval_context": ("retrieval_context", "contexts", "context"),
 }
-"""The parameters of the judge, by the names of the port, and the fields they are read from."""
 _OBJECTS = "one JSON object a case"
 
 
@@ -38,7 +38,10 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     Raises:
         PublishedScorerFailed: A file is not JSON, or a case is not an object.
     """
-    recorded = _by_qid(gold)
+    recorded: dict[Any, Any] = {}
+    for item in read_items(gold):
+        with published_rule(item, "a verdict list is looked up by its qid", _OBJECTS):
+            recorded[item.value.get("qid")] = item.value
     return "".join(json.dumps(_score_trace(trace, recorded, options)) + "\n" for trace in read_lines(traces))
 
 
@@ -54,14 +57,6 @@ def average_precision(relevant: Sequence[bool]) -> float:
             hits += 1
             total += hits / rank
     return total / hits if hits else 0.0
-
-
-def _by_qid(paths: Sequence[str]) -> dict[Any, Any]:
-    recorded: dict[Any, Any] = {}
-    for item in read_items(paths):
-        with published_rule(item, "a verdict list is looked up by its qid", _OBJECTS):
-            recorded[item.value.get("qid")] = item.value
-    return recorded
 
 
 def _recorded(record: dict[str, Any]) -> Any:
@@ -87,7 +82,6 @@ def _score_trace(trace: Entry, recorded: dict[Any, Any], options: Options) -> di
 
 
 def _judged(trace: dict[str, Any], gold_entry: dict[str, Any], ask: Ask, options: Options) -> dict[str, Any]:
-    """The result of a case that the judge scores."""
     case = {name: _first_valid(name, fields, trace, gold_entry) for name, fields in _PARAMETERS.items()}
     missing = [name for name, value in case.items() if value is None]
     if missing:
@@ -99,7 +93,7 @@ def _judged(trace: dict[str, Any], gold_entry: dict[str, Any], ask: Ask, options
 
 
 def _first_valid(name: str, fields: Sequence[str], *objects: dict[str, Any]) -> Any:
-    """The first of these fields with a value of the right type: a text, or a list of texts for `retrieval_context`."""
+    # The first value of the right type: a text, or a list of texts for `retrieval_context`.
     for value in (source.get(field) for source in objects for field in fields):
         if name != "retrieval_context":
             if isinstance(value, str):
@@ -110,10 +104,8 @@ def _first_valid(name: str, fields: Sequence[str], *objects: dict[str, Any]) -> 
 
 
 def _verdict(entry: Any) -> dict[str, Any]:
-    """A verdict as the port normalises it: "yes" in any case, with any white space around it; all else is no.
-
-    A bare string, boolean or 0/1 (the recorded forms the port does not know) is read in the same way.
-    """
+    # As the port normalises it: "yes" in any case, with any white space around it; all else is no. A bare string,
+    # boolean or 0/1 (the recorded forms the port does not know) is read in the same way.
     if isinstance(entry, dict):
         answer, reason = entry.get("verdict"), entry.get("reason")
     else:

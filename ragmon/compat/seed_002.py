@@ -42,22 +42,17 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
         PublishedScorerFailed: The published script ends in a traceback on this input.
     """
     del options
-    questions = _gold_by_question(gold)
+    questions: dict[Any, Entry] = {}
+    for path in gold:
+        for item in array_items(read_document(path)):
+            hint = "one JSON array of objects, each with its question as q"
+            with published_rule(item, "it files the gold item under its question", hint):
+                questions[item.value["q"]] = item
     rows = [row for trace in read_lines(traces) if (row := _row(trace, questions)) is not None]
     report = "\n".join([*_summary(rows), *_table(rows)]) + "\n"
     with published_rule(Entry(report, "the report"), "it prints UTF-8", "take unpaired surrogates out of the qids"):
         report.encode("utf-8")
     return report
-
-
-def _gold_by_question(paths: Sequence[str]) -> dict[Any, Entry]:
-    questions: dict[Any, Entry] = {}
-    for path in paths:
-        for item in array_items(read_document(path)):
-            hint = "one JSON array of objects, each with its question as q"
-            with published_rule(item, "it files the gold item under its question", hint):
-                questions[item.value["q"]] = item
-    return questions
 
 
 def _row(trace: Entry, questions: dict[Any, Entry]) -> _Row | None:
@@ -73,26 +68,20 @@ def _row(trace: Entry, questions: dict[Any, Entry]) -> _Row | None:
     hint = "qid, answerable, gold_ids a list of strings, gold_claim a string if any"
     with published_rule(item, "it reads a gold item", hint):
         hit = bool(cited & set(item.value.get("gold_ids", ())))
-        contained = _phrase_contained(item.value.get("gold_claim", ""), answer)
+        text, gold_claim = answer.lower(), item.value.get("gold_claim", "") or ""
+        phrases = (match[0].strip() for match in _PHRASE.finditer(gold_claim.lower()))
+        contained = any(len(phrase) >= 5 and phrase in text for phrase in phrases)
         return _Row(item.value["qid"], item.value["answerable"], refused, hit, contained)
 
 
 def _citations(answer: str, field: Any) -> list[str]:
-    """The ids of the JSON field if it is a list, else of the first `citations: [...]` in the text."""
+    # Of the JSON field if it is a list, else of the first `citations: [...]` in the text.
     if isinstance(field, list):
         return [str(cited).strip() for cited in field]
     match = _CITATIONS.search(answer)
     # If no bracket closes the first list, none closes a later one, so one search is enough.
     end = answer.find("]", match.end()) if match else -1
     return [cited for cited in _BETWEEN_IDS.split(answer[match.end() : end]) if cited] if match and end >= 0 else []
-
-
-def _phrase_contained(gold_claim: Any, answer: str) -> bool:
-    if not gold_claim:
-        return False
-    text = answer.lower()
-    phrases = (match[0].strip() for match in _PHRASE.finditer(gold_claim.lower()))
-    return any(len(phrase) >= 5 and phrase in text for phrase in phrases)
 
 
 def _summary(rows: list[_Row]) -> list[str]:

@@ -25,7 +25,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
 
     A gold item is one query, in the order of the gold file. It is compared by text (`gold_contexts` with the trace's
     `contexts`), or by id (`gold_citations` or `gold_ids` with `retrieved_ids`); where the trace has no list of that
-    kind, the other one is used.
+    kind, the other kind is used.
 
     Args:
         traces: Trace files (JSONL), joined by qid; the last line of a qid counts.
@@ -36,7 +36,11 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
         PublishedScorerFailed: The published evaluator raises on this input.
     """
     del options
-    pairs = _pairs(list(read_items(gold)), _last_trace_by_qid(traces))
+    items, by_qid = list(read_items(gold)), dict[Any, Entry]()
+    for trace in read_lines(traces):
+        with published_rule(trace, "a trace is joined by its qid", "one object a line, its qid a string"):
+            by_qid[trace.value.get("qid") or trace.value.get("q_id")] = trace
+    pairs = [_lists(item, by_qid) for item in items]
     if not pairs:
         message = "the published scorer crashes here, it takes the length of the first query's list (IndexError)"
         raise PublishedScorerFailed(message, path=", ".join(gold), hint="give at least one query")
@@ -62,28 +66,13 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def _last_trace_by_qid(paths: Sequence[str]) -> dict[Any, Entry]:
-    traces: dict[Any, Entry] = {}
-    for trace in read_lines(paths):
-        with published_rule(trace, "a trace is joined by its qid", "one object a line, its qid a string"):
-            traces[trace.value.get("qid") or trace.value.get("q_id")] = trace
-    return traces
-
-
-def _pairs(items: list[Entry], traces: dict[Any, Entry]) -> list[tuple[Entry, Entry]]:
-    pairs = []
-    for item in items:
-        with published_rule(item, "a gold item is joined by its qid", "one object an item, its qid a string"):
-            trace = traces.get(item.value.get("qid"))
-        if trace is None:
-            message = "the published scorer crashes here, it wants as many retrieved lists as gold lists (ValueError)"
-            hint = "trace this question, or leave it out of the gold"
-            raise PublishedScorerFailed(message, path=item.path, line=item.line, value=item.value.get("qid"), hint=hint)
-        pairs.append(_lists(item, trace))
-    return pairs
-
-
-def _lists(item: Entry, trace: Entry) -> tuple[Entry, Entry]:
+def _lists(item: Entry, traces: dict[Any, Entry]) -> tuple[Entry, Entry]:
+    with published_rule(item, "a gold item is joined by its qid", "one object an item, its qid a string"):
+        trace = traces.get(item.value.get("qid"))
+    if trace is None:
+        message = "the published scorer crashes here, it wants as many retrieved lists as gold lists (ValueError)"
+        hint = "trace this question, or leave it out of the gold"
+        raise PublishedScorerFailed(message, path=item.path, line=item.line, value=item.value.get("qid"), hint=hint)
     by_text = item.value.get("gold_contexts") is not None
     kinds = ("contexts", "retrieved_ids") if by_text else ("retrieved_ids", "contexts")
     retrieved = _first_present(trace.value, kinds)

@@ -73,7 +73,16 @@ def load_benchmark(directory: str) -> Benchmark:
     answers = read_document(str(root / "answers.json"))
     with published_rule(answers, "it looks reference answers up by query id", "one JSON object, query id: answer"):
         by_id = dict(answers.value.items())
-    corpus = _corpus_sections(root / "corpus")
+    corpus: set[tuple[Any, ...]] | None = None  # the sections with text, as (document, section number)
+    if (root / "corpus").is_dir():
+        corpus = set()
+        for path in (root / "corpus").glob("*.json"):
+            document = read_document(str(path))
+            rule, hint = "it reads each section's section_id and text", "sections: [{section_id, text}]"
+            with published_rule(document, rule, hint):
+                for section in document.value.get("sections", ()):
+                    if section.get("text", "").strip():
+                        corpus.add((path.stem, section["section_id"]))
     usable = {key: section for key, section in sections.items() if corpus is None or section in corpus}
     queries = [BenchmarkQuery(key, text, *usable[key]) for key, text in texts.items() if key in usable]
     return Benchmark(queries, by_id)
@@ -87,20 +96,6 @@ def _fields(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Any
         at = Entry(entry, f"{path} (query {query_id!r})")
         with published_rule(at, f"it reads {' and '.join(names)}", f"give every entry {' and '.join(names)}"):
             yield query_id, tuple(entry[name] for name in names)
-
-
-def _corpus_sections(directory: Path) -> set[tuple[Any, ...]] | None:
-    """The sections with text, as (document, section number); None where there is no corpus."""
-    if not directory.is_dir():
-        return None
-    sections: set[tuple[Any, ...]] = set()
-    for path in directory.glob("*.json"):
-        document = read_document(str(path))
-        with published_rule(document, "it reads each section's section_id and text", "sections: [{section_id, text}]"):
-            for section in document.value.get("sections", ()):
-                if section.get("text", "").strip():
-                    sections.add((path.stem, section["section_id"]))
-    return sections
 
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -151,8 +146,7 @@ FLAT: Final = ("recall@3", "recall@5", "recall@10", "mrr", "groundedness")
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The contribution of one query: nothing, a rank (None: no hit), or a rank and a groundedness."""
-
+    # The contribution of a query: nothing, a rank (None: no hit), or a rank and a groundedness.
     details: dict[str, Any]
     retrieval_counts: bool = False
     rank: int | None = None
@@ -176,7 +170,14 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     if len(gold) != 1:
         raise PublishedScorerFailed("seed-004 reads one directory", path="--gold", value=list(gold), hint="name one")
     benchmark = load_benchmark(gold[0])
-    by_qid, newest = _read_traces(traces)
+    by_qid: dict[Any, dict[str, Any]] = {}
+    newest: float | None = None
+    for trace in read_lines(traces):
+        with published_rule(trace, "a trace is joined by its qid", "one object a line, its qid a string"):
+            by_qid[trace.value.get("qid") or trace.value.get("q_id")] = trace.value
+            stamp = trace.value.get("ts")
+        if isinstance(stamp, int | float) and -math.inf < stamp < math.inf:
+            newest = stamp if newest is None else max(newest, stamp)
     queries = benchmark.queries[: options.max_queries] if options.max_queries else benchmark.queries
     outcomes = [_evaluate(query, by_qid.get(query.query_id, {}), benchmark, options) for query in queries]
     metrics = _metrics(outcomes, DEFAULT_THRESHOLD if options.threshold is None else options.threshold)
@@ -188,18 +189,6 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
 
 def _json(report: dict[str, Any]) -> str:
     return json.dumps(report, indent=2) + "\n"
-
-
-def _read_traces(paths: Sequence[str]) -> tuple[dict[Any, dict[str, Any]], float | None]:
-    by_qid: dict[Any, dict[str, Any]] = {}
-    stamps: list[float] = []
-    for trace in read_lines(paths):
-        with published_rule(trace, "a trace is joined by its qid", "one object a line, its qid a string"):
-            by_qid[trace.value.get("qid") or trace.value.get("q_id")] = trace.value
-            stamp = trace.value.get("ts")
-        if isinstance(stamp, int | float) and -math.inf < stamp < math.inf:
-            stamps.append(stamp)
-    return by_qid, max(stamps, default=None)
 
 
 def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
@@ -222,26 +211,18 @@ def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark
     texts = trace.get("contexts")
     if options.skip_generation or not isinstance(texts, list) or not texts:
         return outcome
-    return _grounded(outcome, texts[:RETRIEVED], trace, benchmark)
-
-
-def _grounded(outcome: _Outcome, texts: list[Any], trace: dict[str, Any], benchmark: Benchmark) -> _Outcome:
     try:
         answer = _generated_answer(trace)
-        share = groundedness(answer, " ".join(texts))
+        share = groundedness(answer, " ".join(texts[:RETRIEVED]))
     except (AttributeError, TypeError, ValueError) as error:
-        return replace(outcome, details={**outcome.details, "generation_error": str(error)})
-    reference = benchmark.answers.get(outcome.details["query_id"])
-    details = {**outcome.details, "generated_answer": answer, "reference_answer": reference}
+        return replace(outcome, details={**details, "generation_error": str(error)})
+    reference = benchmark.answers.get(query.query_id)
+    details |= {"generated_answer": answer, "reference_answer": reference}
     return replace(outcome, details=details, grounded=share)
 
 
 def _generated_answer(trace: dict[str, Any]) -> str:
-    """The answer on the trace.
-
-    Raises:
-        ValueError: The call failed or gave no answer; the published runner catches this as a generation error.
-    """
+    # A ValueError where the call failed or gave no answer: the published runner catches it as a generation error.
     if trace.get("error") is not None:
         raise ValueError(str(trace["error"]))
     answer = trace.get("answer")

@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Repeat(NamedTuple):
-    """A key that is defined twice: its path, the line of the second definition and that of the first."""
+    """A key that is defined twice: its path, the line of the second definition and the line of the first."""
 
     path: KeyPath
     line: int
@@ -87,12 +87,10 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 class _SyntaxStop(Exception):  # noqa: N818 - control flow: the text is not TOML from this position
-    """The scanner cannot continue."""
+    pass
 
 
 class _Scanner:
-    """A scanner that reads a TOML text once, from left to right."""
-
     def __init__(self, text: str) -> None:
         self.lines: dict[KeyPath, int] = {}
         self.repeats: list[Repeat] = []
@@ -107,11 +105,14 @@ class _Scanner:
         table: KeyPath = ()
         with suppress(_SyntaxStop, RecursionError, tomllib.TOMLDecodeError):
             while not self._at_end():
-                table = self._header() if self._next_is("[") else self._pair(table)
+                if self._next_is("["):
+                    table = self._header()
+                else:
+                    self._pair(table)
         return self
 
     def _header(self) -> KeyPath:
-        """Read `[a.b]` or `[[a.b]]`; return the table that the following keys belong to."""
+        # `[a.b]` or `[[a.b]]`; returns the table that the following keys belong to.
         line, is_array = self._line(), self._next_is("[[")
         self._expect("[[" if is_array else "[")
         keys = self._keys()
@@ -132,11 +133,11 @@ class _Scanner:
         return (*path, index)
 
     def _last_element(self, path: KeyPath) -> KeyPath:
-        """The path itself; for an array of tables, its last element, to which the following headers belong."""
+        # The following headers belong to the last element of an array of tables.
         return (*path, self._lengths[path] - 1) if path in self._lengths else path
 
-    def _pair(self, table: KeyPath) -> KeyPath:
-        """Read `a.b = value`."""
+    def _pair(self, table: KeyPath) -> None:
+        # `a.b = value`
         line, keys = self._line(), self._keys()
         self._expect("=")
         for end in range(1, len(keys)):
@@ -144,7 +145,6 @@ class _Scanner:
         path = (*table, *keys)
         self._define(path, line)
         self._value(path)
-        return table
 
     def _define(self, path: KeyPath, line: int) -> None:
         if path in self._defined:
@@ -213,7 +213,7 @@ class _Scanner:
 
 
 M = TypeVar("M", bound=Table)
-_HINTS: Final = {
+_HINTS: Final = {  # message and hint for pydantic's own error types
     "string_type": ("must be text", "text in quotes"),
     "string_too_short": ("must not be empty", "at least one character"),
     "bool_type": ("must be true or false", "true or false, without quotes"),
@@ -222,12 +222,11 @@ _HINTS: Final = {
     "dict_type": ("must be a table", '{ name = "value" }, or a [table] of its own'),
     "model_type": ("must be a table", "{ key = value }, or a [table] of its own"),
 }
-"""Message and hint for pydantic's own error types."""
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """The place where a value was written.
+    """Where a value was written.
 
     Attributes:
         path: The file as the user named it, or the environment variable.
@@ -279,16 +278,16 @@ class Problem:
 
 
 class Problems:
-    """The problems found so far, and the place where every key was written.
+    """The problems found so far, and where every key was written.
 
     Args:
-        root: The main file; the place of keys that are not written anywhere.
-        places: The place of each key.
+        root: The main file, for keys that are not written anywhere.
+        locations: Where each key was written.
     """
 
-    def __init__(self, root: SourceLocation, places: Mapping[KeyPath, SourceLocation]) -> None:
+    def __init__(self, root: SourceLocation, locations: Mapping[KeyPath, SourceLocation]) -> None:
         self.root = root
-        self._places = places
+        self._locations = locations
         self._found: dict[tuple[str, int | None, str], Problem] = {}
 
     @property
@@ -305,25 +304,25 @@ class Problems:
         return sorted(self._found.values(), key=lambda problem: (files[problem.path], problem.line or 0))
 
     def where(self, path: KeyPath, scope: KeyPath = ()) -> tuple[SourceLocation, KeyPath]:
-        """The place of a key, or of the nearest table that encloses it.
+        """Where a key was written, or the nearest table that encloses it.
 
         Args:
             path: The key, relative to the scope.
             scope: `("pipelines", name)` to search inside that pipeline first, then at the top level.
 
         Returns:
-            The place, and the full key; it includes the scope if the place is inside.
+            The location, and the full key; it includes the scope if the location is inside.
         """
         for end in range(len(path), 0, -1):
             for outer in (scope, ()):
-                if (place := self._places.get((*outer, *path[:end]))) is not None:
-                    return place, (*outer, *path)
-        place = self._places.get(scope)
-        return (self.root, path) if place is None else (place, (*scope, *path))
+                if (location := self._locations.get((*outer, *path[:end]))) is not None:
+                    return location, (*outer, *path)
+        location = self._locations.get(scope)
+        return (self.root, path) if location is None else (location, (*scope, *path))
 
     def written(self, path: KeyPath, scope: KeyPath = ()) -> SourceLocation | None:
-        """The place of exactly this key, in the scope or else at the top level; None if it is not written."""
-        return self._places.get((*scope, *path)) or self._places.get(path)
+        """Where exactly this key was written, in the scope or else at the top level; None if nowhere."""
+        return self._locations.get((*scope, *path)) or self._locations.get(path)
 
     def report(
         self,
@@ -345,11 +344,11 @@ class Problems:
             hint: What would be right.
             warning: Whether the configuration can be used all the same.
         """
-        place, full = self.where(path, scope)
+        location, full = self.where(path, scope)
         is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
         is_hidden = is_hidden or (isinstance(value, str) and may_hold_password(value))
-        key = dotted(full)
-        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint, warning))
+        key, shown = dotted(full), None if is_hidden else value
+        self.note(Problem(location.path, location.line, key, f"{key} {wrong}", shown, hint, warning))
 
     def note(self, problem: Problem) -> None:
         """Add a problem; the same problem reported by several pipelines is kept once."""
@@ -364,71 +363,47 @@ def validate(model: type[M], data: Mapping[str, Any], problems: Problems, scope:
     remaining = deepcopy(dict(data))
     reported = False
     while True:
-        before = deepcopy(remaining)
         try:
             return model.model_validate(remaining)
         except ValidationError as error:
             errors = error.errors(include_url=False)
+        removed = False
         for detail in errors:
             path = tuple(part for part in detail["loc"] if part != "[key]")
             if not reported:
                 predicate, hint = _explain(detail, path, model)
                 problems.report(path, predicate, scope=scope, value=detail["input"], hint=hint)
-            _remove(remaining, path[:-1] if detail["type"] == "missing" else path)
-        # If nothing was removed, the tables are invalid as a whole.
-        remaining = {} if remaining == before else remaining
+            keys, table = [str(key) for key in (path[:-1] if detail["type"] == "missing" else path)], remaining
+            # Of a list the whole is removed, not an element.
+            while len(keys) > 1 and isinstance(table.get(keys[0]), dict):
+                table = table[keys.pop(0)]
+            removed = table.pop(keys[0], table) is not table or removed
+        if not removed:  # the tables are invalid as a whole
+            remaining = {}
         reported = True
 
 
-def _remove(data: dict[str, Any], path: Sequence[str | int]) -> None:
-    """Remove a key; for an element of a list, remove the whole list."""
-    keys = list(path)
-    while len(keys) > 1 and isinstance(data.get(str(keys[0])), dict):
-        data = data[str(keys.pop(0))]
-    data.pop(str(keys[0]), None)
-
-
 def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tuple[str, str]:
-    """Translate a pydantic error into a predicate and a hint."""
-    kind, context = error["type"], error.get("ctx", {})
+    # A predicate and a hint for an error of pydantic's.
+    kind, context, key = error["type"], error.get("ctx", {}), str(path[-1]) if path else ""
     if kind == "ragmon":
         return context["message"], context["hint"]
-    if kind == "extra_forbidden":
-        return "is not a known key", _unknown_key_hint(path, model)
-    if kind == "missing":
+    if kind in ("extra_forbidden", "missing"):
         table = table_at(path[:-1], model)
-        examples = table.model_fields[str(path[-1])].examples if table is not None else None
-        return "is missing", f'{path[-1]} = "{examples[0]}"' if examples else ""
+        if kind == "missing":
+            examples = table.model_fields[key].examples if table is not None else None
+            return "is missing", f'{key} = "{examples[0]}"' if examples else ""
+        if model is not ConfigDocument and len(path) == 1 and key in ConfigDocument.model_fields:
+            return "is not a known key", f"{key} holds for all pipelines: it stands at the top of the file"
+        return "is not a known key", nearest(key, table.model_fields) if table is not None else ""
     if kind == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])
+        *initial, last = [f'"{value}"' for value in allowed]
+        alternatives = f"{', '.join(initial)} or {last}" if initial else last
         value = error["input"]
-        return f"must be {_alternatives(allowed)}", nearest(value, allowed) if isinstance(
-            value, str
-        ) else "text in quotes"
+        return f"must be {alternatives}", nearest(value, allowed) if isinstance(value, str) else "text in quotes"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}", "a whole number"
     if kind == "model_type" and path[:-1] == ("gates",):
-        return "is not a known key", f"{nearest(str(path[-1]), RESERVED)} (a gate is a table, [gates.{path[-1]}])"
+        return "is not a known key", f"{nearest(key, RESERVED)} (a gate is a table, [gates.{key}])"
     return _HINTS.get(kind, (error["msg"], ""))
-
-
-def _unknown_key_hint(path: KeyPath, model: type[Table]) -> str:
-    """The hint for an unknown key."""
-    key = str(path[-1])
-    if model is not ConfigDocument and len(path) == 1 and key in ConfigDocument.model_fields:
-        return f"{key} holds for all pipelines: it stands at the top of the file"
-    table = table_at(path[:-1], model)
-    return nearest(key, table.model_fields) if table is not None else ""
-
-
-def _alternatives(allowed: Iterable[str]) -> str:
-    *initial, last = [f'"{value}"' for value in allowed]
-    return f"{', '.join(initial)} or {last}" if initial else last
-
-
-def syntax_problem(place: SourceLocation, message: str, text: str, hint: str) -> Problem:
-    """The problem of a line that is not TOML; the line is shown unless it may hold a secret."""
-    lines = text.splitlines()
-    line = lines[place.line - 1].strip() if place.line and place.line <= len(lines) else ""
-    is_hidden = not line or is_secret(line) or may_hold_password(line)
-    return Problem(place.path, place.line, "", message, None if is_hidden else line, hint)

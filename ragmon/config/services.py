@@ -1,8 +1,6 @@
-"""OpenTelemetry's standard variables of exporters: what `[export] endpoint = "otel"` takes, and nothing else.
+"""The tables of what runs beside scoring: probes, judges, labels, links, rules, the server and the export.
 
-Source: OpenTelemetry specification, protocol/exporter. A timeout is in seconds, as OpenTelemetry for Python has it.
-
-The tables of what runs beside scoring: probes, judges, labels, links, the server and the export.
+`[export] endpoint = "otel"` takes OpenTelemetry's standard variables of exporters, all of them (`otel_receiver`).
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
@@ -40,6 +37,7 @@ from ragmon.config.units import (
     Table,
     Text,
     Url,
+    checked,
     file,
     url,
     value_error,
@@ -50,7 +48,7 @@ from ragmon.core.http_client import Address, shown_url, split_url
 from ragmon.metrics.grounding import Groundedness
 
 OTEL: Final = "otel"
-"""The endpoint that stands for these variables."""
+"""The endpoint that stands for OpenTelemetry's variables."""
 Signal = Literal["traces", "metrics"]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -59,7 +57,7 @@ HEADER_VALUE: Final = re.compile(r"[\t -~]*")
 OWN_HEADERS: Final = frozenset(
     {"connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding"}
 )
-"""Headers that say what a request is, in lower case; whoever sends it writes them."""
+"""Headers that say what a request is, in lower case; the sender of the request writes them."""
 GRPC: Final = "ragmon exports over HTTP: name the receiver's HTTP port, usually 4318"
 COMPRESSIONS: Final = ("none", "gzip", "deflate")
 _PREFIX: Final = "OTEL_EXPORTER_OTLP_"
@@ -68,7 +66,7 @@ _TIMEOUT: Final = 10.0
 
 
 class WrongVariable(NamedTuple):
-    """A variable that cannot be used.
+    """A variable of OpenTelemetry's that cannot be used.
 
     Attributes:
         name: The variable.
@@ -85,7 +83,7 @@ class WrongVariable(NamedTuple):
 
 @dataclass(frozen=True)
 class OtelReceiver:
-    """Where the variables send a signal.
+    """Where OpenTelemetry's variables send a signal.
 
     Attributes:
         url: The address of the signal, with its path.
@@ -107,14 +105,21 @@ class OtelReceiver:
 
 
 def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[WrongVariable], None]) -> OtelReceiver:
-    """Where the variables of an environment send a signal; wrong ones are reported.
+    """Where the variables of an environment send a signal; wrong variables are reported.
 
     Args:
         environ: The environment.
         signal: The signal, whose own variables come before those of all signals.
         report: Called with each problem.
+
+    Source: OpenTelemetry specification, protocol/exporter. A timeout is in seconds, as OpenTelemetry for Python has it.
     """
-    found = partial(_variable, environ, signal)
+
+    def found(name: str) -> tuple[str, str]:
+        variables = (f"{_PREFIX}{signal.upper()}_{name}", f"{_PREFIX}{name}")
+        values = ((variable, environ.get(variable, "").strip()) for variable in variables)
+        return next((pair for pair in values if pair[1]), (variables[1], ""))
+
     variable, protocol = found("PROTOCOL")
     if protocol.lower() not in ("", "http/protobuf"):
         hint = GRPC if protocol.lower() == "grpc" else "http/protobuf is what ragmon sends"
@@ -149,14 +154,6 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
         (client, key or None) if client else None,
         compression,
         seconds or _TIMEOUT,
-    )
-
-
-def _variable(environ: Mapping[str, str], signal: Signal, name: str) -> tuple[str, str]:
-    """A variable that is set, the signal's own before the general one, and its value; that one, empty, if none is."""
-    variables = (f"{_PREFIX}{signal.upper()}_{name}", f"{_PREFIX}{name}")
-    return next(
-        ((known, value) for known in variables if (value := environ.get(known, "").strip())), (variables[1], "")
     )
 
 
@@ -195,16 +192,13 @@ RECORD_FIELDS: Final = (
 """The fields that can be read from a reply; `ragmon.record` takes the same names."""
 
 
+# The validators of values stand before the tables that have the values.
 def _target(value: str) -> str:
     if value.startswith(("http://", "https://")):
         return url(value)
     if not FUNCTION.fullmatch(value):
         raise value_error("must be a function or an address", '"myapp.rag:answer" or "https://rag.example/answer"')
     return value
-
-
-def _answer(value: object) -> object:
-    return {"claim": value} if isinstance(value, str) else value
 
 
 def _known_fields(value: dict[str, str]) -> dict[str, str]:
@@ -240,7 +234,10 @@ class ProbeTable(Table):
     body: str = '{"question": "{question}"}'
     answer: Annotated[
         dict[str, Text],
-        BeforeValidator(_answer, json_schema_input_type=dict[str, Text] | Text),
+        BeforeValidator(
+            lambda value: {"claim": value} if isinstance(value, str) else value,
+            json_schema_input_type=dict[str, Text] | Text,
+        ),
         AfterValidator(_known_fields),
     ] = Field(default_factory=dict)
     on_look: bool = True
@@ -288,9 +285,9 @@ class JudgeTable(Table):
 
     def asks(self, name: str) -> JudgeKind | None:
         """The kind of the judge of this name; None if it is a function, or if the kind is not known."""
-        if self.url is None or self.kind is not None:
-            return None if self.url is None else self.kind
-        return next((kind for kind in get_args(JudgeKind) if kind == name), None)
+        if self.url is None:
+            return None
+        return self.kind or next((kind for kind in get_args(JudgeKind) if kind == name), None)
 
     @model_validator(mode="after")
     def _model_and_address(self) -> JudgeTable:
@@ -343,14 +340,6 @@ class LabelValuesTable(Table):
         return self
 
 
-def _proxy(value: str) -> str:
-    if value != Groundedness.name and not value.startswith(JUDGE_PREFIX):
-        raise value_error(
-            "names no score that every answer has", f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"'
-        )
-    return value
-
-
 class LabelsTable(Table):
     """How label files are read, and the proxy score for estimates from labels.
 
@@ -363,13 +352,17 @@ class LabelsTable(Table):
 
     column: ColumnsTable = ColumnsTable()
     values: LabelValuesTable = LabelValuesTable()
-    proxy: Annotated[Text, AfterValidator(_proxy)] | None = None
-
-
-def _trace_link(value: str) -> str:
-    if "{trace_id}" not in value:
-        raise value_error("has no place for the trace id", "write {trace_id} where it belongs")
-    return value
+    proxy: (
+        Annotated[
+            Text,
+            checked(
+                lambda value: value == Groundedness.name or value.startswith(JUDGE_PREFIX),
+                "names no score that every answer has",
+                f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"',
+            ),
+        ]
+        | None
+    ) = None
 
 
 class LinksTable(Table):
@@ -382,16 +375,30 @@ class LinksTable(Table):
         dashboard: The address of the Grafana with the dashboards.
     """
 
-    trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
+    trace: (
+        Annotated[
+            Url,
+            checked(
+                lambda value: "{trace_id}" in value,
+                "has no place for the trace id",
+                "write {trace_id} where it belongs",
+            ),
+        ]
+        | None
+    ) = None
     status: Url | None = None
     runbook: Url | None = None
     dashboard: Url | None = None
 
 
-def _label_name(value: str) -> str:
-    if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", value):
-        raise value_error("must be the name of a Prometheus label", 'for example "namespace"')
-    return value
+_LabelName = Annotated[
+    str,
+    checked(
+        re.compile("[a-zA-Z_][a-zA-Z0-9_]*").fullmatch,
+        "must be the name of a Prometheus label",
+        'for example "namespace"',
+    ),
+]
 
 
 class RulesTable(Table):
@@ -401,7 +408,7 @@ class RulesTable(Table):
         by: Labels that tell deployments of ragmon in one Prometheus apart: every rule keeps those that are present.
     """
 
-    by: Many[Annotated[str, AfterValidator(_label_name)]] = ("namespace", "env", "cluster")
+    by: Many[_LabelName] = ("namespace", "env", "cluster")
 
 
 class TlsTable(Table):
@@ -426,27 +433,25 @@ def _tls(value: object) -> Literal["off", "upstream"] | TlsTable:
         raise value_error('must be "off", "upstream" or a certificate', hint) from None
 
 
-_HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-
-
 def _host(value: str) -> str:
     name = value.lower().removesuffix(".")
-    if not _HOST.fullmatch(name):
+    if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", name):
         raise value_error("must be a host name without a port", 'such as "ragmon" or "ragmon.example"')
     return name
 
 
-_PERIODS: Final = (10.0, 20.0, 30.0, 60.0)
+_Period = Annotated[
+    Duration,
+    checked(
+        (10.0, 20.0, 30.0, 60.0).__contains__,
+        "must divide a minute into steps of 10 seconds",
+        "10s, 20s, 30s or 60s",
+    ),
+]
 
 
-def _chunk_period(value: Seconds) -> Seconds:
-    if float(value) not in _PERIODS:
-        raise value_error("must divide a minute into steps of 10 seconds", "10s, 20s, 30s or 60s")
-    return value
-
-
+# The key `from` is a word of Python's, so it cannot be written as a field.
 _From = create_model("_From", __base__=Table, **{"from": (Literal["producers", "stream"], "producers")})  # type: ignore[call-overload]
-"""The key `from` is a word of Python's, so it cannot be written as a field."""
 
 
 class ServeTable(_From):  # type: ignore[misc, valid-type]
@@ -512,16 +517,11 @@ class StreamTable(Table):
     chunks: Text = "ragmon.chunks"
     group: Text = "ragmon"
     partitioner: Literal["fnv1a", "murmur2_random", "consistent_random"] = "fnv1a"
-    period: Annotated[Duration, AfterValidator(_chunk_period)] = Seconds(10)
+    period: _Period = Seconds(10)
     memory: Duration = Seconds(600)
     samples: Few = 8
     patience: Duration | None = None
     kafka: dict[str, str | int | float | bool] = Field(default_factory=dict)
-
-
-def _endpoint(value: object) -> str:
-    """An address, or the word for OpenTelemetry's variables."""
-    return OTEL if value == OTEL else url(value)
 
 
 def _http_only(value: object) -> object:
@@ -558,7 +558,7 @@ class ExportTable(Table):
     endpoint: (
         Annotated[
             str,
-            PlainValidator(_endpoint),
+            PlainValidator(lambda value: OTEL if value == OTEL else url(value)),
             WithJsonSchema({"type": "string", "pattern": f"^([Hh][Tt][Tt][Pp][Ss]?://|{OTEL}$)"}),
         ]
         | None

@@ -1,7 +1,4 @@
-"""ragmon.toml as one pydantic model: the tables of gold sets, gates, metrics, alarms and capture, and key lookup.
-
-The resolved configuration, read by all other packages.
-"""
+"""ragmon.toml as one pydantic model, `ConfigDocument`; and `Settings`, the whole configuration that others read."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema, NullableSchema, WithDefaultSchema
 
 from ragmon.config.services import (
     ExportTable,
@@ -29,6 +28,7 @@ from ragmon.config.units import (
     Duration,
     File,
     Files,
+    Function,
     JudgeName,
     Many,
     Name,
@@ -39,8 +39,8 @@ from ragmon.config.units import (
     Table,
     Text,
     duration,
-    function,
     non_empty,
+    plain,
     unique,
     value_error,
 )
@@ -48,6 +48,7 @@ from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN, STEP
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
+from ragmon.core.json_schema import Schema, identifier, summary
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
 from ragmon.core.refusals import RefusalRule, explodes
 from ragmon.core.text import fold
@@ -56,6 +57,7 @@ from ragmon.metrics.base import DEPTH_HINT, judged
 from ragmon.metrics.facts import DEPTH
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 
+Content = Literal["none", "hash", "redacted", "full"]
 Source = Literal["probe", "match", "label", "live", "replay"]
 OnInsufficient = Literal["hold", "pass", "fail"]
 RESERVED: Final = ("preset", "verdict", "on_insufficient")
@@ -81,7 +83,7 @@ class GoldTable(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
-    embed: Annotated[str, AfterValidator(function)] | None = None
+    embed: Function | None = None
     frozen: File | None = None
     key_file: File | None = None
 
@@ -168,8 +170,7 @@ class GatesTable(Table):
         return dict(self.__pydantic_extra__)
 
 
-def ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
-    """Check that ranks are kept to every k."""
+def _ranks_kept(ks: tuple[int, ...]) -> tuple[int, ...]:
     if max(ks, default=0) > DEPTH:
         raise value_error(f"has k = {max(ks)}, beyond the ranks that are kept", DEPTH_HINT)
     return ks
@@ -187,7 +188,7 @@ class MetricsTable(Table):
             as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
 
-    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(ranks_kept)] = (1, 3, 5, 10)
+    k: Annotated[Many[Count], AfterValidator(unique), AfterValidator(_ranks_kept)] = (1, 3, 5, 10)
     answered_within: Duration | None = None
     grounded_threshold: Share = DEFAULT_THRESHOLD
     cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")
@@ -229,9 +230,6 @@ class AlarmsTable(Table):
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
     baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
-
-
-Content = Literal["none", "hash", "redacted", "full"]
 
 
 class KeepTable(Table):
@@ -292,12 +290,12 @@ class CaptureTable(Table):
     retrievers: Many[Text] = ()
     merge: Literal["concat", "last", "rrf"] = "concat"
     gold: File | None = None
-    redactors: Many[Annotated[str, AfterValidator(function)]] = ()
+    redactors: Many[Function] = ()
     hash_key_file: File | None = None
 
 
+# What is no text to find in a regular expression: escapes, names of groups, comments, flags.
 _SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w*|[aiLmsux-]*))", re.DOTALL)
-"""What is no text to find in a regular expression: escapes, names of groups, comments, flags."""
 
 
 def _pattern(value: str) -> str:
@@ -339,7 +337,7 @@ class RefusalTable(Table):
             `refusal_like_rate` alone. False where `[gates] preset` is one of `wfgy-*` and this key is not written.
     """
 
-    tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
+    tokens: Annotated[Many[Text], non_empty] = (REFUSAL_TOKEN,)
     replace: bool = False
     patterns: Annotated[
         Many[Annotated[str, AfterValidator(_pattern)]],
@@ -398,11 +396,6 @@ def _window(value: str) -> str:
     return value
 
 
-def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
-    unique(tuple(str(duration(value)) for value in values))
-    return values
-
-
 class ConfigDocument(ScopedTable):
     """All tables and keys of ragmon.toml.
 
@@ -417,8 +410,8 @@ class ConfigDocument(ScopedTable):
     windows: Annotated[
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
-        AfterValidator(non_empty),
-        AfterValidator(_distinct_windows),
+        non_empty,
+        AfterValidator(lambda windows: unique(tuple(str(duration(window)) for window in windows)) and windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()
     pipeline: PipelineTable = PipelineTable()
@@ -454,7 +447,6 @@ def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> 
 
 
 def _tables(annotation: Any) -> Iterator[type[Table]]:
-    """The table models that occur in an annotation."""
     if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, Table):
         yield annotation
     for part in get_args(annotation):
@@ -473,6 +465,42 @@ def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield from (((*path, name), entry) for name, entry in value if name not in gate_names)
         else:
             yield path, value
+
+
+class _SchemaWriter(GenerateJsonSchema):
+    # TOML has no null; and a table need not be complete, because another file may extend it.
+
+    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        inner, default = self.generate_inner(schema["schema"]), plain(schema.get("default"))
+        return inner if default is None or "$ref" in inner else {**inner, "default": default}
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        model, written = schema["cls"], super().model_schema(schema)
+        notes = model.notes()
+        for name, value in written["properties"].items():
+            value.pop("title", None)
+            written["properties"][name] = ({"description": notes[name]} if name in notes else {}) | value
+        kept = ("type", "properties", "additionalProperties")
+        return {"description": summary(model.__doc__ or ""), **{key: written[key] for key in kept}}
+
+
+def config_schema() -> Schema:
+    """The JSON Schema of ragmon.toml for editors, of draft 7, with the sentences and defaults of the models.
+
+    What needs more than one key or file, `ragmon config check` says.
+    """
+    written = ConfigDocument.model_json_schema(schema_generator=_SchemaWriter, ref_template="#/definitions/{model}")
+    tables = written.pop("$defs")
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": identifier("config", 1),
+        "title": "ragmon.toml",
+        **written,
+        "definitions": tables,
+    }
 
 
 class GoldSpec(GoldTable):
@@ -521,8 +549,7 @@ class PipelineSettings(ScopedTable):
     @property
     def proxy(self) -> str:
         """The score of all answers that narrows estimates from labels (prediction-powered inference)."""
-        judges = [f"{JUDGE_PREFIX}{name}" for name in sorted(self.judges)]
-        return self.labels.proxy or next(iter(judges), Groundedness.name)
+        return self.labels.proxy or (f"{JUDGE_PREFIX}{min(self.judges)}" if self.judges else Groundedness.name)
 
 
 @dataclass(frozen=True)
@@ -535,7 +562,7 @@ class Settings:
         service: Its OpenTelemetry service name; "" if it is not set.
         disabled: Whether capture is switched off.
         windows: Window lengths in seconds by name.
-        pipeline: The default pipeline: that of calls that name none.
+        pipeline: The default pipeline, of calls that name none.
         pipelines: The configured pipelines by name; none where the configuration names none.
         unconfigured: The settings of all other pipelines: those of the top level of the file.
         gold: The gold sets; those of one pipeline come before those for all.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,9 @@ T = TypeVar("T")
 TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 SIZE: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z]+)")
+MASK: Final = "***"
+"""What is shown of a secret."""
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECRET: Final = re.compile("token(?!s)|key|secret|authorization|password|credential|cookie", re.IGNORECASE)
 NAME_HINT: Final = "printable text without a slash"
 MAX_PORT: Final = 65_535
@@ -30,7 +33,7 @@ class Table(BaseModel):
 
     @classmethod
     def notes(cls) -> dict[str, str]:
-        """What each key does: the sentences below `Attributes:`, of the model and of those it inherits from."""
+        """What each key does: the sentences below `Attributes:`, of the model and of its bases."""
         found: dict[str, str] = {}
         for model in reversed(cls.__mro__):
             found |= attribute_notes(model.__doc__ or "")
@@ -60,13 +63,49 @@ class Bytes(int):
 
 
 def value_error(message: str, hint: str) -> PydanticCustomError:
-    """The error a validator raises: a predicate ("must be a list") and a hint."""
+    """The error that a validator raises: a predicate ("must be a list") and a hint."""
     return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
+
+
+def checked(is_right: Callable[[Any], object], message: str, hint: str) -> AfterValidator:
+    """A validator that keeps a value which is right.
+
+    Args:
+        is_right: Whether a value is right.
+        message: The predicate of the error.
+        hint: What would be right.
+    """
+
+    def validate(value: T) -> T:
+        if not is_right(value):
+            raise value_error(message, hint)
+        return value
+
+    return AfterValidator(validate)
 
 
 def is_secret(key: str) -> bool:
     """Whether the values of this key are secrets, which are never shown."""
     return _SECRET.search(key) is not None
+
+
+def plain(value: object, *, masked: bool = False) -> object:
+    """The value as plain data; durations and sizes as text with their unit, without names and passwords in URLs.
+
+    Args:
+        value: The value of a key.
+        masked: Whether entries of a table that may be secrets are masked.
+    """
+    if isinstance(value, Seconds | Bytes | Address | Path):
+        return str(value)
+    if isinstance(value, str):
+        return _CREDENTIALS.sub(MASK, value)
+    if isinstance(value, tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, Mapping | Table):
+        items = value.items() if isinstance(value, Mapping) else iter(value)
+        return {key: MASK if masked and is_secret(key) else plain(entry) for key, entry in items if entry is not None}
+    return value
 
 
 def duration(value: object) -> Seconds:
@@ -118,22 +157,6 @@ def is_name(value: str) -> bool:
     return value.strip() == value != "" and value.isprintable() and "/" not in value
 
 
-def name(value: str) -> str:
-    """Check a name."""
-    if not is_name(value):
-        raise value_error("is not usable as a name", NAME_HINT)
-    return value
-
-
-def judge_name(value: str) -> str:
-    """Check the name of a judge: it becomes the end of a metric name."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-        raise value_error(
-            "is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric"
-        )
-    return value
-
-
 def file(value: object) -> Path:
     """The path of a file."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -150,13 +173,6 @@ def files(value: object) -> tuple[Path, ...]:
 
 
 FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def function(value: str) -> str:
-    """Check a reference to a function, `module:name`."""
-    if not FUNCTION.fullmatch(value):
-        raise value_error("must be a function", '"myapp.privacy:clear"')
-    return value
 
 
 def url(value: object) -> str:
@@ -188,20 +204,13 @@ def unique(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def non_empty(values: tuple[T, ...]) -> tuple[T, ...]:
-    """Check that a list is not empty."""
-    if not values:
-        raise value_error("must not be empty", "at least one entry")
-    return values
-
-
 def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) * units[match[2]] if match and match[2] in units else None
 
 
 def _with_unit(amount: float, units: Mapping[str, float]) -> str:
-    """The amount in the largest unit that gives a whole number; the units come largest first."""
+    # In the largest unit that gives a whole number.
     for unit, factor in units.items():
         if round(amount / factor, 9) == round(amount / factor) >= 1:
             return f"{round(amount / factor)}{unit}"
@@ -209,8 +218,7 @@ def _with_unit(amount: float, units: Mapping[str, float]) -> str:
     return f"{amount / factor:g}{unit}"
 
 
-def _quantities(units: Iterable[str]) -> WithJsonSchema:
-    """The JSON Schema of a number with one of some units."""
+def _quantities(units: Mapping[str, float]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s?({'|'.join(units)})\s*$"})
 
 
@@ -222,8 +230,16 @@ Size = Annotated[Bytes, PlainValidator(size), _quantities(SIZE)]
 Count = Annotated[int, Field(ge=1)]
 Few = Annotated[int, Field(ge=0, le=1000)]
 Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, AfterValidator(name)]
-JudgeName = Annotated[str, AfterValidator(judge_name)]
+Name = Annotated[str, checked(is_name, "is not usable as a name", NAME_HINT)]
+JudgeName = Annotated[
+    str,
+    checked(
+        re.compile(r"[a-z][a-z0-9_]*").fullmatch,
+        "is not usable as a judge's name",
+        "lower-case letters, digits, underscores: it names a metric",
+    ),
+]
+Function = Annotated[str, checked(FUNCTION.fullmatch, "must be a function", '"myapp.privacy:clear"')]
 _PATH: Final = {"type": "string", "minLength": 1}
 File = Annotated[Path, PlainValidator(file), WithJsonSchema(_PATH)]
 Files = Annotated[
@@ -235,3 +251,4 @@ Url = Annotated[str, PlainValidator(url), WithJsonSchema({"type": "string", "pat
 Listen = Annotated[Address, PlainValidator(address), WithJsonSchema({"type": "string", "pattern": ":[0-9]+$"})]
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A TOML list, stored as a tuple."""
+non_empty: Final = checked(bool, "must not be empty", "at least one entry")

@@ -1,14 +1,14 @@
-"""What conversion to records knows and a record does not carry: hints for a remedy, kept in this process alone.
+"""Hints for a remedy that conversion to records has and a record does not carry, kept in this process alone.
 
-A document has an id in its record, and may have another one in its metadata that gold names it by. A request without a
-question may come from spans whose instrumentation hides it. Both are known only where the record is made. They are kept
-here for a while, few of them and in memory alone, so that whoever counts the record in the same process can say which
-setting would help.
+A document has an id in its record, and may have another id in its metadata that gold names it by. A request without a
+question may come from spans whose instrumentation hides it. Both are known only where the record is made. A few of them
+are kept in memory for a while, so that the reader of the counts in the same process can say which setting would help.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,11 +20,10 @@ KEYS: Final = 16
 """Fields of a document that are looked at."""
 LONGEST_KEY: Final = 64
 LONGEST_ID: Final = 128
-"""Characters of a field's name and of a value that may be an id."""
+# Fields of a document that never hold its id, or that are looked at by themselves.
 _NO_IDS: Final = frozenset(
     {"text", "page_content", "content", "score", "metadata", "meta", "embedding", "node", "type"}
 )
-"""Fields of a document that never hold its id, or that are looked at by themselves."""
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ class BoundedMap(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def put(self, key: str, value: T) -> None:
-        """Add an entry, as the newest one."""
+        """Add an entry, as the newest."""
         with self._lock:
             self._entries.pop(key, None)
             if len(self._entries) >= self._size:
@@ -106,28 +105,16 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
     for prefix, fields in (("metadata.", metadata), ("", document)):
         if not isinstance(fields, Mapping):
             continue
-        for _, (key, value) in zip(range(KEYS), fields.items(), strict=False):
-            if isinstance(key, str) and len(key) <= LONGEST_KEY and _is_name(key) and (prefix or key not in _NO_IDS):
-                found = _as_id(value)
-                if found is not None and found != document_id:
-                    yield f"{prefix}{key}", found
-
-
-def _is_name(key: str) -> bool:
-    """Whether a key can be a step of a path."""
-    return key.replace("-", "_").isidentifier()
-
-
-def _as_id(value: Any) -> str | None:
-    """A value as an id; None where it looks like none: a long text, a text with spaces, or no text at all."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID or any(map(str.isspace, value)):
-        return None
-    return value
+        for key, value in islice(fields.items(), KEYS):
+            if not isinstance(key, str) or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
+                continue
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)  # noqa: PLW2901 - an id in its usual form
+            looks_like_id = isinstance(value, str) and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
+            if looks_like_id and value != document_id and key.replace("-", "_").isidentifier():
+                yield f"{prefix}{key}", value
 
 
 documents: Final = DocumentHints()
-"""Of the documents that this process read."""
 instrumentations: Final = BoundedMap[str](KEPT)
 """The instrumentation whose spans lack question or answer, by the id of the trace."""

@@ -8,7 +8,7 @@ every function grows no faster than the length of a text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from ragmon.core.record import Answer
@@ -16,21 +16,21 @@ from ragmon.core.record import Answer
 _LIST: Final = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 
 _ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
+# Adjacent citation marks; not `[1](…)` and `[text][1]`, which are links, and no year.
 _MARKS: Final = re.compile(
     rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()|【{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*(?:†[^【】\n]*)?】"
 )
-"""Adjacent citation marks; not `[1](…)` and `[text][1]`, which are links, and no year."""
 _NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
+# OpenAI's mark of a file search: `【4:0†source】` is the first result that message 4 gave.
 _SEARCH_RESULT: Final = re.compile(r"【(\d{1,4}):(\d{1,3})†[^【】\n]*】")
-"""OpenAI's mark of a file search: `【4:0†source】` is the first result that message 4 gave."""
+# Code, and lines that define a footnote or a link: numbers in brackets are no citations there.
 _OTHER: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*", re.DOTALL | re.MULTILINE)
-"""Code, and lines that define a footnote or a link: numbers in brackets are no citations there."""
+# An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation.
 _INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
-"""An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation."""
 
 _BRACKETED: Final = re.compile(r"([\[(【])([^\[\](){}【】\n]+)[\])】]")
+# What may stand before an id inside the brackets: `[^a#1]`, `[source: a#1]`.
 _LABEL: Final = re.compile(r"\s*\^|\s*(?:source|doc|document|id|ref)s?\s*[:=]\s*", re.IGNORECASE)
-"""What may stand before an id inside the brackets: `[^a#1]`, `[source: a#1]`."""
 _RUN: Final = re.compile(r"[^\W_]+")
 _DIGIT: Final = re.compile(r"\d")
 
@@ -44,12 +44,11 @@ _NOT_CITED: Final = re.compile(
     r"|sections?|articles?|chapters?|clauses?|paragraphs?|rules?|pages?|figures?|fig\.|tables?|equations?|eq\.|versions?"
     r"|levels?|phases?|types?|no\.)\s*\Z"
 )
+# Before a number that counts points: `reasons: (1) wind, (2) rain and (3) fog`.
 _POINT: Final = re.compile(r"(?:\A|[\n:,;]|\b(?:and|or))[ \t*_-]*\Z")
-"""What stands before a number that counts points: `reasons: (1) wind, (2) rain and (3) fog`."""
+# Between two citations of one statement: `(1), (2) and (3)`.
 _CHAINED: Final = re.compile(r"\)\s?(?:[,;&]|and|or)?\s?\Z")
-"""What stands between two citations of one statement: `(1), (2) and (3)`."""
-_LOOK_BACK: Final = 24
-"""The characters before a number in parentheses that decide what it is."""
+_LOOK_BACK: Final = 24  # characters before a number in parentheses that decide what it is
 
 
 def split_citations(answer: str) -> tuple[str, list[str] | None]:
@@ -75,7 +74,7 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
 
 
 def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
-    """An answer without a list of citations gets the one that the marks in its text make; its text stays as it is.
+    """An answer without a list of citations gets the list that the marks in its text make; its text stays as it is.
 
     Args:
         answer: The answer; None where there is none.
@@ -116,7 +115,7 @@ def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
 
 
 def alike(names: Collection[str], ids: Collection[str]) -> bool:
-    """Whether each of some names is one of the ids, or written like one of them; so titles are not taken for ids.
+    """Whether each of some names is an id of the list, or written like an id of it; so titles are not taken for ids.
 
     >>> alike(["heron#7"], ["heron#1"]), alike(["heron.pdf"], ["heron#1"])
     (True, False)
@@ -127,60 +126,43 @@ def alike(names: Collection[str], ids: Collection[str]) -> bool:
 
 
 def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:
-    """The ids in brackets; one that is not of the list but written like those that are counts as well."""
-    known = {name for name in ids if not _is_rank(name, len(ids))}
-    entries = dict.fromkeys(_bracketed(text))
+    # A short number may as well be a rank in the list: it is read as a rank.
+    known = {name for name in ids if len(name) > 2 or not name.isdecimal() or int(name) > len(ids)}
+    entries: dict[tuple[str, bool], None] = {}  # what stands in brackets, whole and by entries
+    for match in _BRACKETED.finditer(text):
+        inside = match[2]
+        label = _LABEL.match(inside)
+        body = inside if label is None else inside[label.end() :]
+        parts = (inside, body, *body.replace(";", ",").split(","), *body.split("†")[1:])
+        entries |= dict.fromkeys((part.strip(), match[1] == "(") for part in parts)
     cited = {name for name, is_aside in entries if name in known and not (is_aside and name.isalnum())}
     if not cited:
         return None
+    # An id that is not of the list but written like the cited ids of the list counts as well.
     shapes = {shape for name in cited if "0" in (shape := _shape(name)) and not shape.isalnum()}
     strange = {name for name, _ in entries if name not in known and _shape(name) in shapes}
     return [name for name in dict.fromkeys(name for name, _ in entries) if name in cited or name in strange]
 
 
-def _is_rank(name: str, size: int) -> bool:
-    """Whether an id may as well be a rank in a list of this size: then it is read as a rank."""
-    return len(name) <= 2 and name.isdecimal() and int(name) <= size
-
-
-def _bracketed(text: str) -> Iterator[tuple[str, bool]]:
-    """What stands in brackets, whole and by entries, and whether the brackets are parentheses."""
-    for match in _BRACKETED.finditer(text):
-        inside = match[2]
-        label = _LABEL.match(inside)
-        body = inside if label is None else inside[label.end() :]
-        for entry in (inside, body, *body.replace(";", ",").split(","), *body.split("†")[1:]):
-            yield entry.strip(), match[1] == "("
-
-
 def _shape(name: str) -> str:
-    """How an id is written: a run of letters and digits is `0` if it has a digit, else `a`.
-
-    >>> _shape("grey-heron#12")
-    'a-a#0'
-    """
+    # A run of letters and digits becomes `0` if it has a digit, else `a`: "grey-heron#12" is "a-a#0".
     return _RUN.sub(lambda run: "0" if _DIGIT.search(run[0]) else "a", name)
 
 
 def _numbered(text: str, ids: Sequence[str]) -> list[str] | None:
-    """The documents that numbers in square or lenticular brackets cite."""
-    found = _search_results(text)
+    # In square or lenticular brackets.
+    marks = dict.fromkeys(match.groups() for match in _SEARCH_RESULT.finditer(text))
+    # Each of several searches has ranks of its own: then they say nothing.
+    of_one_search = len({search for search, _ in marks}) == 1
+    numbers = dict.fromkeys(int(position) + 1 for _, position in marks) if of_one_search else {}
     # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
     ranges = dict.fromkeys(
-        match.groups() for marks in _MARKS.finditer(text) for match in _NUMBERS.finditer(marks[0].partition("†")[0])
+        match.groups() for found in _MARKS.finditer(text) for match in _NUMBERS.finditer(found[0].partition("†")[0])
     )
-    numbers = dict.fromkeys((*found, *(n for first, last in ranges for n in _range(int(first), int(last or first)))))
+    for begin, end in ranges:
+        first, last = int(begin), int(end or begin)
+        numbers |= dict.fromkeys(range(first, last + 1) if first <= last else (first, last))
     return _ranked(numbers, ids)
-
-
-def _search_results(text: str) -> list[int]:
-    """The ranks of OpenAI's marks; none where they are of several searches, of which each has ranks of its own."""
-    marks = [match.groups() for match in _SEARCH_RESULT.finditer(text)]
-    return [int(place) + 1 for _, place in dict.fromkeys(marks)] if len({search for search, _ in marks}) == 1 else []
-
-
-def _range(first: int, last: int) -> Iterator[int]:
-    yield from range(first, last + 1) if first <= last else (first, last)
 
 
 def _ranked(numbers: dict[int, None], ids: Sequence[str]) -> list[str] | None:
@@ -190,10 +172,7 @@ def _ranked(numbers: dict[int, None], ids: Sequence[str]) -> list[str] | None:
 
 
 def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
-    """The documents that numbers in parentheses cite.
-
-    Parentheses mean many things: None where one of the numbers counts the points of a list or is beyond the documents.
-    """
+    # Parentheses mean many things: None where a number counts the points of a list or is beyond the documents.
     numbers: dict[int, None] = {}
     for match in _IN_PARENTHESES.finditer(text):
         before = text[max(0, match.start() - _LOOK_BACK) : match.start()]

@@ -9,18 +9,11 @@ from typing import Final
 
 STEP: Final = 10
 """Seconds of a fresh window bucket, and of the counts per gold item beside it."""
-
-
 HOUR: Final = 3600
-
-
 FOLDED: Final = 300
-"""Seconds of an old window bucket; fresh ones are folded into it."""
-
-
+"""Seconds of an old window bucket, into which fresh buckets are folded."""
 FRESH: Final = 3600 + FOLDED
 """Seconds for which window buckets stay fresh: windows up to an hour have edges every `STEP` seconds."""
-
 
 CONTRACT_VERSION: Final = 1
 REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - an answer, no password
@@ -28,7 +21,7 @@ REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - an answer, no password
 
 DISABLED: Final = "RAGMON_DISABLED"
 ON: Final = ("1", "true", "yes", "on")
-"""The environment variable that switches ragmon off, and the values that do."""
+"""The environment variable that switches ragmon off, and the values with which it does."""
 STRICT: Final = "RAGMON_STRICT"
 """The environment variable that lets `ragmon.install` raise, with the same values."""
 

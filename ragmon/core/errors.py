@@ -1,10 +1,4 @@
-"""Safe display of untrusted text: in a log, on a terminal, as a label, on a page.
-
-Such a text must not control the display: no colours or cursor moves (C0 and C1 controls), no extra lines, no change of
-direction, which makes a text look like a different one (Unicode Technical Report 36, 2.8). Removed characters are
-written as escapes, so that two different texts stay different; a line break becomes a space.
-
-Every error ragmon raises on purpose.
+"""Every error that ragmon raises on purpose, log lines, and the safe display of untrusted text in both.
 
     RagmonError
     ├── InputError        a file or a value given to ragmon is wrong
@@ -13,11 +7,13 @@ Every error ragmon raises on purpose.
     ├── UnavailableError  a port or a disk cannot be used now: a later try may succeed without a correction
     └── UnknownNameError  a metric, gate or preset that does not exist
 
-`Unassessed` is not an error: a metric raises it when one of the facts it needs is unknown.
+`Unassessed` is not an error: a metric raises it when a fact it needs is unknown.
 
-Log lines without any text of a request, and few of them: warnings once, the same error once a minute.
+Untrusted text in a log, on a terminal, as a label or on a page must not control the display: no colours or cursor moves
+(C0 and C1 controls), no extra lines, no change of direction, which makes a text look like a different text (Unicode
+Technical Report 36, 2.8). Removed characters are written as escapes, so that two different texts stay different.
 
-A pipeline that answers 1,000 questions a second must not log 1,000 lines a second.
+A log line holds no text of a request: a warning is logged once, the same error once a minute.
 """
 
 from __future__ import annotations
@@ -36,10 +32,8 @@ from typing import Any, Final
 LONGEST: Final = 200
 """Characters shown of a name or a short text."""
 _LONGEST_LINE: Final = 4000
-"""Characters shown of a whole line."""
+# Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, most ids of documents.
 _NAME: Final = re.compile(r"@?[\w.:/#*$-]{1,100}", re.ASCII)
-"""Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, most ids of documents."""
-
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls
@@ -59,16 +53,21 @@ def printable(text: str, limit: int = LONGEST) -> str:
     >>> print(printable("two\nlines, \x1b[31mred"))
     two lines, \x1b[31mred
     """
+
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
+
     if not text.isprintable():
-        text = _CONTROLS.sub(_escaped, _BREAKS.sub(" ", text[: limit + 1]))
+        text = _CONTROLS.sub(escape, _BREAKS.sub(" ", text[: limit + 1]))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def shown_name(name: str, otherwise: str) -> str:
-    """A name that traffic brings, if it looks like one in a program; a user's question or answer does not.
+    """A name that traffic brings, if it looks like a name in a program; a user's question or answer does not.
 
     Some instrumentations name a span after the question, some applications put a message in place of an error's type.
-    Pages, metrics and logs are open to whoever reaches them: they show such a name only through this function.
+    Pages, metrics and logs may be open to everybody: they show such a name only through this function.
 
     Args:
         name: The name.
@@ -102,18 +101,13 @@ def printable_json(data: object, **layout: Any) -> str:
     >>> printable_json({"build": "\u202egnp"})
     '{"build": "\\u202egnp"}'
     """
+
+    def escape(match: re.Match[str]) -> str:
+        char = match[0]
+        return char if char in "\n\r\t" else f"\\u{ord(char):04x}"  # in JSON these occur only between values
+
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, **layout)
-    return text if text.isprintable() else _CONTROLS.sub(_json_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
-
-
-def _json_escaped(match: re.Match[str]) -> str:
-    char = match[0]
-    return char if char in "\n\r\t" else f"\\u{ord(char):04x}"  # in JSON these occur only between values
+    return text if text.isprintable() else _CONTROLS.sub(escape, text)
 
 
 class RagmonError(Exception):
@@ -125,22 +119,22 @@ class RagmonError(Exception):
 
 
 class InputError(RagmonError):
-    """A file or value is wrong; the message names the place, the value found and the problem.
+    """A file or value is wrong; the message names file and line, the value found and the problem.
 
     Args:
-        message: What is wrong, without the place.
+        message: What is wrong, without file and line.
         path: The file, as the user named it.
         line: The line in it, counted from 1; None where the whole file is meant.
-        value: The offending value; long ones are shortened.
+        value: The offending value; a long value is shortened.
         hint: How to correct it.
     """
 
     def __init__(
         self, message: str, *, path: str = "", line: int | None = None, value: object = None, hint: str = ""
     ) -> None:
-        place = path if line is None else f"{path}:{line}"
+        where = path if line is None else f"{path}:{line}"
         suffix = "" if value is None else f": {shorten(value)}"
-        super().__init__(f"{place}: {message}{suffix}" if place else f"{message}{suffix}", hint=hint)
+        super().__init__(f"{where}: {message}{suffix}" if where else f"{message}{suffix}", hint=hint)
         self.path = path
         self.line = line
 
@@ -173,7 +167,7 @@ class Unassessed(Exception):  # noqa: N818 - control flow, like StopIteration
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint for a mistyped name: the nearest known names, or all of them when none is near.
+    """The hint for a mistyped name: the nearest known names, or all known names when none is near.
 
     >>> nearest("answer_precison", ["answer_precision", "mrr"])
     'did you mean answer_precision?'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Final, Literal
 
@@ -14,6 +14,8 @@ from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, nor
 
 Match = Literal["exact", "contains"]
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted", enc_hook=list)
+
+_OF_SET: Final = ("match", "set_name", "set_version")
 
 # What a gold item provides, as bits; `ragmon.metrics.facts` combines them with the facts of a record.
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
@@ -107,21 +109,8 @@ class GoldItem:
 
     def content(self) -> dict[str, object]:
         """The fields of the item, without the set it belongs to; absent fields are left out."""
-        fields = {
-            "qid": self.qid,
-            "question": self.question,
-            "answerable": self.answerable,
-            "claim_substrings": self.claim_substrings,
-            "gold_claim": self.gold_claim,
-            "citations": self.citations,
-            "contexts": self.contexts,
-            "sections": self.sections,
-            "tags": self.tags,
-            "paraphrases": self.paraphrases,
-            "negatives": self.negatives,
-            "constraints": self.constraints,
-        }
-        return {key: value for key, value in fields.items() if value or value is False or value == []}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_SET}
+        return {key: value for key, value in values.items() if value or value is False or value == []}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -129,7 +118,7 @@ class GoldItem:
         return hashlib.sha256(_CANONICAL.encode(self.content())).hexdigest()
 
     def in_set(self, name: str, version: str, tags: Mapping[str, str]) -> GoldItem:
-        """The item as one of a gold set. What was computed from its content is not computed again.
+        """The item in a gold set. What was computed from its content is not computed again.
 
         Args:
             name: The set.

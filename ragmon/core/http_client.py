@@ -1,18 +1,12 @@
-"""The version of ragmon, the URLs that users write, and the check of a request's `Host` header.
+"""The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
 
-Pauses between attempts, `Retry-After` of a server, quotas per day, and deadlines in CPU time of a thread.
-
-The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
-
-`request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open.
-
-The types of values in ragmon.toml: shares, durations, sizes, addresses, files. Errors tell what would be right.
+`request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open. Around them:
+URLs and hosts, pauses between attempts, quotas per day, and deadlines in CPU time of a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import re
 import socket
@@ -30,16 +24,13 @@ from pathlib import Path
 from random import random
 from threading import Lock
 from time import monotonic, thread_time, time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 
 from ragmon.core.errors import RagmonError, UnreachableError, shorten
 from ragmon.core.process import make_private
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @cache
@@ -128,7 +119,7 @@ def may_hold_password(text: str) -> bool:
 
 
 def shown_url(text: str) -> str:
-    """What a message shows of a text that should be a URL and is none."""
+    """What a message shows of a text that should be a URL."""
     return "what may hold a password is not shown" if "@" in text else shorten(text)
 
 
@@ -172,7 +163,7 @@ def own_names(configured: Iterable[str]) -> frozenset[str]:
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a server accepts a host: an IP address, localhost (`is_ip_or_localhost`), or one of its names.
+    """Whether a server accepts a host: an IP address, localhost (`is_ip_or_localhost`), or a name of its own.
 
     Args:
         host: The value of the `Host` header.
@@ -181,7 +172,7 @@ def is_known(host: str, names: Collection[str]) -> bool:
     >>> is_known("Ragmon:9464", {"ragmon"}), is_known("rebound.example", {"ragmon"})
     (True, False)
     """
-    return is_ip_or_localhost(host) or _name(host).lower().removesuffix(".") in names
+    return is_ip_or_localhost(host) or _without_port(host).lower().removesuffix(".") in names
 
 
 def is_ip_or_localhost(host: str) -> bool:
@@ -195,7 +186,7 @@ def is_ip_or_localhost(host: str) -> bool:
     >>> [is_ip_or_localhost(host) for host in ("127.0.0.1:9464", "[::1]", "localhost", "ragmon.example")]
     [True, True, True, False]
     """
-    name = _name(host)
+    name = _without_port(host)
     try:
         ip_address(name)
     except ValueError:
@@ -203,8 +194,7 @@ def is_ip_or_localhost(host: str) -> bool:
     return True
 
 
-def _name(host: str) -> str:
-    """A host without its port."""
+def _without_port(host: str) -> str:
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
@@ -226,7 +216,7 @@ MAX_RETRY_AFTER_FOR_USER: Final = 60.0
 def retry_after(text: str | None) -> float | None:
     """Seconds of a `Retry-After` header, given as a number or a date; None if it is missing or not valid.
 
-    A number that is too large for a double is infinite: whoever waits has a limit.
+    A number that is too large for a double is infinite: `BackOff` has a limit.
 
     Source: RFC 9110, section 10.2.3.
 
@@ -288,7 +278,7 @@ class BackOff:
         return self._draw() * limit if retry_after is None else min(retry_after, self._max_retry_after)
 
     def reset(self) -> None:
-        """An attempt succeeded: the next pause is a first one."""
+        """An attempt succeeded: the next pause is a first pause."""
         self._limit = self._first
 
 
@@ -351,7 +341,17 @@ class DailyQuota:
                 return True
             if self._count >= self.per_day:
                 return False
-            self._count = max(self._count + 1, self._add())
+            stored = 0
+            with suppress(OSError):  # where nothing can be written, the process counts for itself
+                if (file := self._file()) is not None:
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                    descriptor = os.open(file, flags, 0o600)
+                    try:
+                        os.write(descriptor, b".")
+                        stored = os.lseek(descriptor, 0, os.SEEK_CUR)
+                    finally:
+                        os.close(descriptor)
+            self._count = max(self._count + 1, stored)
             return self._count <= self.per_day
 
     def give_back(self) -> None:
@@ -360,63 +360,30 @@ class DailyQuota:
             self._given_back += 1
 
     def _begin_day(self) -> None:
-        """Start with the count of today's file, if this is another day than before."""
         day = int(self._clock() // DAY)
-        if day > self._day or day < self._day - 1:  # a clock set back over midnight starts no new day
-            self._day, self._count, self._given_back = day, 0, 0
-            with suppress(OSError):
-                self._count = self._stored_count()
-
-    def _stored_count(self) -> int:
-        """The count of today's file; removes the files of older days.
-
-        The files of later days and of the day before stay: a clock that is set back and corrected must not reset them.
-
-        Raises:
-            OSError: There is no file yet, or nothing can be written.
-        """
-        file = self._file()
-        if file is None:
-            return 0
-        for path in file.parent.glob(f"{file.name.rpartition('-')[0]}-*{SUFFIX}"):
-            if not _is_recent(path, self._day):
-                with suppress(OSError):  # an old file that stays does no harm
-                    path.unlink()
-        status = file.lstat()
-        return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-    def _add(self) -> int:
-        """Count one request in today's file; returns the count, 0 where nothing can be written."""
-        try:
-            file = self._file()
-            if file is None:
-                return 0
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(file, flags, 0o600)
-            try:
-                os.write(descriptor, b".")
-                return os.lseek(descriptor, 0, os.SEEK_CUR)
-            finally:
-                os.close(descriptor)
-        except OSError:
-            return 0
+        if self._day - 1 <= day <= self._day:  # a clock set back over midnight starts no new day
+            return
+        self._day, self._count, self._given_back = day, 0, 0
+        with suppress(OSError):  # there is no file yet, or nothing can be written
+            if (file := self._file()) is None:
+                return
+            # The files of later days and of the day before stay: a clock that is set back and corrected must not reset
+            # them.
+            for path in file.parent.glob(f"{file.name.rpartition('-')[0]}-*{SUFFIX}"):
+                of_day = path.stem.rpartition("-")[2]
+                if not of_day.isdigit() or int(of_day) < day - 1:
+                    with suppress(OSError):  # an old file that stays does no harm
+                        path.unlink()
+            status = file.lstat()
+            self._count = status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def _file(self) -> Path | None:
-        """Today's file, in a folder that was made.
-
-        Raises:
-            OSError: The folder cannot be made, or another user may write to it.
-        """
+        # Today's; an OSError where its folder cannot be made, or another user may write to it.
         if self._path is None:
             return None
         if self._make_folder:
             make_private(self._path.parent)
         return self._path.with_name(f"{self._path.name}-{self._day}{SUFFIX}")
-
-
-def _is_recent(path: Path, day: int) -> bool:
-    day_text = path.stem.rpartition("-")[2]
-    return day_text.isdigit() and int(day_text) >= day - 1
 
 
 class Deadline:
@@ -498,7 +465,7 @@ async def exchange(
         url: The URL.
         body: Request body.
         headers: Headers beside those of the client.
-        max_body: Largest body of a response that is read, in bytes; the rest of a larger one is left unread.
+        max_body: Largest body of a response that is read, in bytes; the rest of a larger body is left unread.
 
     Raises:
         TimeoutError: There is no connection in time.
@@ -542,7 +509,7 @@ def request(
         headers: Headers beside those that HTTP requires.
         timeout: Seconds for connection, TLS handshake, request and response together; connection and handshake may
             each take a half. Only the system's name resolution can exceed them.
-        max_body: Largest body of a response that is read, in bytes; the rest of a larger one is left unread.
+        max_body: Largest body of a response that is read, in bytes; the rest of a larger body is left unread.
         tls: TLS settings for https; None trusts the certificates this machine trusts.
 
     Raises:
@@ -565,7 +532,7 @@ def request(
 
 
 def _reason(error: Exception) -> str:
-    """What the system says of an error; httpx and anyio say so in the causes of theirs."""
+    # The system's words are in the causes of the errors of httpx and anyio.
     if isinstance(error, httpx.RemoteProtocolError) and str(error).startswith("illegal"):  # the words of h11
         return "it speaks no HTTP"
     cause: BaseException | None = error
@@ -596,6 +563,6 @@ class Address:
     def is_loopback(self) -> bool:
         """Whether only clients on this machine can connect."""
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            return ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"

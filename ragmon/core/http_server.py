@@ -44,18 +44,16 @@ if TYPE_CHECKING:
 
 _BACKLOG: Final = 512
 THREAD: Final = "ragmon-"
-"""How the names of the threads begin that serve a port."""
+"""The start of the names of the threads that serve a port."""
 
 
 class _OwnSelector(selectors.DefaultSelector):
-    """A selector for the process that made it: a forked child must not read the requests of its parent."""
-
+    # For the process that made it: a forked child must not read the requests of its parent.
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait until something can be read or written."""
         ready = super().select(timeout)
         sleep_if_inherited(self._process)
         return ready
@@ -95,17 +93,16 @@ class Listener(ABC):
         if self._thread is not None:
             return self
         self._context = None if self._tls is None else tls_context(*self._tls)
-        place = self._socket = bind(self._configured_address, self._name)
+        listening = self._socket = bind(self._configured_address, self._name)
         _started.add(self)
         self._startup_done.clear()
-        self._thread = Thread(target=self._run, args=(place,), name=f"{THREAD}{self._name}", daemon=True)
+        self._thread = Thread(target=self._run, args=(listening,), name=f"{THREAD}{self._name}", daemon=True)
         self._thread.start()
         self._startup_done.wait()
         if self._address is None:
             self.stop(0.0)
-            raise RagmonError(
-                f"the {self._name} port on {self._configured_address} does not start", hint="the log says why"
-            )
+            message = f"the {self._name} port on {self._configured_address} does not start"
+            raise RagmonError(message, hint="the log says why")
         return self
 
     def stop(self, grace: float) -> None:
@@ -127,26 +124,25 @@ class Listener(ABC):
                 os.close(inherited.detach())
         self._thread = self._address = self._socket = None
 
-    def _run(self, place: socket.socket) -> None:
+    def _run(self, listening: socket.socket) -> None:
         for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
             logging.getLogger(name).addFilter(_is_of_application)
         try:
             # Not `asyncio.run`, which some libraries replace (nest_asyncio in notebooks).
             with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_OwnSelector())) as runner:
-                runner.run(self._serve(place))
+                runner.run(self._serve(listening))
         except Exception as error:  # noqa: BLE001 - the owner only notices that the thread ended
             log_error(f"the {self._name} port ended", error)
         finally:
-            place.close()
+            listening.close()
             self._startup_done.set()
 
     def _opened(self, port: int) -> None:
-        """Note that clients can connect."""
         self._address = replace(self._configured_address, port=port)
         self._startup_done.set()
 
     @abstractmethod
-    async def _serve(self, place: socket.socket) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
         """Serve clients until the port is stopped; calls `_opened` when they can connect."""
 
     @abstractmethod
@@ -166,7 +162,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _is_of_application(record: logging.LogRecord) -> bool:
-    """Whether a line of uvicorn is the application's own: ragmon logs itself, without the content of requests."""
+    # Ragmon logs itself, without the content of requests; an application may run under uvicorn, too.
     return not (record.threadName or "").startswith(THREAD)
 
 
@@ -279,7 +275,7 @@ class _Seen(NamedTuple):
 
 
 class ListeningSocket(socket.socket):
-    """A listening socket that limits how many connections it has, and how long one may be without a request.
+    """A listening socket that limits its connections, and how long a connection may be without a request.
 
     Args:
         bound: The socket to take over.
@@ -297,10 +293,10 @@ class ListeningSocket(socket.socket):
         self.connections: dict[socket.socket, _Seen] = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; above the limit, the one that has been longest without a request ends.
+        """Accept a connection; above the limit, the connection that has been longest without a request ends.
 
         Raises:
-            ConnectionAbortedError: Requests run on all of them: the new one was closed.
+            ConnectionAbortedError: Requests run on all connections: the new connection was closed.
         """
         accepted, address = super().accept()
         waiting = self._waiting() if len(self.connections) >= min(self._most, _MAX_HANDSHAKES) else []
@@ -322,7 +318,7 @@ class ListeningSocket(socket.socket):
                 self._end(each)
 
     def _waiting(self) -> list[socket.socket]:
-        """The connections on which no request runs, the longest first."""
+        # The connections on which no request runs, the longest first.
         states = {}
         for protocol in self._protocols:
             if (found := protocol.transport.get_extra_info("socket")) is not None:  # closed, behind TLS
@@ -338,7 +334,7 @@ class ListeningSocket(socket.socket):
         return sorted(waiting, key=lambda each: self.connections[each].since)
 
     def _end(self, connection: socket.socket) -> None:
-        """End a connection; the event loop sees that and closes the socket."""
+        # The event loop sees the end and closes the socket.
         del self.connections[connection]
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -381,8 +377,6 @@ def _last_answer(app: ASGIApp) -> ASGIApp:
 
 
 class _Tls(SSLProtocol):
-    """asyncio's TLS with a smaller buffer."""
-
     max_size = _TLS_BUFFER
 
 
@@ -414,10 +408,10 @@ class HttpServer(Listener):
         self._patience = patience
         self._server: uvicorn.Server | None = None
 
-    async def _serve(self, place: socket.socket) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
         asyncio.get_running_loop().set_exception_handler(self._on_error)
         server = self._server = uvicorn.Server(self._config())
-        port = self._socket = ListeningSocket(place, self._connections, server.server_state.connections)
+        port = self._socket = ListeningSocket(listening, self._connections, server.server_state.connections)
 
         async def every_second() -> None:
             if self._address is None:
@@ -448,19 +442,19 @@ class HttpServer(Listener):
         )
 
     def _protocol(self, **given: Any) -> asyncio.BaseProtocol:
-        """The protocol of a new connection: uvicorn's, behind TLS where that is configured."""
+        # Uvicorn's, behind TLS where that is configured.
         protocol = H11Protocol(**given)
         if self._context is None:
             return protocol
-        # With a future for the end of the handshake, which asyncio's server has, each that fails would stay in memory
-        # until garbage is collected.
+        # With a future for the end of the handshake, which asyncio's server has, each failed handshake would stay in
+        # memory until garbage is collected.
         done: Any = None
         limit: Any = HANDSHAKE  # declared as int, but a float works
         loop = asyncio.get_running_loop()
         return _Tls(loop, protocol, self._context, done, server_side=True, ssl_handshake_timeout=limit)
 
     def _on_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop; not what clients sent that uvicorn cannot parse."""
+        # Not for data of clients that uvicorn cannot parse.
         if "protocol" not in context:
             error = context.get("exception") or RuntimeError()
             log_error(f"the {self._name} port: {context['message']} ({getattr(error, 'strerror', '')})", error)
@@ -561,7 +555,7 @@ def media_type(headers: Headers) -> str:
 
 
 def bad_media_type(headers: Headers, *known: str) -> HTTPError:
-    """The error for a body of a media type that is none of the known ones."""
+    """The error for a body of an unknown media type."""
     value = shorten(headers.get("content-type", ""))
     return HTTPError(415, BAD_CONTENT_TYPE, f"Content-Type is {value}", hint=f"Content-Type: {' or '.join(known)}")
 
@@ -641,7 +635,7 @@ def read_json(body: bytes, example: str) -> Any:
 LONGEST_ACK: Final = 64 << 10
 """Maximum bytes of an acknowledgement."""
 LONGEST_NAME: Final = 200
-"""Maximum characters of the name of who acknowledges."""
+"""Maximum characters of the name of the person who acknowledges."""
 _EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back", "by": "ada"}'
 
 

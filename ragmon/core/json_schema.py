@@ -1,10 +1,7 @@
-"""Docstrings as data: the summary of a class and the sentence of each attribute, for reference pages and schemas.
+"""JSON Schemas (draft 2020-12) of types: what msgspec says of them, with the sentences of their docstrings.
 
-A docstring of this project has a summary first and the attributes below a line `Attributes:` or `Args:`.
-
-JSON Schemas (draft 2020-12) of types: what msgspec says of them, with the sentences of their docstrings.
-
-The schemas are printed by `ragmon schema` and committed in docs/reference/schema.
+A docstring of this project has a summary first and the attributes below a line `Attributes:` or `Args:`. The schemas
+are printed by `ragmon schema` and committed in docs/reference/schema.
 """
 
 from __future__ import annotations
@@ -74,22 +71,18 @@ def definitions(*models: Any) -> dict[str, Schema]:
             members.
     """
     _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
-    return {name: _described(schema) for name, schema in components.items()}
-
-
-def _described(schema: Schema) -> Schema:
-    """The schema of a class, with the sentences of its docstring, which msgspec hands over as a whole."""
-    notes = attribute_notes(schema["description"])
-    order = {name: place for place, name in enumerate(notes)}
-    names = sorted(schema["properties"], key=lambda name: order.get(name, len(order)))  # as the docstring has them
-    properties = {name: described(schema["properties"][name], notes.get(name, "")) for name in names}
-    required = {"required": schema["required"]} if schema.get("required") else {}
-    return {
-        "description": in_json(summary(schema["description"])),
-        "type": "object",
-        "properties": properties,
-        **required,
-    }
+    schemas: dict[str, Schema] = {}
+    for name, schema in components.items():
+        docstring, properties = schema["description"], schema["properties"]
+        notes = attribute_notes(docstring)
+        in_order = [key for key in notes if key in properties] + [key for key in properties if key not in notes]
+        schemas[name] = {
+            "description": in_json(summary(docstring)),
+            "type": "object",
+            "properties": {key: described(properties[key], notes.get(key, "")) for key in in_order},
+            **({"required": schema["required"]} if schema.get("required") else {}),
+        }
+    return schemas
 
 
 def described(schema: Mapping[str, Any], note: str) -> Schema:

@@ -1,4 +1,4 @@
-"""Gates and policies: the thresholds a pipeline must keep, and the outcome of judging one."""
+"""Gates and policies: the thresholds that a pipeline must keep, and the outcome of a judged gate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Estimand = Literal["gold_set", "questions_like_these"]
 Kind = Literal["threshold", "quantile_ratio", "distinct"]
 
 ORDER: Final[tuple[Verdict, ...]] = ("fail", "insufficient", "pass")
-"""The worst first: one failed gate fails the whole policy."""
+"""The worst first: a failed gate fails the whole policy."""
 MIN_SAMPLES: Final = 30
 
 GOLD_SOURCES: Final = (constants.PROBE, constants.MATCH, constants.REPLAY, constants.LABEL)
-"""The sources of a gate on a gold metric that names none; the first with data is judged."""
+"""The sources of a gate on a gold metric without a named source; the first with data is judged."""
 FREE_SOURCES: Final = (constants.LIVE, constants.REPLAY, constants.PROBE, constants.MATCH, constants.LABEL)
 """The same for a metric that needs no gold."""
 
@@ -174,12 +174,6 @@ class Outcome:
 
 def verdict_of(outcomes: Sequence[Outcome], policy: Policy) -> Verdict:
     """The verdict of a policy: fail before insufficient before pass; a policy without gates passes."""
-    verdicts = [_effective_verdict(outcome.verdict, policy) for outcome in outcomes]
+    insufficient: Verdict = "insufficient" if policy.on_insufficient == "hold" else policy.on_insufficient
+    verdicts = (insufficient if outcome.verdict == "insufficient" else outcome.verdict for outcome in outcomes)
     return min(verdicts, key=ORDER.index, default="pass")
-
-
-def _effective_verdict(verdict: Verdict, policy: Policy) -> Verdict:
-    """A verdict with the policy's `on_insufficient` applied."""
-    if verdict == "insufficient" and policy.on_insufficient != "hold":
-        return "pass" if policy.on_insufficient == "pass" else "fail"
-    return verdict

@@ -1,23 +1,4 @@
-"""Python's garbage collector, switched off where very many objects are made at once and none of them forms a cycle.
-
-While their number grows, it looks at all of them again and again: a third of the time that a large gold set takes.
-
-What a forked child does with a greenlet of its parent, and how it is spared an import of another thread.
-
-A fork copies no threads, but gevent makes greenlets of threads, and these go on in the child. There the greenlet would
-finish what the parent finishes as well: deliver a record again, or answer a request that came to the parent. Python has
-forgotten it as a thread, so its end would be an error too. It therefore sleeps for as long as the child lives.
-
-Source: gevent's documentation of `gevent.os.fork`.
-
-Files that only this user may read: folders of state and counters, secret keys, tokens, and hashes with such a key.
-
-Processes of one application share their counters through the folder.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
-"""
+"""The process and its machine: garbage collection, forks, private folders, secret keys, functions named in settings."""
 
 from __future__ import annotations
 
@@ -42,6 +23,9 @@ from ragmon.core.errors import RagmonError, warn_once
 def without_collector() -> Iterator[None]:
     """Switch garbage collection off for a while, in the whole process.
 
+    Where very many objects are made at once and no cycle among them, the collector would look at all of them again and
+    again while their number grows: a third of the time that a large gold set takes.
+
     >>> with without_collector():
     ...     gc.isenabled()
     False
@@ -61,15 +45,21 @@ importing: Final = threading.RLock()
 """Held while a thread imports modules: a child forked meanwhile would wait for ever for the end of that import."""
 os.register_at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release)
 
+# Keeps the events, and so the greenlets that wait for them: a collected greenlet would run its `finally` clauses.
 _sleeping: Final[list[threading.Event]] = []
-"""Keeps the events, and so the greenlets that wait for them: one that is collected would run its `finally` clauses."""
 
 
 def sleep_if_inherited(process: int) -> None:
-    """Let the current thread sleep for ever if it runs in another process than the one that started it.
+    """Let the current thread sleep for ever if it runs in another process than the process that started it.
+
+    A fork copies no threads, but gevent makes greenlets of threads, and these go on in the child. There the greenlet
+    would finish what the parent finishes as well: deliver a record again, or answer a request that came to the parent.
+    Python has forgotten it as a thread, so its end would be an error too.
 
     Args:
         process: The id of the process that started the thread.
+
+    Source: gevent's documentation of `gevent.os.fork`.
     """
     if os.getpid() != process:
         never = threading.Event()  # made here: the module may be imported before gevent replaces the class
@@ -79,7 +69,7 @@ def sleep_if_inherited(process: int) -> None:
 
 
 def default_folder(identity: str) -> Path | None:
-    """The folder for the shared files of processes that have no configured one: below the temporary directory.
+    """The folder for the shared files of processes without a configured folder: below the temporary directory.
 
     Args:
         identity: Identifies the application; processes with the same identity report each other's losses.
@@ -123,7 +113,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_state_folder(folder: Path) -> None:
-    """Make a state folder; one that is there may be open to its owner, and with a warning to its group.
+    """Make a state folder; a folder that exists may be open to its owner, and with a warning to its group.
 
     Raises:
         RagmonError: Other users may read or change it.
@@ -168,7 +158,7 @@ _PRINTABLE: Final = re.compile(r"[!-~]+")
 
 
 def keyed_hash(key: bytes, text: str) -> str:
-    """HMAC-SHA256 of a text in hex. Without the key a reader learns only whether two texts are equal.
+    """HMAC-SHA256 of a text in hex; a reader without the key learns only whether two texts are equal.
 
     >>> keyed_hash(b"sixteen bytes...", "where is it") == keyed_hash(b"sixteen bytes...", "where is it")
     True

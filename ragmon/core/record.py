@@ -3,12 +3,8 @@
 Version 1 is frozen: fields may be added, none may change its meaning, and every later ragmon reads it. A journal holds
 records and totals as a trace log does, and also labels, acknowledgements of alarms, tombstones and quarantine entries.
 
-The structs are msgspec's, because decoding takes half of the time of a replay.
-
-Limits of the numbers and document lists in a record, the same live and in a replay.
-
-A single latency of 10^308 milliseconds would make the sum of all latencies useless for ever. A value out of range
-becomes unknown, with a reason; the rest of the record counts.
+Numbers and document lists have limits, the same live and in a replay: one latency of 10^308 milliseconds would make the
+sum of all latencies useless for ever. A value out of range becomes unknown, with a reason; the rest counts.
 """
 
 from __future__ import annotations
@@ -34,8 +30,6 @@ from ragmon.core.errors import shorten
 
 FIELDS: Final = ("correct", "answerable", "relevant_ids")
 """The fields of a label that judge an answer."""
-
-
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000, so that a time in milliseconds is rejected."""
 EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
@@ -330,12 +324,12 @@ class QuarantineEntry(msgspec.Struct, tag_field="kind", tag="quarantined"):
 
 
 class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
-    """A stretch of another log that was counted elsewhere (`ragmon.stream.chunk`), in the journal of who adds them up.
+    """A stretch of another log that was counted elsewhere (`ragmon.stream.chunk`), in the journal of the server.
 
     Attributes:
         body: The chunk, compressed, in base64.
         partition, offset: Where it stood in the topic of chunks, or before the first message that is still needed.
-        log: Which topic of chunks that was; "" where that is not known.
+        log: The topic of chunks; "" where it is not known.
     """
 
     body: bytes
@@ -345,7 +339,7 @@ class ChunkEntry(msgspec.Struct, tag_field="kind", tag="chunk"):
 
 
 class ErasedTraces(msgspec.Struct, tag_field="kind", tag="erased"):
-    """Traces that were erased on request since the entry before; whoever has something of them erases it.
+    """Traces that were erased on request since the entry before, for all that hold a part of them.
 
     Attributes:
         trace_ids: The traces, in lower case.
@@ -391,8 +385,6 @@ def quarantined(line: bytes) -> bytes:
 
 
 class _Kind(msgspec.Struct):
-    """The one field that names the kind of a line."""
-
     kind: str = RECORD_ENTRY
 
 
@@ -439,7 +431,7 @@ def parse_label(data: Any) -> Label:
     >>> parse_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
     '5a1c'
     """
-    # Only a journal or a chunk may add the answer: one sent with the label is not trusted.
+    # Only a journal or a chunk may add the answer: an answer sent with the label is not trusted.
     own = {"kind": "label", "answer": None, "arrived": None}
     label = msgspec.convert({**data, **own} if isinstance(data, dict) else data, Label)
     label.trace_id = label.trace_id.lower()
@@ -491,11 +483,10 @@ LARGEST: Final = 10**13
 DOCUMENTS: Final = 1_000
 """Documents of a record that are ranked; the same as `ragmon.metrics.facts.DEPTH`."""
 MAX_DOCUMENTS_KEPT: Final = DOCUMENTS + 1
-"""Documents kept: one more than are ranked, so that a cut list is not taken for a complete one."""
+"""Documents kept: one more than are ranked, so that a cut list is not taken for a complete list."""
 SHORT: Final = 2_000
 """A JSON line of at most so many bytes cannot hold more documents: each list member takes at least two bytes."""
-_PARALLEL_FIELDS: Final = ("scores", "contexts", "verdicts")
-"""Lists parallel to `retrieved_ids`: one value a document, in the same order."""
+_PARALLEL_FIELDS: Final = ("scores", "contexts", "verdicts")  # to `retrieved_ids`: a value a document
 _NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -541,31 +532,17 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
         changes["latency_ms"] = msgspec.structs.replace(latency, **dict.fromkeys(bad_stages))
         unknown |= {f"latency_ms.{stage}": OUT_OF_RANGE for stage in bad_stages}
     for id_field, parallel_fields in (("retrieved_ids", _PARALLEL_FIELDS), ("candidate_ids", ())):
-        cut_lists = _cut(record, id_field, parallel_fields)
-        if cut_lists:
-            changes |= cut_lists
-            unknown[id_field] = TOO_MANY_DOCUMENTS
+        own = {name: values for name in (id_field, *parallel_fields) if (values := getattr(record, name)) is not None}
+        if all(len(values) <= MAX_DOCUMENTS_KEPT for values in own.values()):
+            continue
+        unknown[id_field] = TOO_MANY_DOCUMENTS
+        ids: Sequence[str] = own.get(id_field, ())
+        positions: dict[str, int] = {}  # a repeated document keeps its first position only
+        for position, document_id in enumerate(ids):
+            if len(positions) >= MAX_DOCUMENTS_KEPT:
+                break
+            positions.setdefault(document_id, position)
+        for name, values in own.items():
+            is_parallel = len(values) == len(ids)
+            changes[name] = [values[i] for i in positions.values()] if is_parallel else values[:MAX_DOCUMENTS_KEPT]
     return msgspec.structs.replace(record, **changes), unknown
-
-
-def _cut(record: Record, id_field: str, parallel_fields: Sequence[str]) -> dict[str, list[Any]]:
-    """The lists of a record cut to `MAX_DOCUMENTS_KEPT`; a repeated document keeps its first position only."""
-    lists = {name: values for name in (id_field, *parallel_fields) if (values := getattr(record, name)) is not None}
-    if all(len(values) <= MAX_DOCUMENTS_KEPT for values in lists.values()):
-        return {}
-    ids: Sequence[str] = lists.get(id_field, ())
-    positions = _first_positions(ids)
-    return {
-        name: [values[position] for position in positions] if len(values) == len(ids) else values[:MAX_DOCUMENTS_KEPT]
-        for name, values in lists.items()
-    }
-
-
-def _first_positions(ids: Sequence[str]) -> list[int]:
-    """The first position of each distinct id, for the first `MAX_DOCUMENTS_KEPT` of them."""
-    positions: dict[str, int] = {}
-    for position, document_id in enumerate(ids):
-        if len(positions) >= MAX_DOCUMENTS_KEPT:
-            break
-        positions.setdefault(document_id, position)
-    return list(positions.values())

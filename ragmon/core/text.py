@@ -1,9 +1,8 @@
 """Operations on text: folding, phrase search, normalised questions and contexts.
 
-All of it is deterministic and independent of language where possible; nothing here reads a clock or a file. The texts
-are untrusted: the time of every function grows no faster than the length of a text.
-
-Dotted paths into JSON, and into the arguments and results of a traced function: `request.messages[-1].content`.
+The results are deterministic and independent of language where possible. The texts are untrusted: the time of every
+function grows no faster than the length of a text. Paths lead into JSON, and into the arguments and results of a traced
+function: `request.messages[-1].content`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ _UNSPACED = re.compile(
     "\u2e80-\u312f\u31a0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo; between them Hangul letters, which are spaced
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
 )
-_CUT_QUESTION: Final = "…"
-"""The last character of the key of a cut question; no other key contains punctuation."""
+_CUT_QUESTION: Final = "…"  # ends the key of a cut question; no other key contains punctuation
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _PUNCTUATION = string.punctuation.encode("ascii")
@@ -44,12 +42,12 @@ _PUNCTUATION = string.punctuation.encode("ascii")
 # Unicode's Stream-Safe Text Format (UAX #15, section 13).
 _JOINER: Final = "\u034f"  # COMBINING GRAPHEME JOINER: invisible, and it ends a run of non-starters
 _MAX_MARKS: Final = 30
+# A shorter run is safe: each of its characters decomposes to at most two marks, and the letter before it to three.
 _SAFE_RUN: Final = 14
-"""A shorter run is safe: each of its characters decomposes to at most two marks, and the letter before it to three."""
+# Characters whose class is starter but which decompose to non-starters.
 _DECOMPOSING_STARTERS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
-"""Characters whose class is starter but which decompose to non-starters."""
+# A range with all marks beyond the Basic Multilingual Plane is found 60 times as fast as the exact set.
 _BEYOND_BMP: Final = "\U000101fd-\U0001ffff"
-"""A range with all marks beyond the Basic Multilingual Plane; one range is found 60 times as fast as the exact set."""
 
 
 def head(text: str) -> str:
@@ -68,10 +66,10 @@ def is_cut(text: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _runs_of_marks() -> re.Pattern[str]:
-    """A pattern for runs of combining marks that may be too long, from Python's Unicode tables; made on first use."""
+    # Runs of combining marks that may be too long, from Python's Unicode tables.
     marks = "".join(char for char in map(chr, range(0x300, 0x10000)) if unicodedata.combining(char))
     mark = f"[{marks}{_DECOMPOSING_STARTERS}{_BEYOND_BMP}]"
-    return re.compile(f"{mark}{mark}{{{_SAFE_RUN - 1},}}")  # writing the first one separately makes the search fast
+    return re.compile(f"{mark}{mark}{{{_SAFE_RUN - 1},}}")  # writing the first mark separately makes the search fast
 
 
 def stream_safe(text: str) -> str:
@@ -84,23 +82,22 @@ def stream_safe(text: str) -> str:
     >>> len(stream_safe("a" + 31 * "\u0301")), len(stream_safe("a" + 30 * "\u0301"))
     (33, 31)
     """
-    return _runs_of_marks().sub(_with_joiners, text)
 
+    def with_joiners(run: re.Match[str]) -> str:
+        count, parts = 0, []
+        # The marks that the letter before the run decomposes to count as well.
+        for char in run.string[max(0, run.start() - 1) : run.end()]:
+            decomposed = unicodedata.normalize("NFKD", char)
+            leading = sum(1 for _ in takewhile(unicodedata.combining, decomposed))
+            if count + leading > _MAX_MARKS:
+                parts.append(_JOINER)
+                count = 0
+            parts.append(char)
+            trailing = sum(1 for _ in takewhile(unicodedata.combining, reversed(decomposed)))
+            count = trailing if leading < len(decomposed) else count + leading
+        return "".join(parts if run.start() == 0 else parts[1:])
 
-def _with_joiners(run: re.Match[str]) -> str:
-    """A run of marks with joiners inserted; the marks that the letter before it decomposes to count as well."""
-    count = 0
-    parts: list[str] = []
-    for char in run.string[max(0, run.start() - 1) : run.end()]:
-        decomposed = unicodedata.normalize("NFKD", char)
-        leading = sum(1 for _ in takewhile(unicodedata.combining, decomposed))
-        if count + leading > _MAX_MARKS:
-            parts.append(_JOINER)
-            count = 0
-        parts.append(char)
-        starts = leading < len(decomposed)
-        count = sum(1 for _ in takewhile(unicodedata.combining, reversed(decomposed))) if starts else count + leading
-    return "".join(parts if run.start() == 0 else parts[1:])
+    return _runs_of_marks().sub(with_joiners, text)
 
 
 def fold(text: str) -> str:
@@ -109,13 +106,11 @@ def fold(text: str) -> str:
     >>> fold("RÖNTGEN Straße ①")
     'röntgen strasse 1'
     """
-    # For ASCII both steps together are exactly lower(), in a fifth of the time.
-    return text.lower() if text.isascii() else _normalised(text).casefold()
-
-
-def _normalised(text: str) -> str:
-    """The NFKC form, in time linear in the length of the text; a text that is NFKC already is only checked."""
-    return text if unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", stream_safe(text))
+    if text.isascii():
+        return text.lower()  # exactly both steps together, in a fifth of the time
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", stream_safe(text))
+    return text.casefold()
 
 
 def clean(text: str) -> str:
@@ -153,12 +148,12 @@ def contains_phrase(folded: str, phrase: str) -> bool:
 
 
 def _is_spaced_letter(char: str) -> bool:
-    """Whether a character is part of a word in a script that separates words by spaces."""
+    # Part of a word in a script that separates words by spaces.
     return _in_word(char) and not _UNSPACED.match(char)
 
 
 def _in_word(char: str) -> bool:
-    """Whether a character is a letter, a digit, or a combining mark: Indic vowel signs are marks."""
+    # Indic vowel signs are combining marks.
     return char.isalnum() or unicodedata.category(char).startswith("M")
 
 
@@ -184,7 +179,7 @@ def normalise_question(text: str) -> str:
     """The key of a question: folded, without punctuation, with single spaces.
 
     The key of a question of more than `READ` characters is made of the first `READ` and ends in a special character: a
-    question that was not read to its end must not equal the shorter question it begins with.
+    question that was not read to its end must differ from the shorter question it begins with.
 
     >>> normalise_question("  What is   Röntgen's “unit”? ")
     'what is röntgens unit'
@@ -200,11 +195,12 @@ def _question_key(text: str) -> str:
     if text.isascii():
         letters = text.lower().encode("ascii").translate(None, _PUNCTUATION)  # four times faster than on a string
         return " ".join(letters.decode("ascii").split())
-    return " ".join("".join(char for char in fold(text.strip()) if not _is_punctuation(char)).split())
-
-
-def _is_punctuation(char: str) -> bool:
-    return char in string.punctuation or unicodedata.category(char).startswith("P")
+    kept = (
+        char
+        for char in fold(text.strip())
+        if char not in string.punctuation and not unicodedata.category(char).startswith("P")
+    )
+    return " ".join("".join(kept).split())
 
 
 def normalise_context(text: str) -> str:

@@ -30,14 +30,12 @@ from ragmon.core.refusals import RefusalRule
 from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 
 DEPTH: Final = 1000
-"""Ranks are kept this deep (trec_eval's usual run depth); what needs more of a longer list is unassessed."""
-
+"""Ranks are kept this deep (trec_eval's usual run depth); a fact that needs more of a longer list is unassessed."""
 VERSION: Final = 3
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
 Ranks = tuple[int, ...]
 """Ranks in order, each once; the first document has rank 1."""
-
 Key = tuple[int, int, int, Ranks, Ranks, Ranks, Ranks]
 """The plain tuple of facts, the key under which requests are counted."""
 
@@ -146,12 +144,11 @@ class Facts(NamedTuple):
         return self._found_in_claim(CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM)
 
     def _found_in_claim(self, flags: int) -> bool:
-        """Whether one of the flags is set; where the claim was cut and none is, the answer is unknown."""
         if self.has(WRONG_GOLD_VERSION) and not self.has(CLAIM_KNOWN):
             raise Unassessed(constants.GOLD_VERSION)
         self._require(CLAIM_KNOWN, constants.NO_TEXT)
         is_set = self.flags & flags != 0
-        if not is_set and self.has(CLAIM_CUT):
+        if not is_set and self.has(CLAIM_CUT):  # a phrase may be in the rest
             raise Unassessed(constants.TEXT_CUT)
         return is_set
 
@@ -183,7 +180,7 @@ class Facts(NamedTuple):
         return self._found_in_ids(CITES_RETRIEVED)
 
     def _found_in_ids(self, flag: int) -> bool:
-        """Whether the flag is set; if it is not, a citation that was not found may be in the rest of a cut list."""
+        # A citation that was not found may be in the rest of a cut list.
         if not self.has(flag) and self.has(IDS_CUT) and not self.has(IN_SCOPE):
             raise Unassessed(constants.BEYOND_DEPTH)
         return self.has(flag)
@@ -281,7 +278,7 @@ class Facts(NamedTuple):
             raise self._unassessed(constants.NO_CITATIONS)
 
     def _unassessed(self, reason: str) -> Unassessed:
-        """The error for an unknown fact: its own reason, unless the call has none of the details."""
+        # With the reason of the fact, unless the call has none of the details.
         if reason in constants.IGNORABLE:
             return Unassessed(reason)
         if self.has(ERROR):
@@ -334,9 +331,18 @@ class FactReader:
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
         flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
-        flags |= 0 if citations else self._uncited_flags(record, citations)
-        if grounded is not None or self.within_ms is not None:
-            flags |= self._measured_flags(record, grounded)
+        if not citations:
+            sampling = record.sampling
+            if citations is None and not self.citations_required:
+                flags |= CITATIONS_MISSING
+            if sampling is not None and not sampling.audit and record.partial and record.ended is None:
+                flags |= DETAILS_MISSING
+        if grounded is not None:
+            flags |= GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
+        if self.within_ms is not None:
+            flags |= BOUNDED
+            if (latency := record.latency_ms) is not None and latency.total is not None:
+                flags |= TIMED | WITHIN if latency.total <= self.within_ms else TIMED
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
         verdicts = _NO_RANKS
         if record.verdicts is not None:
@@ -369,25 +375,8 @@ class FactReader:
         ranks = ranks_among(ids, id_set, gold_ids)
         return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
 
-    def _uncited_flags(self, record: Record, citations: list[str] | None) -> int:
-        """The flags of an answer that cites nothing: whether that is known, and whether its details are."""
-        flags = CITATIONS_MISSING if citations is None and not self.citations_required else 0
-        sampling = record.sampling
-        kept_for_outcome = sampling is not None and not sampling.audit and record.partial and record.ended is None
-        return flags | DETAILS_MISSING if kept_for_outcome else flags
-
-    def _measured_flags(self, record: Record, grounded: bool | None) -> int:
-        """The flags of groundedness and of the latency bound."""
-        flags = 0 if grounded is None else GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
-        if self.within_ms is None:
-            return flags
-        latency = record.latency_ms
-        if latency is None or latency.total is None:
-            return flags | BOUNDED
-        return flags | BOUNDED | TIMED | (WITHIN if latency.total <= self.within_ms else 0)
-
     def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
-        """The flags of the outcome and of the text of the answer."""
+        # Of the outcome and of the text of the answer.
         flags = 0 if citations is None else COMPLIANT
         if record.error:
             return ERROR
@@ -413,11 +402,17 @@ class FactReader:
             flags |= REFUSED if refusal.matcher_counts else SHIPPED
         else:
             flags |= SHIPPED | TEXT
-        return flags if item is None or not item.answerable else flags | _claim_flags(folded, item)
+        if item is None or not item.answerable:
+            return flags
+        flags |= CLAIM_KNOWN | CONTAINS_CLAIM if item.contained_in(folded) else CLAIM_KNOWN
+        for phrase in item.gold_phrases:
+            if phrase in folded:
+                flags |= CONTAINS_GOLD_CLAIM
+        return flags
 
     @staticmethod
     def _text_fact_flags(text_facts: TextFacts, item: GoldItem | None) -> int:
-        """The same flags from the facts decided where the text was."""
+        # The same flags from the facts that were decided where the text was.
         if text_facts.refused is None and text_facts.answered is None:
             return OUTCOME_UNKNOWN
         flags = 0
@@ -442,7 +437,6 @@ class FactReader:
     def _facts_by_section_or_text(
         record: Record, item: GoldItem, ids: Sequence[str] | None, flags: int, verdicts: Ranks
     ) -> Key:
-        """The facts for an item whose documents are named by section or by text."""
         if not item.answerable:
             return (flags, 0, len(ids or ()), (), (), verdicts, ())
         if item.sections:
@@ -461,22 +455,13 @@ class FactReader:
 
 
 def _cut_flags(record: Record) -> int:
-    """The flags of texts that were cut, here or where the text facts were decided."""
+    # Of texts that were cut, here or where the text facts were decided.
     contexts = record.contexts
     # The longest context decides in nearly all cases, and max() over len() runs in C.
     flags = CONTEXTS_CUT if contexts and max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
     text_facts = record.facts
     if text_facts is not None and text_facts.cut is not None:
         flags |= (CLAIM_CUT if "claim" in text_facts.cut else 0) | (CONTEXTS_CUT if "contexts" in text_facts.cut else 0)
-    return flags
-
-
-def _claim_flags(folded: str, item: GoldItem) -> int:
-    """The flags of the gold phrases found in a folded claim."""
-    flags = CLAIM_KNOWN | CONTAINS_CLAIM if item.contained_in(folded) else CLAIM_KNOWN
-    for phrase in item.gold_phrases:
-        if phrase in folded:
-            flags |= CONTAINS_GOLD_CLAIM
     return flags
 
 

@@ -66,21 +66,14 @@ class TokenCache:
         if word_set is None:
             word_set = frozenset(words(context))
             if len(context) <= self._capacity // 2:
-                self._keep(context, word_set)
+                # Threads may store at the same time: in the worst case one drops what another has stored.
+                if self._size + len(context) > self._capacity:
+                    self._drop_older()
+                self._sets[context] = word_set
+                self._size += len(context)
         return word_set
 
-    def _keep(self, context: str, word_set: frozenset[str]) -> None:
-        """Store a context.
-
-        Threads may do so at the same time: in the worst case one drops what another has stored.
-        """
-        if self._size + len(context) > self._capacity:
-            self._drop_older()
-        self._sets[context] = word_set
-        self._size += len(context)
-
     def _drop_older(self) -> None:
-        """Drop all but the newest contexts, up to half the capacity."""
         kept: dict[str, frozenset[str]] = {}
         size = 0
         for context, word_set in reversed(list(self._sets.items())):
@@ -114,21 +107,15 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
     claim_words = () if is_cut(claim) else content_words(claim)
     if not claim_words:
         return None
-    heads = [head(context) for context in contexts]
-    found = _found(claim_words, heads, cache)
+    missing = set(claim_words)
+    for context in contexts:
+        missing -= cache.words(head(context))
+        if not missing:
+            break
+    found = sum(word not in missing for word in claim_words)
     if found < len(claim_words) and any(map(is_cut, contexts)):
         return None
     return found / len(claim_words)
-
-
-def _found(claim_words: Sequence[str], contexts: Sequence[str], cache: TokenCache) -> int:
-    """How many of the claim's words occur in the contexts, repetitions counted."""
-    missing = set(claim_words)
-    for context in contexts:
-        missing -= cache.words(context)
-        if not missing:
-            break
-    return sum(word not in missing for word in claim_words)
 
 
 @register

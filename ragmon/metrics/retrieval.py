@@ -13,8 +13,7 @@ from ragmon.metrics.facts import Facts
 
 
 class _Retrieval(Metric, ABC):
-    """A metric over answerable gold items that name their documents."""
-
+    # Over answerable gold items that name their documents.
     needs_gold = True
     compares_ids = True
     area = "retrieval"
@@ -165,7 +164,7 @@ def precision_sum(bits: int) -> float:
 
 
 def _discounted(bits: int) -> float:
-    """Discounted cumulative gain: sum over the ranks of 1 / log2(rank + 1)."""
+    # Discounted cumulative gain: sum over the ranks of 1 / log2(rank + 1).
     total = 0.0
     while bits:
         total += 1 / math.log2(first_rank(bits) + 1)

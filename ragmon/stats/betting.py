@@ -11,41 +11,11 @@ Scores lie in [0, 1] and are given as counts by score. The logarithm of the weal
 scores by others with the same sum, spread further apart, never gives more evidence: `shares` makes ones and zeros of
 graded scores of which only the sum is known, `coarse` makes few different scores of many.
 
-Given all earlier observations, each one must have the mean in question, as independent draws do. Requests that fail
-together are no such draws, and neither is the beginning of a run through a list: `ragmon.gates.releases` describes
-what it counts.
+Given all earlier observations, each observation must have the mean in question, as independent draws do. Requests that
+fail together are no such draws, and neither is the beginning of a run through a list.
 
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, J. R. Stat. Soc. B 86 (2024),
 p. 1, arXiv 2010.09686.
-
-Bounds on how far one mean lies below another: the tests of `ragmon.stats.betting`, turned round.
-
-A drop lies below a value if it is proven that the mean fell by less; it lies above one if it is proven that it fell by
-more. So a bound excludes what the test at the same error probability excludes, and holds however often one looks.
-
-Tests of whether one mean is below another: for two independent samples, and for the same items answered twice.
-
-Independent samples: evidence that one mean lies below the other, and that it does not by more than a margin. At the
-true mean of the first sample, evidence about it and evidence about the second are e-values, and so is their product,
-because the samples are independent. That mean is unknown: the least product over all possible means counts. It is a
-function of counts alone and holds however often one looks (`ragmon.stats.betting`). Samples that rise and fall
-together, such as two runs over the same questions, only make it more cautious.
-
-Pairs: evidence that the mean over items fell between two runs, and that it did not. A metric has its own denominator:
-an item may be in it in the first run, in the second, in both or in neither (a precision counts only what was answered).
-The means compared are those over the items each run happened to answer, so an item that was answered in only one run
-counts too, by its distance from the earlier mean. That mean is known up to a confidence sequence, and the least
-evidence over it counts. Where both runs answered, only the difference of the two scores matters: of scores of 0 and 1
-the flips; equal scores have no effect.
-
-Items that only one of the runs was asked are two independent samples; their evidence and that of the pairs are
-averaged, which gives evidence again. Two runs over the same items are no independent samples, because the item
-influences both scores.
-
-The tests stay valid however often one looks while items are added, or while the same items are asked again in rounds.
-
-Source: bets as in `ragmon.stats.betting`, on the differences of an item's scores; a nuisance parameter by a union of
-errors, as in Berger and Boos, J. Am. Stat. Assoc. 89 (1994), p. 1012.
 """
 
 from __future__ import annotations
@@ -67,7 +37,7 @@ BETS: Final = (0.003, 0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60, 0.80, 0
 """Shares of the wealth that are staked; the initial wealth is divided equally among them.
 
 A share d is best where the share of bad scores is smaller by a fraction d than the gate allows (for the other side, the
-share of good ones): small d for many observations of a small change, large d for a flawless run.
+share of good scores): small d for many observations of a small change, large d for a flawless run.
 """
 HALVINGS: Final = 50
 """Bisection steps of the unit interval, down to the precision of floating point."""
@@ -243,7 +213,7 @@ def checked(scores: Scores) -> Seen:
 
 
 def mirrored(seen: Seen) -> Seen:
-    """The scores subtracted from 1: good ones become bad."""
+    """The scores subtracted from 1: good scores become bad."""
     return [(1 - x, count) for x, count in seen]
 
 
@@ -273,7 +243,7 @@ def log_mean_exp(logs: Sequence[float]) -> float:
 
 
 def _bets(seen: Seen, mean: float) -> list[tuple[float, float]]:
-    """For each bet the logarithm of the wealth, and its slope in the logarithm of the value."""
+    # For each bet the logarithm of the wealth, and its slope in the logarithm of the value.
     if mean <= 0 and any(x > 0 for x, _ in seen):
         return [(math.inf, -math.inf)] * len(BETS)
     bets = []
@@ -288,7 +258,7 @@ def _bets(seen: Seen, mean: float) -> list[tuple[float, float]]:
 
 
 def _lower_bound(seen: Seen, bar: float) -> float:
-    """The value up to which every mean is refuted: evidence for "above m" falls as m rises."""
+    # The value up to which every mean is refuted: evidence for "above m" falls as m rises.
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -306,6 +276,11 @@ def checked_share(name: str, value: float) -> float:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value
 
+
+# --- how far a mean fell: the tests of the next section, turned round ----------------------------------------------
+
+# A drop lies below a value if it is proven that the mean fell by less. So a bound excludes what the test at the same
+# error probability excludes, and holds however often one looks.
 
 DROP_HALVINGS: Final = 12
 """Halvings of the range from -1 to 1: bounds are exact to 1/2048, on the safe side."""
@@ -348,12 +323,19 @@ def pairs_at_most(pairs: Pairs, alone: Unpaired, alpha: float) -> float:
 
 
 def _least(proven: Callable[[float], bool]) -> float:
-    """The least margin that a drop is proven to be below; 1 where none is."""
+    # The least margin that a drop is proven to be below, or 1.
     low, high = -1.0, 1.0
     for _ in range(DROP_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if proven(middle) else (middle, high)
     return high
+
+
+# --- two independent samples ---------------------------------------------------------------------------------------
+
+# At the true mean of the first sample, evidence about it and evidence about the second are e-values, and so is their
+# product, because the samples are independent. That mean is unknown: the least product over all possible means counts.
+# Samples that rise and fall together, such as two runs over the same questions, only make it more cautious.
 
 
 def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
@@ -404,12 +386,11 @@ def checked_margin(margin: float) -> float:
 
 
 def _least_evidence(first: Seen, second: Seen, width: float) -> float:
-    """The least evidence, over all q, that one mean lies above q and another above `width - q`; both are in [0, 1].
-
-    The logarithm of `1 - d + d x / q` is `log((1 - d) q + d x) - log(q)`, whose second derivative in q is never
-    negative; mixtures and sums of such functions are convex as well. So the slope finds the only minimum, and a
-    tangent bounds the rounding error.
-    """
+    # The least evidence, over all q, that one mean lies above q and another above `width - q`; both are in [0, 1].
+    #
+    # The logarithm of `1 - d + d x / q` is `log((1 - d) q + d x) - log(q)`, whose second derivative in q is never
+    # negative; mixtures and sums of such functions are convex as well. So the slope finds the only minimum, and a
+    # tangent bounds the rounding error.
     low, high = max(0.0, width - 1), min(1.0, width)
     bound = 0.0
     for _ in range(HALVINGS):
@@ -420,6 +401,21 @@ def _least_evidence(first: Seen, second: Seen, width: float) -> float:
         low, high = (middle, high) if slope < 0 else (low, middle)
     return bound
 
+
+# --- the same items answered twice ----------------------------------------------------------------------------------
+
+# A metric has its own denominator: an item may be in it in the first run, in the second, in both or in neither (a
+# precision counts only what was answered). The means compared are those over the items each run happened to answer, so
+# an item that was answered in only one run counts too, by its distance from the earlier mean. That mean is known up to
+# a confidence sequence, and the least evidence over it counts. Where both runs answered, only the difference of the two
+# scores matters: of scores of 0 and 1 the flips; equal scores have no effect.
+#
+# Items that only one of the runs was asked are two independent samples; their evidence and that of the pairs are
+# averaged, which gives evidence again. Two runs over the same items are no independent samples, because the item
+# influences both scores. The tests stay valid while items are added, or asked again in rounds.
+#
+# Source: bets on the differences of an item's scores; a nuisance parameter by a union of errors, as in Berger and Boos,
+# J. Am. Stat. Assoc. 89 (1994), p. 1012.
 
 Pairs = Mapping[tuple[float | None, float | None], float]
 """Number of items by their scores in [0, 1] in the first and second run; None: the item was not in the denominator."""
@@ -482,7 +478,6 @@ def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float
 
 
 def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, float]:
-    """Bounds on the mean of the first run."""
     earlier = dict(alone.then)
     for (before, _), count in pairs.items():
         if before is not None:
@@ -491,30 +486,20 @@ def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, f
 
 
 def _is_proven(in_pairs: float, in_others: float, alpha: float) -> bool:
-    """Whether the averaged evidence of pairs and of unpaired items is enough."""
     weighted = math.log(2 * PAIR_WEIGHT) + in_pairs, math.log(2 - 2 * PAIR_WEIGHT) + in_others
     return log_mean_exp(weighted) >= -math.log((1 - MEAN_ALPHA_SHARE) * alpha)
 
 
 def _evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls: bool) -> float:
-    """The logarithm of the least evidence in pairs over all earlier means between two bounds.
+    # The logarithm of the least evidence over all earlier means between two bounds. For a fixed stake it is concave in
+    # that mean, so it is least at one of the bounds.
+    def log_wealth(stake: float, mean: float) -> float:
+        total = 0.0
+        for (before, after), count in pairs.items():
+            # The second score minus the mean that is allowed, minus the first score's distance from the earlier mean.
+            rise = (0.0 if after is None else after - mean + margin) - (0.0 if before is None else before - mean)
+            total += count * math.log1p(stake * rise)
+        return total
 
-    For a fixed stake it is concave in that mean, so it is least at one of the bounds.
-    """
-    wealth = []
-    for d in BETS:
-        stake = -d / (1 + margin) if falls else d / (1 - margin)
-        wealth.append(min(_log_wealth(pairs, stake, mean, margin) for mean in means))
-    return log_mean_exp(wealth)
-
-
-def _log_wealth(pairs: Pairs, stake: float, mean: float, margin: float) -> float:
-    """The logarithm of the wealth from a stake on the rise of every item.
-
-    A rise is the second score minus the mean that is allowed, minus the first score's distance from the earlier mean.
-    """
-    total = 0.0
-    for (before, after), count in pairs.items():
-        rise = (0.0 if after is None else after - mean + margin) - (0.0 if before is None else before - mean)
-        total += count * math.log1p(stake * rise)
-    return total
+    stakes = (-d / (1 + margin) if falls else d / (1 - margin) for d in BETS)
+    return log_mean_exp([min(log_wealth(stake, mean) for mean in means) for stake in stakes])

@@ -1,8 +1,8 @@
 """The design effect of clustered observations, from sums over random groups of clusters.
 
 Requests of a conversation, or with the same question, share their fate: a hundred of them tell less than a hundred
-independent ones. Every cluster falls into one of 64 random groups, and how much the sums of the groups vary tells how
-much less. Sums of groups add up over rows, replicas and processes; a table of clusters would not stay bounded.
+independent requests. Every cluster falls into one of 64 random groups, and how much the sums of the groups vary tells
+how much less. Sums of groups add up over rows, replicas and processes; a table of clusters would not stay bounded.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def design_effect(strata: Iterable[GroupedSample]) -> DesignEffect:
     The linearised residuals (score minus mean of its stratum, plus what the size of the stratum moves) are summed by
     group. Their variance between groups, relative to the variance of independent scores, is the estimate; it lies
     between 1 and what a correlation of 1 within clusters would give. The less it rests on (few groups, or few that hold
-    both a high and a low score), the nearer it is put to the latter: five sessions without an error say nothing of how
-    errors cluster. Where hardly any two scores share a cluster, the effect is 1.
+    both a high and a low score), the nearer it is put to the upper limit: five sessions without an error say nothing of
+    how errors cluster. Where hardly any two scores share a cluster, the effect is 1.
 
     Args:
         strata: The samples; those without a score are left out.
@@ -113,7 +113,10 @@ def design_effect(strata: Iterable[GroupedSample]) -> DesignEffect:
     ratio = largest
     if variance > 0:
         alone = math.fsum(part.variance * part.alone for part in independent)
-        ratio = (_few(by_group) * _between(part.residuals() for part in independent) + alone) / variance
+        # m groups underrate the variance around their own mean by m / (m - 1), beside that of all groups.
+        occupied = sum(x > 0 for x in by_group)
+        few_groups = occupied / max(1, occupied - 1) * (GROUPS - 1) / GROUPS
+        ratio = (few_groups * _between(part.residuals() for part in independent) + alone) / variance
     ratio = (evidence * ratio + PRIOR * largest) / (evidence + PRIOR)
     return DesignEffect(min(ratio, largest), df) if ratio > 1 else NONE
 
@@ -163,14 +166,8 @@ class _Part:
         return min(sum(total < n for n, total in pairs), sum(total > 0 for _, total in pairs))
 
 
-def _few(by_group: Sequence[float]) -> float:
-    """What m groups underrate the variance around their own mean by: m / (m - 1), beside that of all groups."""
-    occupied = sum(x > 0 for x in by_group)
-    return occupied / max(1, occupied - 1) * (GROUPS - 1) / GROUPS
-
-
 def _between(columns: Iterable[Sequence[float]]) -> float:
-    """The squared distances of the groups from their mean, for what each group holds of each stratum."""
+    # The squared distances of the groups from their mean; a column has what each group holds of a stratum.
     strata = list(columns)
     sums = strata[0] if len(strata) == 1 else [math.fsum(column) for column in zip(*strata, strict=True)]
     mean = math.fsum(sums) / GROUPS

@@ -1,7 +1,4 @@
-"""Intervals for shares (Wilson, clustered, Clopper-Pearson), and how many observations a verdict needs.
-
-Flips by chance: how often a majority turns round between two parts of the same answers if nothing has changed.
-"""
+"""Intervals for shares (Wilson, clustered, Clopper-Pearson), observations that a verdict needs, and flips by chance."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from typing import Final
 Z95: Final = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-_ROUNDING: Final = 1e-9
-"""Rounding error that is ignored when a number is rounded up."""
+_ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 
 
 def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
@@ -79,7 +75,7 @@ def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[floa
 
 
 def _wilson_bounds(p: float, noise: float, variance: float) -> tuple[float, float]:
-    """Wilson's bounds around p: `noise` is z² / n, `variance` that of one observation."""
+    # Wilson's: `noise` is z² / n, `variance` that of one observation.
     centre = (p + noise / 2) / (1 + noise)
     half = math.sqrt(noise * variance + noise * noise / 4) / (1 + noise)
     return centre - half, centre + half
@@ -171,7 +167,7 @@ def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: floa
     """
 
     def filled(unknown_n: int, score: int) -> Counter[tuple[int, float]]:
-        """The clusters, with unknown scores left out or taken as a number."""
+        # The clusters, with unknown scores left out or taken as a number.
         sums: Counter[tuple[int, float]] = Counter()
         for (n, total, unknown), times in clusters.items():
             sums[n + unknown_n * unknown, total + score * unknown] += times
@@ -183,14 +179,10 @@ def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: floa
     return lower, upper, n_eff
 
 
-_TINY: Final = 1e-300
-"""Replaces zero in a denominator of the continued fraction."""
-_CONVERGED: Final = 1e-15
-"""The relative change below which another term adds nothing."""
-_ACCURACY: Final = 1e-12
-"""Relative accuracy of a quantile; the last Newton step is already far more accurate."""
-_TERMS: Final = 10_000
-"""More than the continued fraction needs: about 400 for a million observations."""
+_TINY: Final = 1e-300  # replaces zero in a denominator of the continued fraction
+_CONVERGED: Final = 1e-15  # the relative change below which another term adds nothing
+_ACCURACY: Final = 1e-12  # relative, of a quantile; the last Newton step is already far more accurate
+_TERMS: Final = 10_000  # more than the continued fraction needs: about 400 for a million observations
 
 
 def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
@@ -218,27 +210,9 @@ def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, 
     return lower, upper
 
 
-def _beta_cdf(x: float, a: float, b: float) -> float:
-    """The probability that a Beta(a, b) variable is at most x, in (0, 1): the regularised incomplete beta function.
-
-    Source: NIST Digital Library of Mathematical Functions (DLMF), 8.17.22; fast below the mean, where it is needed.
-    """
-    return _beta_power(x, a, b) / a / _continued_fraction(x, a, b)
-
-
-def _beta_power(x: float, a: float, b: float) -> float:
-    """x^a (1 - x)^b / B(a, b)."""
-    logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    return math.exp(logarithm + a * math.log(x) + b * math.log1p(-x))
-
-
 def _continued_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction 1 + d1 / (1 + d2 / (1 + ...)) that divides the incomplete beta function.
-
-    The number of terms grows with the root of the larger shape.
-
-    Source: DLMF 8.17.22, by the modified method of Lentz (Thompson and Barnett, J. Comput. Phys. 64 (1986), p. 490).
-    """
+    # 1 + d1 / (1 + d2 / (1 + ...)), by the modified method of Lentz (Thompson and Barnett, J. Comput. Phys. 64 (1986),
+    # p. 490). The number of terms grows with the root of the larger shape.
     value = above = 1.0
     below = 0.0
     for m in range(_TERMS):
@@ -254,12 +228,19 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
 
 
 def beta_quantile(q: float, a: float, b: float) -> float:
-    """The x at which `_beta_cdf` is q, by Newton's method; a step out of the bracket is replaced by bisection."""
+    """The x at which a Beta(a, b) variable is at most x with probability q; fast below the mean.
+
+    By Newton's method; a step out of the bracket is replaced by bisection.
+
+    Source: the regularised incomplete beta function, NIST Digital Library of Mathematical Functions (DLMF), 8.17.22.
+    """
     low, high, x = 0.0, 1.0, a / (a + b)
+    log_beta = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     while high - low > _CONVERGED:
-        excess = _beta_cdf(x, a, b) - q
+        power = math.exp(log_beta + a * math.log(x) + b * math.log1p(-x))  # x^a (1 - x)^b / B(a, b)
+        excess = power / a / _continued_fraction(x, a, b) - q
         low, high = (low, x) if excess > 0 else (x, high)
-        density = _beta_power(x, a, b) / (x * (1 - x))
+        density = power / (x * (1 - x))
         step = excess / density if density else math.inf
         new_x = x - step if low < x - step < high else (low + high) / 2
         if abs(new_x - x) <= _ACCURACY * x:
@@ -268,11 +249,10 @@ def beta_quantile(q: float, a: float, b: float) -> float:
     return x
 
 
-_KNOWN: Final = 65_536
-"""Results that are cached: many items have the same counts."""
+_CACHED: Final = 65_536  # many items have the same counts
 
 
-@lru_cache(_KNOWN)
+@lru_cache(_CACHED)
 def flip_chance(right: int, n: int, later: int) -> float:
     """The probability that most answers are right in one part and wrong in the other, if the parts are drawn at random.
 
@@ -289,7 +269,7 @@ def flip_chance(right: int, n: int, later: int) -> float:
     return sum((p for k, p in shares if (2 * k - later) * (2 * (right - k) - earlier) < 0), 0.0)
 
 
-@lru_cache(_KNOWN)
+@lru_cache(_CACHED)
 def tail_chance(right: int, n: int, later: int, seen: int) -> float:
     """The probability that the later part has as few right answers as it has, or as many, if it is drawn at random.
 
@@ -312,12 +292,12 @@ def tail_chance(right: int, n: int, later: int, seen: int) -> float:
 
 
 def _shares(right: int, n: int, later: int) -> Iterator[tuple[int, float]]:
-    """How many right answers a random part has, with probabilities (hypergeometric)."""
+    # How many right answers a random part has, with probabilities (hypergeometric).
     for k in range(max(0, later - (n - right)), min(right, later) + 1):
         log = _comb(right, k) + _comb(n - right, later - k) - _comb(n, later)
         yield k, exp(log)
 
 
 def _comb(n: int, k: int) -> float:
-    """The logarithm of a binomial coefficient."""
+    # The logarithm of a binomial coefficient.
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)

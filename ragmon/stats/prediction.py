@@ -1,19 +1,10 @@
-"""How fast an alarm can detect a change, in closed form, and how complete the labels of a time are.
-
-An alarm that is valid at every look needs a certain evidence, and after a change each label yields only so much. So a
-small drop at a low label rate takes days, whatever the rule: more labels or a wider gate are the only remedies.
-
-Labels arrive days after their answers; `Delays` estimates the share of them that has arrived.
-
-Prediction-powered estimates: the mean of a few labels, made more precise by a cheap score that every record has.
+"""What few labels tell: how fast an alarm detects a change, how complete labels are, and prediction-powered estimates.
 
 A label is expensive (a person read the answer); a proxy costs nothing (a judge, a rule) and may be wrong. The mean of
-the proxies is not the mean of the labels, and is never shown as such. But where the two rise and fall together, the
-labels are needed only to estimate the error of the proxy, and the proxies of all records give the rest. This is right
-for any proxy, bad ones included: what the labels do not confirm has no weight.
-
-The labelled records must be a random sample of all records (within a stratum, of the records of the stratum).
-`predicted` is the estimate for one population, `stratified` the mean over all traffic from the estimates of strata.
+the proxies is not the mean of the labels. But where the two rise and fall together, the labels are needed only to
+estimate the error of the proxy, and the proxies of all records give the rest. This is right for bad proxies as well:
+what the labels do not confirm has no weight. The labelled records must be a random sample of all records (within a
+stratum, of the records of the stratum).
 """
 
 from __future__ import annotations
@@ -58,7 +49,7 @@ def kl(p: float, q: float) -> float:
 
 
 def information_floor(p: float, gate: float, threshold: float) -> float:
-    """How many labels the best possible bet needs for an evidence, one that knows the share.
+    """How many labels the best possible bet, which knows the share, needs for an evidence.
 
     It holds to first order: an alarm that had gathered evidence before the change can be a little faster.
 
@@ -170,7 +161,19 @@ class Delays:
 
     def __init__(self, reports: Sequence[tuple[float, float]]) -> None:
         self._reports = [(max(0.0, delay), max(delay, limit, 0.0)) for delay, limit in reports]
-        self._delays, self._shares = _distribution(self._reports)
+        # The delays in rising order, and for each the share of reports that arrive within it; 1 for the longest.
+        times = Counter(delay for delay, _ in self._reports)
+        self._delays = sorted(times)
+        self._shares, share = [1.0] * len(self._delays), 1.0
+        by_delay = sorted(delay for delay, _ in self._reports)
+        by_limit = sorted(limit for _, limit in self._reports)
+        for index in range(len(self._delays) - 1, 0, -1):
+            delay = self._delays[index]
+            # At risk are reports with at most this delay that could have had it. As delay <= limit, no report is
+            # subtracted that was not counted.
+            at_risk = bisect_right(by_delay, delay) - bisect_left(by_limit, delay)
+            share *= 1.0 - times[delay] / at_risk if at_risk > times[delay] else 1.0
+            self._shares[index - 1] = share
 
     def share(self, waited: float) -> float:
         """The share of reports that arrive within a time in seconds; in (0, 1]."""
@@ -188,29 +191,13 @@ class Delays:
         return len(self._reports) / math.fsum(1.0 / self.share(limit) for _, limit in self._reports)
 
 
-def _distribution(reports: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """The delays in rising order, and for each the share of reports that arrive within it; 1 for the longest."""
-    times = Counter(delay for delay, _ in reports)
-    delays = sorted(times)
-    by_delay, by_limit = sorted(delay for delay, _ in reports), sorted(limit for _, limit in reports)
-    shares, share = [1.0] * len(delays), 1.0
-    for index in range(len(delays) - 1, 0, -1):
-        delay = delays[index]
-        # At risk are reports with at most this delay that could have had it. As delay <= limit, no report is subtracted
-        # that was not counted.
-        at_risk = bisect_right(by_delay, delay) - bisect_left(by_limit, delay)
-        share *= 1.0 - times[delay] / at_risk if at_risk > times[delay] else 1.0
-        shares[index - 1] = share
-    return delays, shares
-
-
 FEWEST: Final = 20
 """With fewer labels the quality of the proxy is unknown, and it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Exact sums of labels and proxies; those of different servers or hours are added in any order.
+    """Exact sums of labels and proxies; the sums of different servers or hours are added in any order.
 
     Labels and proxies are scores in [0, 1], in micro-units. A record without a proxy counts with a proxy of 0, labelled
     or not: any such rule is valid if it does not depend on the label.
@@ -351,7 +338,9 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         return Predicted(None, 0.0, 1.0, 0, 0.0, None, None, None, 0.0)
     sample = equivalent_sample(sums, z=z)
     lower, upper = graded(sample.n, sample.total, sample.squares, z)
-    labels = sums.labels
+    labels, rho = sums.labels, None
+    if labels >= FEWEST and sums.variance and sums.spread:
+        rho = min(max(sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread), -1.0), 1.0)
     return Predicted(
         value=sample.value,
         lower=lower,
@@ -360,7 +349,7 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         n_eff=sample.n,
         gain=sample.n / labels,
         se=math.sqrt(sums.variance / (labels * (labels - 1) * sample.n)) / MICRO if labels > 1 else None,
-        rho=_rho(sums),
+        rho=rho,
         weight=float(_slope_and_gain(sums, z)[0]),
     )
 
@@ -401,11 +390,10 @@ def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
 
 
 def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
-    """λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where proxies are not used.
-
-    With V the variance of the labels and R the variance that the proxy leaves open, that of the value is
-    R (1 / n - 1 / N) + V / N: the N records are a sample, too.
-    """
+    # λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where proxies are not used.
+    #
+    # With V the variance of the labels and R the variance that the proxy leaves open, that of the value is
+    # R (1 / n - 1 / N) + V / N: the N records are a sample, too.
     labels, unused = sums.labels, (Fraction(0), 1.0)
     if labels < FEWEST or sums.records <= labels or not sums.spread or sums.covariance <= 0:
         return unused
@@ -424,13 +412,6 @@ def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
     labelled_share = labels / sums.records
     gain = 1 / (residual * (1 - labelled_share) + labelled_share)
     return (slope, gain) if gain > 1 else (slope * Fraction(gain), 1.0)
-
-
-def _rho(sums: Sums) -> float | None:
-    if sums.labels < FEWEST or not sums.variance or not sums.spread:
-        return None
-    rho = sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread)
-    return min(max(rho, -1.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,7 +500,7 @@ def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
 
 
 def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
-    """A stratum with the denominator of a sample, and with the equivalent sample of these labels as its scores."""
+    # With the denominator of the sample, and with the equivalent sample of these labels as its scores.
     domain = max(sample.sums.records, sample.sums.labels) if sample.domain is None else sample.domain
     if not sums.labels:
         return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)

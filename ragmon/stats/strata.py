@@ -7,10 +7,10 @@ not its share of the sample: without the weights, keeping every suspicious call 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import Z95, clopper_pearson, graded, wilson
@@ -23,10 +23,8 @@ EMPTY: Final = 0.75
 """Where no assessed record was in the denominator: the share that is assumed of it, by its upper bound."""
 SHARED: Final = 2.5
 """From so many equal contributions to the variance, the interval is at least as wide as Wilson's at the effective n."""
-_ROUNDING: Final = 1e-9
-"""Relative rounding error of a sum."""
-_exact: Final = lru_cache(maxsize=4096)(clopper_pearson)
-"""Cached, because small strata have the same few counts again and again."""
+_ROUNDING: Final = 1e-9  # relative, of a sum
+_exact: Final = lru_cache(maxsize=4096)(clopper_pearson)  # small strata have the same few counts again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Stratum:
         name: The name of the stratum.
         total: Calls in it, kept or not; if a late counter is below `assessed`, `assessed` is used.
         assessed: Records of which it is known whether they belong to the denominator of the metric.
-        domain: Those of them that do.
+        domain: Records that do belong to it.
         sum: Sum of their scores, each in [0, 1].
         squares: Sum of the squared scores; equal to `sum` where every score is 0 or 1.
         scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
@@ -75,7 +73,7 @@ class Stratum:
             )
 
     def with_unknown_as(self, score: float) -> Stratum:
-        """The stratum if every unknown score were this one, 0 or 1."""
+        """The stratum if every unknown score were this score, 0 or 1."""
         if not self.unknown:
             return self
         domain, more = self.domain + self.unknown, score * self.unknown
@@ -171,7 +169,11 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     """
     all_strata = tuple(strata)
     if any(s.unknown for s in all_strata):
-        return _or_unknown(all_strata, z)
+        known = post_stratified((replace(s, unknown=0) for s in all_strata), z=z)
+        at_worst = post_stratified((s.with_unknown_as(0.0) for s in all_strata), z=z)
+        at_best = post_stratified((s.with_unknown_as(1.0) for s in all_strata), z=z)
+        lower, upper = min(known.lower, at_worst.lower), max(known.upper, at_best.upper)
+        return replace(known, lower=lower, upper=upper, unknown=(at_best.value or 0.0) - (at_worst.value or 0.0))
     observed = tuple(s for s in all_strata if s.n)
     unscored = tuple(s for s in all_strata if s.hidden)
     hidden, missing = math.fsum(s.hidden for s in unscored), tuple(sorted(s.name for s in unscored))
@@ -180,7 +182,11 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     if not observed:
         return Estimate(None, 0.0, 1.0, 0, 0.0, unobserved, 0.0, missing)
     mix = _Mix(observed, population, math.fsum(s.population * s.mean for s in observed) / population)
-    empty_share = _empty_shares(all_strata, population, z)
+    # A stratum in which no assessed record was in the denominator has no weight in the value. Its share of the
+    # denominator need not be zero, and at a low sampling rate that can be many calls: the share is taken as three
+    # quarters of Wilson's upper bound for 0 of `assessed`.
+    empty = [s.calls * EMPTY * z * z / (s.assessed + z * z) for s in all_strata if s.assessed and not s.domain]
+    empty_share = math.fsum((n / (population + n)) ** 2 for n in empty)
     n_eff = mix.n_eff(z)
     lower, upper = mix.bounds(empty_share, n_eff, z)
     return Estimate(
@@ -215,56 +221,9 @@ def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
 
 
 def _weight_variance(stratum: Stratum) -> float:
-    """The relative variance of a stratum's weight.
-
-    A domain that is known only for the assessed records is an estimate, and the number of calls in a stratum is random,
-    too: another hour of the same traffic would have other totals.
-    """
+    # Relative. A domain that is known only for the assessed records is an estimate, and the number of calls in a
+    # stratum is random, too: another hour of the same traffic would have other totals.
     return (1 - stratum.domain / stratum.assessed) / stratum.domain + 1 / stratum.calls
-
-
-def _or_unknown(strata: Sequence[Stratum], z: float) -> Estimate:
-    """The estimate from the known scores, with bounds that hold whatever the unknown ones are."""
-    known, at_worst, at_best = (
-        post_stratified(parts, z=z)
-        for parts in (
-            (replace(s, unknown=0) for s in strata),
-            (s.with_unknown_as(0.0) for s in strata),
-            (s.with_unknown_as(1.0) for s in strata),
-        )
-    )
-    lower, upper = min(known.lower, at_worst.lower), max(known.upper, at_best.upper)
-    return replace(known, lower=lower, upper=upper, unknown=(at_best.value or 0.0) - (at_worst.value or 0.0))
-
-
-def _empty_shares(strata: Iterable[Stratum], population: float, z: float) -> float:
-    """The squared weights that strata may still have in which no assessed record was in the denominator.
-
-    Such a stratum has no weight in the value. Its share of the denominator need not be zero, and at a low sampling rate
-    that can be many calls: the share is taken as three quarters of Wilson's upper bound for 0 of `assessed`.
-
-    Returns:
-        The sum of the squared weights.
-    """
-    calls = [s.calls * EMPTY * z * z / (s.assessed + z * z) for s in strata if s.assessed and not s.domain]
-    return math.fsum((n / (population + n)) ** 2 for n in calls)
-
-
-class _DomainError(NamedTuple):
-    """What the unknown size of a stratum's domain leaves open.
-
-    The share of a few records has a skew distribution: the bounds are those of Wilson's interval for it, and the
-    linearised error is the least they may give. The weight and the mean of the stratum may both be wrong, which adds
-    the product of their errors (the variance of a product: Goodman, J. Am. Stat. Assoc. 55 (1960), p. 708).
-
-    Attributes:
-        down, up: How far the mean of all strata may lie below and above, for another weight of this one.
-        weight: How far the weight itself may be off.
-    """
-
-    down: float = 0.0
-    up: float = 0.0
-    weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,19 +241,21 @@ class _Mix:
     value: float
 
     def share(self, stratum: Stratum) -> float:
-        """The weight of a stratum."""
         return stratum.population / self.population
 
     def bounds(self, empty: float, n_eff: float, z: float) -> tuple[float, float]:
-        """The interval: every source of error adds its squared distance, downwards and upwards."""
+        # Every source of error adds its squared distance, downwards and upwards.
         exact = sum(s.n < SMALL for s in self.parts) > MANY
         down, up = [empty * self.value**2], [empty * (1 - self.value) ** 2]
         for s in self.parts:
-            lower, upper = _interval(s, z, exact=exact and s.n < SMALL)
-            weight, domain = self.share(s), self.domain_error(s, z)
+            is_exact = exact and s.n < SMALL
+            lower, upper = _exact(s.sum, s.n, z) if is_exact else graded(s.n, s.sum, s.squares, z)
+            weight, (domain_down, domain_up, weight_error) = self.share(s), self.domain_error(s, z)
             below, above = s.mean - lower, upper - s.mean
-            down += [(weight * below) ** 2, domain.down**2, (domain.weight * below) ** 2]
-            up += [(weight * above) ** 2, domain.up**2, (domain.weight * above) ** 2]
+            # The weight and the mean of the stratum may both be wrong, which adds the product of their errors (the
+            # variance of a product: Goodman, J. Am. Stat. Assoc. 55 (1960), p. 708).
+            down += [(weight * below) ** 2, domain_down**2, (weight_error * below) ** 2]
+            up += [(weight * above) ** 2, domain_up**2, (weight_error * above) ** 2]
             totals = (z * weight * (s.mean - self.value)) ** 2 / s.calls
             down.append(totals)
             up.append(totals)
@@ -305,51 +266,38 @@ class _Mix:
         pooled = graded(n_eff, n_eff * self.value, n_eff * squares, z)
         return min(bounds[0], pooled[0]), max(bounds[1], pooled[1])
 
-    def domain_error(self, stratum: Stratum, z: float) -> _DomainError:
-        """The error that comes from a domain known only on the assessed records."""
+    def domain_error(self, stratum: Stratum, z: float) -> tuple[float, float, float]:
+        # What a domain known only on the assessed records leaves open: how far the mean of all strata may lie below and
+        # above, for another weight of this stratum, and how far the weight itself may be off. The share of a few
+        # records has a skew distribution: the bounds are those of Wilson's interval for it, and the linearised error is
+        # the least they may give.
         rest = self.population - stratum.population
         if stratum.domain >= stratum.assessed or rest <= 0:
-            return _DomainError()
+            return 0.0, 0.0, 0.0
         weight, distance = self.share(stratum), stratum.mean - self.value
         sizes = (stratum.calls * bound for bound in wilson(stratum.domain, stratum.assessed, z))
         changes = [size / (rest + size) - weight for size in sizes]
         moves = [change * distance / (1 - weight) for change in changes]
         linear = z * weight * abs(distance) * math.sqrt((1 - stratum.domain / stratum.assessed) / stratum.domain)
-        return _DomainError(max(linear, -min(moves)), max(linear, *moves), max(map(abs, changes)))
-
-    def drift(self) -> float:
-        """The variance that comes from the weights."""
-        return math.fsum((self.share(s) * (s.mean - self.value)) ** 2 * _weight_variance(s) for s in self.parts)
+        return max(linear, -min(moves)), max(linear, *moves), max(map(abs, changes))
 
     def n_eff(self, z: float) -> float:
-        """The size of an unweighted sample with this variance.
-
-        Both variances are computed with z²/2 scores of 0 and of 1 added to each stratum (Agresti and Coull, Am. Stat.
-        52 (1998), p. 119): if the few records of a stratum agree, its variance is still not zero.
-        """
+        # The size of an unweighted sample with this variance. Both variances are computed with z²/2 scores of 0 and of
+        # 1 added to each stratum (Agresti and Coull, Am. Stat. 52 (1998), p. 119): if the few records of a stratum
+        # agree, its variance is still not zero.
         n = math.fsum(s.n for s in self.parts)
         if self.value in (0.0, 1.0):
             return 1 / math.fsum(self.share(s) ** 2 / s.n for s in self.parts)  # Kish
-        spread, variance = [], [self.drift()]
+        from_weights = ((self.share(s) * (s.mean - self.value)) ** 2 * _weight_variance(s) for s in self.parts)
+        spread, variance = [], [math.fsum(from_weights)]
         for s in self.parts:
-            weight, within = self.share(s), _variance(s, z)
+            weight, more = self.share(s), s.n + z * z
+            within = (s.squares + z * z / 2) / more - ((s.sum + z * z / 2) / more) ** 2
             spread.append(weight * (within + (s.mean - self.value) ** 2))
             variance.append(weight**2 * within / s.n)
         return min(n, math.fsum(spread) / math.fsum(variance))
 
     def sharing(self) -> float:
-        """The number of strata that the variance comes from, as a number of equal contributions."""
+        # The number of strata that the variance comes from, as a number of equal contributions.
         terms = [self.share(s) ** 2 / s.n for s in self.parts]
         return math.fsum(terms) ** 2 / math.fsum(term * term for term in terms)
-
-
-def _interval(stratum: Stratum, z: float, *, exact: bool) -> tuple[float, float]:
-    if exact:
-        return _exact(stratum.sum, stratum.n, z)
-    return graded(stratum.n, stratum.sum, stratum.squares, z)
-
-
-def _variance(stratum: Stratum, z: float) -> float:
-    """The variance of its scores, with z²/2 scores of 0 and of 1 added."""
-    n = stratum.n + z * z
-    return (stratum.squares + z * z / 2) / n - ((stratum.sum + z * z / 2) / n) ** 2

@@ -13,9 +13,9 @@ import pytest
 
 from ragmon.config.load import check
 from ragmon.core import errors
-from ragmon.core.refusals import LANGUAGES, MATCH_SECONDS, RefusalRule, user_pattern
+from ragmon.core.refusals import MATCH_SECONDS, RefusalRule, languages, user_pattern
 from ragmon.core.text import fold
-from tests.support.refusal_report import expressions, read_list
+from tests.support.refusal_report import read_list
 
 HARD = r"(?:\u00a7|\u00a7\u00a7)+$"
 """A pattern that explodes on section signs alone, and spells them in a way that no trial text holds."""
@@ -117,7 +117,7 @@ def test_a_rule_with_own_patterns_goes_to_another_process():
 def test_the_engine_with_a_limit_finds_what_pythons_own_finds():
     """Every shipped wording, taken as a pattern of a user, on every answer of the lists."""
     answers = [fold(answer.answer)[:120] for name in ("handmade", "later") for answer in read_list(f"{name}.jsonl")]
-    for opening in (opening for language in LANGUAGES for opening in expressions(language)):
+    for opening in (opening for language in languages() for _, opening in language.openings):
         own, pythons = user_pattern(opening), re.compile(opening)
         for answer in answers:
             found, expected = own.search(answer, timeout=10), pythons.search(answer)

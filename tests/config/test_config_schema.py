@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import check, defaults, masked_values
-from ragmon.config.schema import config_schema
+from ragmon.config.settings import config_schema
 from tests.config.test_config_load import EVERY_TABLE
 from tests.support.before_configs import KEYS
 

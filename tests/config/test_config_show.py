@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from ragmon.cli.config import SERIES, rows
 from ragmon.cli.main import main
-from ragmon.config.load import MASK, defaults, load
+from ragmon.config.load import defaults, load
+from ragmon.config.units import MASK
 from ragmon.export.prometheus import expected_series
 
 CONFIG = """\

@@ -25,7 +25,7 @@ from ragmon.core import citations, errors
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.core.refusals import LANGUAGES, RefusalRule, _heads, _pattern, _unspaced, matchers
+from ragmon.core.refusals import RefusalRule, languages
 from ragmon.export import text as tables
 from ragmon.ingest.labels import _ids, _time
 from ragmon.ingest.lines import decode
@@ -37,7 +37,6 @@ from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.server.probe_client import is_from_cache
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
-from tests.support.refusal_report import expressions
 
 SECONDS = 2
 """Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
@@ -91,16 +90,15 @@ def found_patterns():
             for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
-    for place, source in enumerate(opening for language in LANGUAGES for opening in expressions(language)):
+    for place, source in enumerate(opening for language in languages() for _, opening in language.openings):
         found[re.compile(source), frozenset({"search"})] = f"refusal.openings.{place}"
-    for language in LANGUAGES:
-        for head in sorted(_heads(language.code)):
-            found[_pattern(language.code, head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
+    for language in languages():
+        for head in sorted(language.heads):
+            found[language.opening(head), frozenset({"match"})] = f"refusal.{language.code}.{head}"
         if not language.is_spaced:
-            found[_unspaced(language.code), frozenset({"search"})] = f"refusal.{language.code}.openings"
-        wordings = matchers(language.code)
+            found[language.opening(), frozenset({"search"})] = f"refusal.{language.code}.openings"
         for name, way in (("turns", "search"), ("preambles", "match"), ("unless", "match")):
-            found[getattr(wordings, name), frozenset({way})] = f"refusal.{language.code}.{name}"
+            found[language.matcher(name), frozenset({way})] = f"refusal.{language.code}.{name}"
     found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
     return [
         pytest.param(pattern, way, id=f"{name}-{way}")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.core import refusals
-from ragmon.core.refusals import LANGUAGES, RefusalRule
+from ragmon.core.refusals import RefusalRule, languages
 from ragmon.core.text import fold
 from tests.support.examples import cases
-from tests.support.refusal_report import expressions, read_list
+from tests.support.refusal_report import read_list
 
 REFUSALS = (
     "I don't have enough information to answer that question.",
@@ -245,8 +245,8 @@ ALL_LANGUAGES = st.sampled_from(
 def plain(language):
     """All openings of a language in one expression, to be searched everywhere."""
     if not language.is_spaced:
-        return refusals._unspaced(language.code)
-    found = refusals.openings(language.code)
+        return language.opening()
+    found = language.openings
     at_start, anywhere = (
         "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
     )
@@ -264,14 +264,12 @@ def test_looking_only_where_a_trigger_word_stands_never_changes_the_verdict(clai
     """The matcher says what a search for all openings of all languages says, whatever the case and the window."""
     folded = fold(change(before + claim).strip())
     start = folded[: window + refusals.REACH].replace("\u2019", "'")
-    every = any(
-        refusals._opens(language.code, plain(language).finditer(start, 0, window), start) for language in LANGUAGES
-    )
+    every = any(language.refuses(plain(language).finditer(start, 0, window), start) for language in languages())
     assert RefusalRule(window=window).is_like(folded) == every
 
 
 def openings():
-    return st.sampled_from([(language, opening) for language in LANGUAGES for opening in expressions(language)])
+    return st.sampled_from([(language, opening) for language in languages() for _, opening in language.openings])
 
 
 @pytest.mark.slow
@@ -283,12 +281,12 @@ def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
     start = data.draw(st.from_regex(opening, alphabet=st.characters(categories=("L", "N", "Zs", "Po"))))[: RULE.window]
     expected = [match.span() for match in plain(language).finditer(start, 0, RULE.window)]
     if not language.is_spaced:
-        assert not expected or any(trigger in start for trigger in language.triggers.split())
+        assert not expected or any(trigger in start for trigger in language.triggers)
         return
-    spaced = refusals._spaced(start)
+    spaced = refusals.spaced_words(start)
     words = spaced.split()
-    last = max((place for place, word in enumerate(words) if word in language.triggers.split()), default=-1)
-    found = refusals._openings(language.code, start, RULE.window, f" {spaced} ", words[: last + 1])
+    last = max((index for index, word in enumerate(words) if word in language.triggers), default=-1)
+    found = language.find_openings(start, RULE.window, f" {spaced} ", words[: last + 1])
     assert [match.span() for match in found] == expected
 
 

@@ -105,6 +105,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(typed, clone):
     assert wheel.name.endswith("-py3-none-any.whl")
     assert inside == {path for path in package if "__pycache__" not in path}
     for pattern in (
+        "core/refusals.toml",
         "export/templates/*.jinja",
         "export/static/*.css",
         "export/runbook.html",

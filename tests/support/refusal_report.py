@@ -33,14 +33,12 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ragmon.core import refusals as refusal
 from ragmon.core.constants import REFUSAL_TOKEN
-from ragmon.core.refusal_patterns import Language
 from ragmon.core.refusals import RefusalRule
 from ragmon.core.text import fold
 
@@ -93,11 +91,6 @@ class Confusion:
     def recall(self) -> float | None:
         """The share of refusals that are found; None where there are none."""
         return self.found / (self.found + self.missed) if self.found + self.missed else None
-
-
-def expressions(language: Language) -> Sequence[str]:
-    """The openings of a language as expressions."""
-    return [one for _, one in refusal.openings(language.code)] if language.is_spaced else language.openings
 
 
 def read_list(name: str) -> list[LabelledAnswer]:
