@@ -69,15 +69,7 @@ class BrokenStreamError(Exception):
 
 
 class Inflated(io.RawIOBase):
-    """The decompressed bytes of a compressed stream.
-
-    Args:
-        raw: The compressed stream.
-        magic: Its first bytes.
-
-    Raises:
-        RagmonError: The stream is zstd, and the extra that reads zstd is not installed.
-    """
+    """The decompressed bytes of a compressed stream."""
 
     def __init__(self, raw: IO[bytes], magic: bytes) -> None:
         self._chunks = _gunzip(raw) if magic.startswith(GZIP) else _unzstd(raw, _zstandard())
@@ -88,14 +80,7 @@ class Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from at most one chunk.
-
-        Returns:
-            The number of bytes; 0 at the end of the stream.
-
-        Raises:
-            BrokenStreamError: The stream is truncated or damaged here.
-        """
+        """Fill a buffer from at most one chunk."""
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -126,7 +111,6 @@ def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
-    """Decompress the frames of a zstd stream in order."""
     data = raw.read(_ZSTD_READ)
     while data:
         frame = zstandard.ZstdDecompressor().decompressobj()
@@ -277,17 +261,9 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 def open_bytes(path: str, *, utf_16: bool = False) -> Iterator[tuple[io.BufferedReader, io.BufferedReader]]:
     """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
 
-    Args:
-        path: The file.
-        utf_16: UTF-16 is no error, because its encoding is known.
-
     Yields:
         The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
         where the file is not compressed.
-
-    Raises:
-        InputError: The file cannot be opened or read, is a directory, or is UTF-16.
-        RagmonError: The file is zstd, and the extra that reads zstd is not installed.
     """
     try:
         with _open(path) as raw:
@@ -371,12 +347,7 @@ def skip_line(stream: IO[bytes]) -> int:
 
 
 def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
-    """Divide a plain file into ranges of about equal size that start at line starts.
-
-    Args:
-        path: A file that is not compressed.
-        parts: The maximum number of ranges.
-    """
+    """Divide a plain file into ranges of about equal size that start at line starts."""
     size = os.stat(path).st_size  # noqa: PTH116 - one number
     starts = [0]
     with open(path, "rb") as file:  # noqa: PTH123
@@ -409,9 +380,6 @@ def read_files(
         progress: Called from time to time with the number of bytes read of all files together.
         options: How tables are read, and which members of JSON hold which field.
         span_options: How the spans of OTLP lines become records.
-
-    Raises:
-        InputError: A file cannot be read, or holds gold.
     """
     bytes_before = 0
     for path in paths:
@@ -434,19 +402,7 @@ def read_file(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
-    """The records of one trace file, or of the lines that start within a byte range of it.
-
-    Args:
-        path: The file.
-        intake: Counts the lines.
-        progress: Called from time to time with the number of bytes read.
-        part: Start and end of the range in bytes; only for a plain file of lines.
-        options: How a table is read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
-
-    Raises:
-        InputError: The file cannot be read, or holds gold.
-    """
+    """The records of one trace file, or of the lines that start within a byte range of it."""
     kind = table_format(path)
     if kind in ("parquet", "xlsx"):
         yield from read_table(binary_table(path, kind, options), path, intake, options)
@@ -485,7 +441,6 @@ def _line_records(
     options: TableOptions,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
-    """The records of a file of lines."""
     reject: Reject = partial(intake.reject, path)
     if part is not None:
         stream.seek(part[0])
@@ -538,7 +493,6 @@ def _array_records(stream: IO[bytes], path: str, intake: ReadSummary, options: T
 
 
 def _csv_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a CSV or TSV file."""
     try:
         yield from read_table(csv_table(stream, path, options, _row_reject(path, intake)), path, intake, options)
     except BrokenStreamError as error:
@@ -557,17 +511,7 @@ def _row_reject(path: str, intake: ReadSummary) -> RejectRow:
 
 
 def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a table.
-
-    Args:
-        table: The table.
-        path: The file, for messages.
-        intake: Counts the rows.
-        options: Which columns hold which field.
-
-    Raises:
-        InputError: Nothing in it says what was answered, or its columns are ambiguous.
-    """
+    """The records of a table."""
     reject, note = _row_reject(path, intake), intake.notes.append
     for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
         intake.read += 1
@@ -598,13 +542,7 @@ def splittable(path: str, options: TableOptions = USUAL) -> bool:
 
 
 def unreadable(paths: Sequence[str], intake: ReadSummary, options: TableOptions = USUAL) -> InputError:
-    """The error about files in which nothing could be read: what was seen, and what would help.
-
-    Args:
-        paths: The files.
-        intake: What the reader counted.
-        options: How they were read.
-    """
+    """The error about files in which nothing could be read: what was seen, and what would help."""
     names = ", ".join(paths)
     if not intake.examples:
         return InputError("there is no record in it", path=names, hint=FORMATS)

@@ -62,9 +62,6 @@ class GoldSet:
         use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
         tags: Slices every item of the set belongs to.
 
-    Raises:
-        GoldError: Two items share a qid.
-
     Examples:
         >>> rows = [{"qid": "a", "question": "Who sails?", "answerable": True, "gold_citations": ["d1"]}]
         >>> gold = GoldSet.from_rows(rows, name="harbour")
@@ -228,12 +225,7 @@ class GoldIndex:
 
 
 class Items:
-    """The items that records of one pipeline and source may match.
-
-    Args:
-        sets: The sets in order; of equal qids and questions the first one counts.
-        key: The secret of question hashes; None: hashes match nothing.
-    """
+    """The items that records of one pipeline and source may match."""
 
     def __init__(self, sets: Sequence[GoldSet], key: bytes | None = None) -> None:
         self.by_qid: dict[str | None, GoldItem] = {}
@@ -364,19 +356,7 @@ class Calibration:
 
 
 class Nearest:
-    """Finds the item with the wording nearest to a question.
-
-    Args:
-        gold: The set.
-        embed: Makes vectors of texts; the same text must always give the same one.
-
-    Attributes:
-        calibration: The similarity threshold.
-
-    Raises:
-        RagmonError: numpy is missing.
-        Exception: Whatever the embedder raises.
-    """
+    """Finds the item with the wording nearest to a question."""
 
     def __init__(self, gold: GoldSet, embed: Embed) -> None:
         try:
@@ -396,11 +376,7 @@ class Nearest:
         self.calibration = self._calibrate()
 
     def find(self, question: str) -> GoldItem | None:
-        """The nearest item, if its similarity reaches the threshold.
-
-        Raises:
-            Exception: Whatever the embedder raises.
-        """
+        """The nearest item, if its similarity reaches the threshold."""
         if self.calibration.threshold is None or not normalise_question(question):
             return None
         similarities = self._vectors @ self._unit_vectors([question])[0]
@@ -409,11 +385,7 @@ class Nearest:
         return self._items[int(self._owner[best])] if matches else None
 
     def _unit_vectors(self, texts: list[str]) -> Matrix:
-        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing.
-
-        Raises:
-            ValueError: The embedder did not return one vector of finite numbers for each text.
-        """
+        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing."""
         np = self._np
         if not texts:
             empty: Matrix = np.zeros((0, 1))
@@ -448,7 +420,6 @@ class Nearest:
         return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
 
     def _paraphrase_similarities(self) -> Matrix:
-        """The similarity of every paraphrase to the nearest other wording of its item."""
         np = self._np
         parts = [np.zeros(0)]
         for start in range(0, len(self._owner), _ROWS):
@@ -475,7 +446,6 @@ class Nearest:
 
 
 def _wordings(item: GoldItem) -> tuple[str, ...]:
-    """The question and its paraphrases, each once."""
     by_key = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
     by_key.pop("", None)
     return tuple(reversed(by_key.values()))
@@ -586,18 +556,7 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
 
 
 def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key: bool = False) -> None:
-    """Reject a gold set that differs from the frozen one.
-
-    Args:
-        gold: The set as its files define it.
-        frozen: The frozen set.
-        at: Its files, for messages.
-        file: The frozen file, for messages.
-        with_key: Whether the hint names a key, too.
-
-    Raises:
-        GoldError: The set differs; the message names the first items that do.
-    """
+    """Reject a gold set that differs from the frozen one."""
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
     fingerprints = {item.qid: item.fingerprint for item in gold}
@@ -629,12 +588,7 @@ _log: Final = logging.getLogger("ragmon")
 
 
 def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
-    """Read the gold sets of a configuration.
-
-    Raises:
-        GoldError: A file is broken, or differs from the frozen set.
-        RagmonError: The key of a frozen set cannot be read.
-    """
+    """Read the gold sets of a configuration."""
     with without_collector():
         return tuple(_load_set(spec) for spec in specs)
 
@@ -643,14 +597,6 @@ def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOption
     """The gold set of some files; without files, the gold sets of the configuration.
 
     Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
-
-    Args:
-        settings: The configuration.
-        paths: The files.
-        tables: How gold in tables is read; their columns have the usual names.
-
-    Raises:
-        GoldError: A gold file cannot be read or is invalid.
     """
     if not paths:
         return load_gold(settings.gold)
@@ -663,12 +609,7 @@ def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOption
 
 
 def read_gold(spec: GoldSpec) -> GoldSet:
-    """The items of a gold set as in its files, for any pipeline and use.
-
-    Raises:
-        GoldError: A file is broken, or differs from the frozen set.
-        RagmonError: The key of a frozen set cannot be read.
-    """
+    """The items of a gold set as in its files, for any pipeline and use."""
     gold = GoldSet.load(list(spec.path), spec.name, match=spec.match)
     if spec.frozen is not None:
         key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")

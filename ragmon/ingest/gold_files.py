@@ -78,12 +78,7 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 class JsonLocation(NamedTuple):
-    """A place in a file.
-
-    Attributes:
-        path: The file, as the user named it.
-        line: The line in it, counted from 1; None where the whole file is meant.
-    """
+    """A place in a file."""
 
     path: str
     line: int | None = None
@@ -99,23 +94,12 @@ def file_location(path: str | Path) -> JsonLocation:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file.
-
-    Args:
-        path: A UTF-8 file, with or without byte order mark, plain or gzip; `-` is standard input.
-
-    Raises:
-        GoldError: It cannot be opened or decompressed, or is not UTF-8.
-    """
+    """The text of a file."""
     return as_text(read_bytes(path), file_location(path).path)
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The decompressed bytes of a file, plain or gzip; `-` is standard input.
-
-    Raises:
-        GoldError: It cannot be opened or decompressed.
-    """
+    """The decompressed bytes of a file, plain or gzip; `-` is standard input."""
     place = file_location(path)
     raw = _bytes(path, place)
     if not raw.startswith(_GZIP):
@@ -127,11 +111,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def as_text(raw: bytes, path: str) -> str:
-    """Decoded UTF-8, without its byte order mark.
-
-    Raises:
-        GoldError: It is not UTF-8.
-    """
+    """Decoded UTF-8, without its byte order mark."""
     raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         return raw.decode()
@@ -169,13 +149,7 @@ class _RejectedError(ValueError):
 
 
 class JsonText:
-    """A cursor over JSON text.
-
-    Args:
-        path: The file, for messages.
-        text: JSON, or one line of a JSONL file.
-        first_line: The line of the file on which the text starts.
-    """
+    """A cursor over JSON text."""
 
     def __init__(self, path: str, text: str, first_line: int = 1) -> None:
         self._path = path
@@ -373,7 +347,6 @@ def strings(value: Any) -> dict[str, str]:
 
 
 def _read_entry(read: Callable[[Any], str], entry: Any, place: int | str) -> str:
-    """Read an entry of a list or an object; an error names its place."""
     try:
         return read(entry)
     except WrongValueError as wrong:
@@ -423,16 +396,7 @@ GOLD_ROW: Final[RowFields] = {
 
 
 def read_row(fields: RowFields, place: JsonLocation, raw: Any) -> dict[str, Any]:
-    """The values of one JSON object by field, without fields that are absent or null.
-
-    Args:
-        fields: The fields of the row.
-        place: The location of the row.
-        raw: The decoded JSON.
-
-    Raises:
-        GoldError: It is not an object, a field has the wrong type, or the name of a field is misspelt.
-    """
+    """The values of one JSON object by field, without fields that are absent or null."""
     if not isinstance(raw, dict):
         raise place.error("not a JSON object", raw, SHAPES)
     for name in raw:
@@ -454,23 +418,13 @@ def read_row(fields: RowFields, place: JsonLocation, raw: Any) -> dict[str, Any]
 
 @lru_cache(maxsize=256)
 def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
-    """The known field whose name is misspelt; None where the name is a different one."""
     plain = re.sub(r"[\W_]", "", name).casefold()
     equal = [field for field in field_names if field.replace("_", "") == plain]
     return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
 
 
 def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
-    """The gold item of one row.
-
-    Args:
-        place: The location of the row.
-        raw: The decoded JSON.
-        match: How its gold texts are compared with contexts.
-
-    Raises:
-        GoldError: The row is not a valid gold row.
-    """
+    """The gold item of one row."""
     row = read_row(GOLD_ROW, place, raw)
     if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
         hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
@@ -542,11 +496,7 @@ class BenchmarkFiles(NamedTuple):
 
 
 def files_in(directory: Path) -> BenchmarkFiles:
-    """The three files of a directory.
-
-    Raises:
-        GoldError: One of them does not exist.
-    """
+    """The three files of a directory."""
     files = []
     for name in NAMES:
         candidates = (directory / name, directory / f"{name}.gz")
@@ -574,7 +524,6 @@ def group_files(paths: Sequence[str | Path]) -> list[str | Path | BenchmarkFiles
 
 
 def _triples(paths: Sequence[str | Path]) -> dict[Path, BenchmarkFiles]:
-    """The complete triples of files among the paths, by directory."""
     by_directory: dict[Path, dict[str, Path]] = {}
     for path in map(Path, paths):
         by_directory.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
@@ -586,9 +535,6 @@ def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldIt
     """One answerable item for each query whose relevant section is known.
 
     Other queries are left out and their number is logged: they cannot be scored.
-
-    Raises:
-        GoldError: A file is broken.
     """
     qrels = {qid: row for qid, _, row in _rows(files.qrels, _QREL_ROW)}
     answers = _answers(files.answers)
@@ -647,9 +593,6 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item per query id, without question text, in the order of the file.
 
     A relevance above zero is relevant, whatever its grade.
-
-    Raises:
-        GoldError: A line is not a judgement, or judges a document a second time.
     """
     first_location: dict[str, JsonLocation] = {}
     judged: dict[tuple[str, str], JsonLocation] = {}
@@ -698,15 +641,7 @@ def set_name(paths: Sequence[str | Path]) -> str:
 
 
 def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem, ...]:
-    """Read the items of all files, in their order.
-
-    Args:
-        paths: At least one file or directory.
-        reader: Reads the rows.
-
-    Raises:
-        GoldError: One of the files is broken or empty, or a qid appears twice.
-    """
+    """Read the items of all files, in their order."""
     if not paths:
         raise GoldError("no gold file given", hint=SHAPES)
     first_location: dict[str, JsonLocation] = {}
@@ -771,11 +706,7 @@ class RowReader:
     skipped: int = 0
 
     def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
-        """The items of JSON objects: rows of gold files, or rows with the usual names of other programs.
-
-        Raises:
-            GoldError: An object is no gold item.
-        """
+        """The items of JSON objects: rows of gold files, or rows with the usual names of other programs."""
         for place, raw in rows:
             item = self._object(place, raw)
             if item is not None:
@@ -790,15 +721,7 @@ class RowReader:
         return read_item(place, raw, self.match)
 
     def table(self, table: TableRows, path: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
-        """The items of a table.
-
-        Args:
-            table: The table.
-            path: The file, for messages.
-
-        Raises:
-            GoldError: Its columns are no gold, or a row is no gold item.
-        """
+        """The items of a table."""
         try:
             rows = list(table.rows)
             check_gold(table.columns, rows[0][1] if rows else {}, self.options, path)
@@ -910,7 +833,6 @@ def gold_schema() -> Schema:
 
 
 def _item_schema(types: Mapping[str, Schema]) -> Schema:
-    """A row in the names of gold files."""
     properties = {
         name: {"description": _NOTES[name], **(schema if name == "qid" else {"anyOf": [schema, {"type": "null"}]})}
         for name, schema in types.items()

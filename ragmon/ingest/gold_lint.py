@@ -46,9 +46,6 @@ class LintFinding:
 def lint(gold: GoldSet) -> list[LintFinding]:
     """Check a gold set.
 
-    Args:
-        gold: A set that was read without an error.
-
     Returns:
         Findings, the worst first; within a severity grouped by kind, in the order of the items.
 
@@ -245,10 +242,6 @@ class Diff:
 
 def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     """Compare two versions of a gold set; the order of items does not matter.
-
-    Args:
-        old: A gold set, or a frozen one.
-        new: A later version of it.
 
     >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
     >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed

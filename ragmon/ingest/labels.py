@@ -43,10 +43,6 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
 
     A row without any judgement is skipped: a sheet looks like that before it is filled in.
 
-    Args:
-        path: A `.csv` or `.tsv` file with a line of column names, or JSON Lines.
-        words: The columns and values of the file.
-
     Raises:
         InputError: It cannot be read, or some rows are not labels; the message and the hint name the first ones.
     """
@@ -69,7 +65,6 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
 
 
 def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows by field name, with the lines they end on."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -94,7 +89,6 @@ def _table_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tupl
 
 
 def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str, str]:
-    """The column of each field that the table has."""
     headers = {name.strip().casefold(): name for name in names if name}
     columns = {
         field: headers[column.casefold()] for field, column in words.columns.items() if column.casefold() in headers
@@ -121,11 +115,7 @@ def _json_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple
 
 
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
-    """The label of a row; None where the row has no judgement.
-
-    Raises:
-        ValueError: The row is not a label.
-    """
+    """The label of a row; None where the row has no judgement."""
     given = {name: value for name, value in row.items() if value not in ("", None)}
     if not given.keys() & {"correct", "answerable", "relevant_ids"}:
         return None
@@ -186,15 +176,7 @@ def _time(value: str) -> float:
 
 
 def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
-    """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects.
-
-    Args:
-        rows: Rows by field name; they may have further columns for the rater's information.
-        words: The columns and values of the sheet.
-
-    Raises:
-        RagmonError: There is no row.
-    """
+    """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects."""
     records = list(rows)
     if not records:
         raise RagmonError("there is nothing to label", hint="answers are queued as they come in")

@@ -252,11 +252,7 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
 
 
 def adapt(value: AnyShape) -> Record:
-    """Convert a line of any known format to a record.
-
-    Raises:
-        Rejected: A field has a type or value that no format allows, or no field belongs to a trace.
-    """
+    """Convert a line of any known format to a record."""
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     ids = value.retrieved_ids if value.retrieved_ids is not None else documents
@@ -300,7 +296,6 @@ def adapt(value: AnyShape) -> Record:
 
 
 def _written_by_ragmon(value: AnyShape) -> dict[str, Any]:
-    """The fields that only a log of ragmon has."""
     return {
         "ended": as_text(value.ended, "ended"),
         "exported": as_flag(value.exported, "exported"),
@@ -318,7 +313,6 @@ def _name(value: Any) -> str | None:
 
 
 def _is_empty(record: Record) -> bool:
-    """Whether a line of another program has nothing of a trace in it."""
     values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
     return all(value is None for value in values) and record.verdicts is None
 
@@ -343,7 +337,6 @@ def _source(line: AnyShape) -> str | None:
 
 
 def _answer(line: AnyShape) -> tuple[Answer | None, TextFacts | None]:
-    """The answer, and the facts about it where its text was not logged."""
     if isinstance(line.answer_json, dict):
         claim = as_text(line.answer_json.get("claim"), "claim")
         return Answer(claim=claim, citations=_citations(line.answer_json.get("citations"))), None
@@ -413,12 +406,10 @@ def _latency(line: AnyShape) -> Latency | None:
 
 
 def _or_default(value: Any, default: Any) -> Any:
-    """The value, or the default where it is None."""
     return value if value is not None else default
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:
-    """One member of every document; None unless all documents have it."""
     if not isinstance(documents, list) or not documents:
         return None
     members = [as_object(entry).get(name) for entry in documents]
@@ -477,9 +468,6 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
         line: One line, with or without its newline.
         unknown: Called for each field of the record that is out of range, and so is unknown.
         options: Which members of lines that are not of the contract hold which field.
-
-    Raises:
-        Rejected: With the reason.
     """
     try:
         record = _decode_record(line)
@@ -510,7 +498,6 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
 
 
 def _bounded(record: Record, unknown: Unknown | None) -> Record:
-    """A record without the values that are out of range."""
     kept, reasons = bounded(record)
     if unknown is not None:
         for field, reason in reasons.items():
@@ -553,11 +540,7 @@ def _with_id(entry: Any, id_from: Path) -> Any:
 
 
 def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:
-    """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`.
-
-    Raises:
-        Rejected: Two members have usual names of one field, or a mapped member holds no value of its field.
-    """
+    """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`."""
     missing = _missing(fields)
     if not options.columns and not missing & _MAIN_FIELDS:
         return
@@ -583,7 +566,6 @@ _MAIN_FIELDS: Final = frozenset({"question", "answer", "retrieved_ids"})
 
 
 def _missing(fields: AnyShape) -> frozenset[str]:
-    """The fields that a line does not have by any name of `AnyShape`."""
     names = {
         "question": fields.question is None and fields.q is None,
         "answer": fields.answer is None and fields.answer_json is None,
@@ -601,11 +583,7 @@ def _missing(fields: AnyShape) -> frozenset[str]:
 
 
 def refuse_gold(line: bytes, path: str) -> None:
-    """Refuse a file whose first line is a gold item: it was given in the place of traces.
-
-    Raises:
-        InputError: It is.
-    """
+    """Refuse a file whose first line is a gold item: it was given in the place of traces."""
     try:
         row = _decode_object(line.removeprefix(BOM))
     except _DECODE_ERRORS:
@@ -615,11 +593,6 @@ def refuse_gold(line: bytes, path: str) -> None:
 
 
 def _checked_totals(line: Totals) -> Totals:
-    """A totals line with plausible counts.
-
-    Raises:
-        Rejected: A count is too large: it would spoil every sum it is added to.
-    """
     for name, n in (("calls", line.calls), ("kept", line.kept), *line.dropped.items(), *line.latency_ms.items()):
         if n > LARGEST:
             raise wrong_type(f"the count of {name}", f"at most {LARGEST}", n)
@@ -743,7 +716,6 @@ _MORE: Final = {
     "verdicts": "true and false, yes and no, or objects with a `verdict`.",
     "probe": "true: the source is `probe`. Older logs have it instead of a source.",
 }
-"""What to say beside the sentences of the docstring."""
 
 
 def trace_schema() -> Schema:
@@ -778,7 +750,6 @@ def trace_schema() -> Schema:
 
 
 def _totals(schema: Schema) -> Schema:
-    """Totals, with the limits that the reader checks."""
     properties = schema["properties"]
     properties["kind"] = {"const": "totals"}
     count = {"type": "integer", "minimum": 0, "maximum": LARGEST}

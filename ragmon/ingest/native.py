@@ -48,12 +48,7 @@ class NativeRecord(NamedTuple):
 
 
 def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
-    """The record in a native span with its key and its line, or the reason why it cannot be read.
-
-    Args:
-        native: The native span.
-        unknown: Counts the fields of the record that are out of range.
-    """
+    """The record in a native span with its key and its line, or the reason why it cannot be read."""
     record = record_in(native, unknown)
     if isinstance(record, str):
         return record
@@ -62,12 +57,7 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
 
 
 def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
-    """The record in a native span, or the reason why it cannot be read.
-
-    Args:
-        native: The native span.
-        unknown: Counts the fields of the record that are out of range.
-    """
+    """The record in a native span, or the reason why it cannot be read."""
     record = own_record(native.line, native.trace_id.hex(), native.end_ns)
     if isinstance(record, str):
         return _reason(native.line, record)
@@ -127,16 +117,10 @@ class _TotalsAssembler:
     first: str = ""
 
     def refuse(self, rejected: Rejected, points: int = 1) -> None:
-        """Count rejected points."""
         self.first = self.first or str(rejected)
         self.rejected += points
 
     def add(self, instance: Any, metric: Any) -> None:
-        """Add the points of one metric of one instance.
-
-        Raises:
-            Rejected: The request has too many points.
-        """
         add_point, kind = _METRICS[metric.name]
         data_kind = metric.WhichOneof("data")
         points = [] if data_kind is None else getattr(metric, data_kind).data_points
@@ -158,7 +142,6 @@ class _TotalsAssembler:
                     self.refuse(rejected)
 
     def totals(self) -> Iterator[Totals]:
-        """The totals, in the order of their first points."""
         for (instance, started, ts, pipeline, source, stratum), counts in self.counted.items():
             yield Totals(
                 ts=ts,
@@ -179,10 +162,6 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
 
     Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
     counts as zero.
-
-    Args:
-        body: The decompressed body.
-        json: Whether the body is JSON; otherwise it is protobuf.
 
     Returns:
         The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
@@ -219,11 +198,6 @@ def _from_json(body: bytes) -> Any:
 
 
 def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
-    """Check that a metric has the kind, the temporality and the monotonicity that ragmon writes.
-
-    Raises:
-        Rejected: It has not.
-    """
     if data_kind != kind:
         raise wrong_type(metric.name, f"a metric of the kind {kind}", data_kind)
     data = getattr(metric, kind)
@@ -236,16 +210,10 @@ def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
 
 
 def _labels(attributes: Iterable[Any]) -> dict[str, str]:
-    """The attributes with text values."""
     return {pair.key: pair.value.string_value for pair in attributes if pair.value.HasField("string_value")}
 
 
 def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
-    """The key of the counts that a point belongs to.
-
-    Raises:
-        Rejected: A part of the key is missing.
-    """
     if instance is None:
         raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
@@ -260,7 +228,6 @@ def _label(labels: Mapping[str, str], name: str) -> str:
 
 
 def _seconds(name: str, nanoseconds: int) -> float:
-    """Convert a time to seconds since the epoch."""
     if not nanoseconds:
         raise wrong_type(name, "a time", nanoseconds)
     return nanoseconds / _SECOND
@@ -295,22 +262,14 @@ def _count(point: Any) -> int:
 
 
 def _bounded_count(count: int) -> int:
-    """A count that may be added to others.
-
-    Raises:
-        Rejected: It is so large that it would spoil every sum it is added to.
-    """
+    """A count that may be added to others."""
     if count > LARGEST:
         raise wrong_type("a count", f"at most {LARGEST}", count)
     return count
 
 
 def _buckets(point: Any) -> dict[int, int]:
-    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one.
-
-    Raises:
-        Rejected: The buckets cannot be those of a latency.
-    """
+    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one."""
     if any(point.negative.bucket_counts):
         raise Rejected(constants.INVALID_SCHEMA, "a latency is not below zero")
     counts = {NOT_POSITIVE: _bounded_count(point.zero_count)} if point.zero_count else {}
@@ -335,4 +294,3 @@ _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], 
     semconv.RECORDS_DROPPED: (_add_dropped, "sum"),
     semconv.E2E_LATENCY: (_add_latency, "exponential_histogram"),
 }
-"""The function that adds a point of each metric, and the kind of the metric."""

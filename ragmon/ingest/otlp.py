@@ -63,9 +63,7 @@ def is_export(line: bytes, of: str | None = None) -> bool:
 
 
 _SERVICE: Final = "service.name"
-"""The resource attribute with the name of the service."""
 _BUILD: Final = "service.version"
-"""The resource attribute with the version of the application."""
 _RECORD_SEARCH_LIMIT: Final = 2
 """In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
 first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
@@ -76,7 +74,6 @@ _SPAN_ID_BYTES: Final = 8
 _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
 _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
 _NO_PARENT: Final = (b"", _NO_SPAN)
-"""The parent ids of a root span."""
 _FAILED: Final = trace_pb2.Status.STATUS_CODE_ERROR
 _SAMPLED: Final = 1
 """The bit of a span's flags that says that its trace is sampled."""
@@ -131,13 +128,7 @@ class ExternalSpan(msgspec.Struct, gc=False):
 
 
 class SpanOrigin(NamedTuple):
-    """The program that a span is of, and the instrumentation that made it.
-
-    Attributes:
-        service: Its service; None where that is unknown.
-        build: Its version.
-        scope: The name of the instrumentation.
-    """
+    """The program that a span is of, and the instrumentation that made it."""
 
     service: str | None
     build: str | None
@@ -173,15 +164,7 @@ class SpanBatch:
         self.rejected[rejected.reason] += 1
 
     def sort(self, message: Any, process: SpanOrigin) -> None:
-        """Add a span to the list that it belongs to.
-
-        Args:
-            message: The span.
-            process: What made it.
-
-        Raises:
-            Rejected: It is malformed.
-        """
+        """Add a span to the list that it belongs to."""
         trace_id, span_id, end_ns = message.trace_id, message.span_id, message.end_time_unix_nano
         check_ids(message)
         own, pairs = process.scope == OWN_SCOPE, message.attributes
@@ -204,11 +187,7 @@ class SpanBatch:
 
 
 def spans_of(request: Any) -> Iterator[tuple[Any, SpanOrigin]]:
-    """The spans of a request, each with what made it.
-
-    Raises:
-        Rejected: There are too many.
-    """
+    """The spans of a request, each with what made it."""
     processes = request.resource_spans
     count = sum(len(scope_spans.spans) for resource_spans in processes for scope_spans in resource_spans.scope_spans)
     if count > MAX_ITEMS:
@@ -223,11 +202,7 @@ def spans_of(request: Any) -> Iterator[tuple[Any, SpanOrigin]]:
 
 
 def sorted_spans(batch: SpanBatch, request: Any) -> SpanBatch:
-    """A batch with the spans of a request; malformed ones are left out and counted.
-
-    Raises:
-        Rejected: There are too many.
-    """
+    """A batch with the spans of a request; malformed ones are left out and counted."""
     for message, process in spans_of(request):
         try:
             batch.sort(message, process)
@@ -237,11 +212,7 @@ def sorted_spans(batch: SpanBatch, request: Any) -> SpanBatch:
 
 
 def check_ids(message: Any) -> None:
-    """Check the ids of a span.
-
-    Raises:
-        Rejected: One of them is none.
-    """
+    """Check the ids of a span."""
     trace_id, span_id, parent = message.trace_id, message.span_id, message.parent_span_id
     if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
         raise wrong_type("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
@@ -321,10 +292,6 @@ reason for an unknown field depends on whether there are such."""
 def on_event(event: str, key: str) -> bool:
     """Whether an attribute of an event is read.
 
-    Args:
-        event: The event's name.
-        key: The attribute's key.
-
     >>> on_event("exception", "exception.type"), on_event("exception", "exception.stacktrace")
     (True, False)
     """
@@ -337,15 +304,7 @@ def on_event(event: str, key: str) -> bool:
 
 
 def to_span(message: Any, scope: str) -> Span:
-    """A span in the mapper's form, with only the attributes the mapper reads.
-
-    Args:
-        message: The span.
-        scope: The name of the instrumentation.
-
-    Raises:
-        Rejected: A value is no number, or nested too deeply; only in JSON.
-    """
+    """A span in the mapper's form, with only the attributes the mapper reads."""
     parent, flags = message.parent_span_id, message.flags
     return Span(
         message.trace_id.hex(),
@@ -371,15 +330,7 @@ def _event(message: Any) -> Event:
 
 
 def value(any_value: Any, depth: int = 0) -> Any:
-    """The value of an attribute as a Python object; bytes become base64 text, as in JSON.
-
-    Args:
-        any_value: The message `AnyValue`.
-        depth: The number of values around it.
-
-    Raises:
-        Rejected: It is nested too deeply, or no number; only in JSON.
-    """
+    """The value of an attribute as a Python object; bytes become base64 text, as in JSON."""
     kind = any_value.WhichOneof("value")
     if kind == "string_value":
         return any_value.string_value
@@ -398,11 +349,6 @@ _NUMBERS: Final = ("bool_value", "int_value", "double_value")
 
 
 def _members(values: Any, depth: int) -> Iterable[Any]:
-    """The members of a list or an object.
-
-    Raises:
-        Rejected: It is nested too deeply.
-    """
     if depth >= _MAX_DEPTH:
         raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
     members: Iterable[Any] = values.values
@@ -459,7 +405,6 @@ _KINDS: Final = (
     ("bool_value", "bool_value"),
     ("bytes_value", "bytes_value"),
 )
-"""The kinds of values, and the fields that hold them."""
 
 
 class Array(_Message):
@@ -554,11 +499,6 @@ class SpanMessage(_Message):
 
 
 def _id_bytes(name: str, digits: str, size: int) -> bytes:
-    """An id.
-
-    Raises:
-        Rejected: It has another number of hexadecimal digits.
-    """
     try:
         found = bytes.fromhex(digits)
     except ValueError:
@@ -606,15 +546,8 @@ _decode_export = msgspec.json.Decoder(ExportRequest).decode
 def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportRequest, bytes]:
     """Decode an export request with traces; invalid UTF-8 and half surrogate pairs are repaired.
 
-    Args:
-        line: The request.
-        refuse: Called for every span that is no JSON or has a field of a wrong type; the other spans are read.
-
     Returns:
         The request, and its encoding after repairs and without rejected spans; b"" where it was read unchanged.
-
-    Raises:
-        Rejected: The request itself is malformed, not only its spans.
     """
     rejections: list[Rejected] = []
     try:
@@ -678,11 +611,6 @@ def _decoded_spans(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -
 
 
 def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """Decode a request that is JSON.
-
-    Raises:
-        Rejected: It is no JSON, or no request.
-    """
     try:
         try:
             return _decode_export(line)
@@ -696,11 +624,7 @@ def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRe
 
 
 def _convert_leniently(request: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out.
-
-    Raises:
-        msgspec.ValidationError: It is no request.
-    """
+    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out."""
     scopes = [
         scope_spans
         for resource_spans in _list_member(request, "resourceSpans")
@@ -737,16 +661,7 @@ def _without_nulls(decoded: Any) -> Any:
 
 
 def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
-    """An integer of at most 64 bits.
-
-    Args:
-        name: The name of the field.
-        value: The value in JSON.
-        least: The smallest valid integer.
-
-    Raises:
-        Rejected: It is no such integer.
-    """
+    """An integer of at most 64 bits."""
     try:
         number = int(value)
     except (ValueError, OverflowError):
@@ -759,15 +674,7 @@ def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
 
 
 def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, SpanOrigin]]:
-    """The spans of one request, each with what made it; requests with metrics or logs have none.
-
-    Args:
-        line: One request.
-        refuse: Called for every span that is malformed; the other spans are read.
-
-    Raises:
-        Rejected: The request itself is malformed.
-    """
+    """The spans of one request, each with what made it; requests with metrics or logs have none."""
     for message, process in spans_of(export(line, refuse)[0]):
         try:
             check_ids(message)
@@ -777,11 +684,7 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
 
 
 def read_json(body: bytes) -> SpanBatch:
-    """The spans of a request in JSON; a malformed span is left out and counted.
-
-    Raises:
-        Rejected: The request itself is malformed.
-    """
+    """The spans of a request in JSON; a malformed span is left out and counted."""
     check_size(body, ExportTraceServiceRequest, json=True)
     batch = SpanBatch()
     request, batch.body = export(body, batch.refuse)
@@ -789,15 +692,7 @@ def read_json(body: bytes) -> SpanBatch:
 
 
 def parse_message(message: Any, body: bytes) -> Any:
-    """Parse a request.
-
-    Args:
-        message: Its class.
-        body: The bytes.
-
-    Raises:
-        Rejected: The body is no such message, or holds too many.
-    """
+    """Parse a request."""
     check_size(body, message, json=False)
     try:
         return message.FromString(body)
@@ -822,10 +717,6 @@ def _read_protobuf(body: bytes) -> SpanBatch:
 
 def read(body: bytes, *, json: bool) -> SpanBatch:
     """The spans of a request; invalid text is repaired, and a malformed span is left out and counted.
-
-    Args:
-        body: The decompressed body.
-        json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
 
     Raises:
         Rejected: The request itself is truncated, malformed, or holds too much.

@@ -30,7 +30,6 @@ from ragmon.ingest.spans.messages import LOG_SCOPE
 from ragmon.ingest.spans.span import Span
 
 _EVENT_NAME: Final = "event.name"
-"""The attribute with the name of an event, where the log record has no field for it."""
 _TEXT: Final = "content"
 """The attribute of an event that a body becomes which is a text."""
 _ID_BYTES: Final = 8
@@ -50,10 +49,6 @@ class LogEvents(NamedTuple):
 
 def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
     """The events of model calls in an `ExportLogsServiceRequest`.
-
-    Args:
-        body: The decompressed body.
-        as_json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
 
     Raises:
         Rejected: It is no such request, or holds too much.
@@ -90,28 +85,21 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
 
 
 def _read_protobuf(body: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """The log records of each process, with its resource."""
     for resource_logs in parse_message(ExportLogsServiceRequest, body).resource_logs:
         records = [record for scope_logs in resource_logs.scope_logs for record in scope_logs.log_records]
         yield resource_logs.resource, records
 
 
 class _ScopeLogs(msgspec.Struct, rename="camel"):
-    """The log records of one instrumentation scope, not decoded yet."""
-
     log_records: list[msgspec.Raw] | None = None
 
 
 class _ResourceLogs(msgspec.Struct, rename="camel"):
-    """The log records of one resource."""
-
     resource: dict[str, Any] | None = None
     scope_logs: list[_ScopeLogs] | None = None
 
 
 class _ExportLogs(msgspec.Struct, rename="camel"):
-    """An export request with logs."""
-
     resource_logs: list[_ResourceLogs] | None = None
 
 
@@ -156,14 +144,7 @@ def _event_name(record: Any) -> str:
 
 
 def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
-    """The spans that stand for the events in a line with logs, each with what made it.
-
-    Args:
-        line: A line as collectors write it; one without logs has none.
-
-    Raises:
-        Rejected: The line is no request with logs.
-    """
+    """The spans that stand for the events in a line with logs, each with what made it."""
     if is_export(line, "Logs"):
         traces = ExportTraceServiceRequest.FromString(read_logs(line, as_json=True).body)
         for message, process in spans_of(traces):

@@ -85,14 +85,6 @@ _SPANS_DEPTH: Final = 3
 def check_size(body: bytes, message: Any, *, json: bool) -> None:
     r"""Check that a request holds no more than any regular exporter or collector sends, before it is parsed.
 
-    Args:
-        body: The decompressed body.
-        message: The class of the request.
-        json: Whether the body is JSON; otherwise it is protobuf.
-
-    Raises:
-        Rejected: It holds too much.
-
     >>> check_size(1_000_000 * b"\n\x00", ExportTraceServiceRequest, json=False)
     Traceback (most recent call last):
     ragmon.ingest.lines.Rejected: it holds too many messages; send them in several requests
@@ -124,10 +116,6 @@ def spans_in(body: bytes) -> int:
 
 def repaired(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
     """A request in protobuf with its text repaired, without the spans that are malformed.
-
-    Args:
-        body: The request.
-        refuse: Called for each span that is left out.
 
     Raises:
         DecodeError: The request itself is malformed, not only its spans.
@@ -226,7 +214,6 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _end_of_value(body: bytes, at: int, tag: int) -> int:
-    """The end of a value that is not length-delimited."""
     kind = tag & 7
     if tag < 8 or kind > 5:
         raise DecodeError(f"there is no field {tag >> 3} of wire type {kind}")
@@ -253,7 +240,6 @@ _LONE_SURROGATES: Final = (
 """Half surrogate pairs: a low one after text that looks like a high one, a high one alone, a low one alone."""
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]])', re.DOTALL)
-"""The next bracket outside of strings."""
 _SPAN_LIST_PREFIX: Final = b"{[{[{["
 """The open brackets at a place where spans are: request, resources, resource, scopes, scope, spans."""
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
@@ -313,11 +299,7 @@ def split_request(body: bytes) -> SplitRequest | None:
 
 
 def span(message: bytes) -> Any:
-    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters.
-
-    Raises:
-        Rejected: It is no JSON.
-    """
+    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters."""
     try:
         return msgspec.json.decode(message)
     except RecursionError:

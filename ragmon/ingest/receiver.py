@@ -134,9 +134,6 @@ class _Metered(io.BytesIO):
 
     No compressor enlarges data that much. An attacker who joins hundreds of thousands of empty members does: they
     decompress to nothing, and take seconds to do so.
-
-    Attributes:
-        inflated: How many bytes were decompressed so far.
     """
 
     inflated = 0
@@ -149,11 +146,6 @@ class _Metered(io.BytesIO):
 
 def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
     """Decompress a body, and stop as soon as it exceeds the limits.
-
-    Args:
-        body: The compressed body.
-        encoding: Its content encoding, one of `encodings()`.
-        limits: The limits of its size and its ratio.
 
     Raises:
         HTTPError: It is too large (413), or damaged (400).
@@ -193,11 +185,7 @@ _MAX_INFLATING: Final = 2
 
 
 class MemoryLimiter:
-    """Limits the requests and the memory of one receiver. Belongs to one event loop.
-
-    Args:
-        limits: The limits.
-    """
+    """Limits the requests and the memory of one receiver. Belongs to one event loop."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -207,20 +195,12 @@ class MemoryLimiter:
         self.reserved = 0
 
     def ticket(self) -> Reservation:
-        """A reservation for a request.
-
-        Raises:
-            HTTPError: Too many requests are in flight; the request need not be read.
-        """
+        """A reservation for a request."""
         self._check_in_flight()
         return Reservation(self)
 
     def begin(self) -> None:
-        """Count a request that was received completely.
-
-        Raises:
-            HTTPError: Too many are in flight.
-        """
+        """Count a request that was received completely."""
         self._check_in_flight()
         self.in_flight += 1
 
@@ -230,9 +210,6 @@ class MemoryLimiter:
         Args:
             size: How many bytes.
             whole: How many bytes the request holds with them; default: `size`.
-
-        Raises:
-            HTTPError: Too many bytes are held.
         """
         limit = self._limits.memory
         if (size if whole is None else whole) <= self._limits.small:
@@ -250,12 +227,6 @@ class MemoryLimiter:
         """Wait until a body may be decoded; small bodies do not wait.
 
         One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
-
-        Args:
-            size: Bytes of the body.
-
-        Raises:
-            HTTPError: It waited longer than the deadline.
         """
         if size <= self._limits.small:
             yield
@@ -270,16 +241,7 @@ class MemoryLimiter:
             self._turns.release()
 
     async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
-        """Decompress a body, in a thread pool.
-
-        Args:
-            ticket: The reservation of its request.
-            body: The body.
-            encoding: Its content encoding.
-
-        Raises:
-            HTTPError: It is damaged or too large.
-        """
+        """Decompress a body, in a thread pool."""
         if encoding == IDENTITY:
             return body
         async with self._inflating:
@@ -292,11 +254,7 @@ class MemoryLimiter:
 
 
 class Reservation:
-    """The reservation of one request; it is released when the block ends.
-
-    Args:
-        intake: The limiter.
-    """
+    """The reservation of one request; it is released when the block ends."""
 
     def __init__(self, intake: MemoryLimiter) -> None:
         self._limiter = intake
@@ -304,20 +262,12 @@ class Reservation:
         self._is_in_flight = False
 
     def reserve(self, size: int) -> None:
-        """Reserve more bytes.
-
-        Raises:
-            HTTPError: Too many bytes are held.
-        """
+        """Reserve more bytes."""
         self._limiter.reserve(size, whole=self._held + size)
         self._held += size
 
     def begin(self) -> None:
-        """Count the request as in flight: it was received completely.
-
-        Raises:
-            HTTPError: Too many requests are in flight.
-        """
+        """Count the request as in flight: it was received completely."""
         self._limiter.begin()
         self._is_in_flight = True
 
@@ -345,12 +295,6 @@ async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
     """Submit a request to the consumer, in a thread pool, and wait until it is done.
 
     Cancelling the wait does not cancel the request: it may be on disk already.
-
-    Args:
-        take: Submits the request.
-
-    Raises:
-        RejectedError: The request is rejected.
     """
     try:
         future = await run_in_threadpool(take)
@@ -377,11 +321,6 @@ LOGS_NOT_READ: Final = "logs_not_read"
 def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
     """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
 
-    Args:
-        consumer: Receives what belongs to spans, and counts a request with other records.
-        body: The request.
-        encoding: Its encoding.
-
     Raises:
         RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
     """
@@ -400,7 +339,6 @@ def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[E
 
 
 def _with_unread(result: Future[ExportResult], unread: int, taken: Future[ExportResult]) -> None:
-    """Pass the consumer's result on, with the log records that it did not get."""
     error = taken.exception()
     if error is not None:
         result.set_exception(error)
@@ -417,15 +355,7 @@ _BASIC: Final = b"basic"
 
 
 def authorise(given: bytes, token: str | None) -> None:
-    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send.
-
-    Args:
-        given: The `Authorization` of the request; empty if there is none.
-        token: The token; None if none is required.
-
-    Raises:
-        HTTPError: The token is missing or wrong (401).
-    """
+    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send."""
     if token is None:
         return
     scheme, _, credential = given.partition(b" ")
@@ -439,7 +369,6 @@ def authorise(given: bytes, token: str | None) -> None:
 
 
 def _password(scheme: bytes, credential: bytes) -> bytes:
-    """The password in the credential of Basic, RFC 7617; empty where there is none."""
     if scheme.lower() != _BASIC:
         return b""
     try:
@@ -449,15 +378,7 @@ def _password(scheme: bytes, credential: bytes) -> bytes:
 
 
 def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
-    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding).
-
-    Args:
-        headers: The headers of the request.
-        hosts: The accepted host names; None if any is accepted, since a token is required.
-
-    Raises:
-        HTTPError: The request came from a web page (403).
-    """
+    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding)."""
     if "origin" in headers:
         raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
     if hosts is not None and not is_known(headers.get("host", ""), hosts):
@@ -471,11 +392,7 @@ def body_encoding(headers: Headers) -> Encoding | None:
 
 
 def content_type(headers: Headers, *known: Encoding) -> Encoding:
-    """The encoding of a body, if it is one of the known ones.
-
-    Raises:
-        HTTPError: It is another one (415).
-    """
+    """The encoding of a body, if it is one of the known ones."""
     form = body_encoding(headers)
     if form not in known:
         raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
@@ -483,11 +400,7 @@ def content_type(headers: Headers, *known: Encoding) -> Encoding:
 
 
 def content_encoding(headers: Headers) -> str:
-    """The content encoding of a body: one of `encodings()`, or identity.
-
-    Raises:
-        HTTPError: The encoding is not supported, or there is more than one (415).
-    """
+    """The content encoding of a body: one of `encodings()`, or identity."""
     value = ",".join(headers.getlist("content-encoding"))
     names = [name for part in value.split(",") if (name := part.strip().lower()) and name != IDENTITY]
     if not names:
@@ -522,12 +435,7 @@ LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
 def export_success(signal: Signal, taken: ExportResult) -> Any:
-    """The response message for an export that was accepted.
-
-    Args:
-        signal: The signal that was exported.
-        taken: The result.
-    """
+    """The response message for an export that was accepted."""
     response = signal.response()
     if taken.rejected > 0:
         setattr(response.partial_success, signal.rejected, taken.rejected)
@@ -564,12 +472,7 @@ def retry_info(seconds: float) -> Any:
 
 
 def refusal(error: RejectedError, encoding: Encoding | None) -> Response:
-    """The HTTP response for an error (OTLP specification, Failures).
-
-    Args:
-        error: The error.
-        encoding: The encoding of the export that was rejected; None for other requests.
-    """
+    """The HTTP response for an error (OTLP specification, Failures)."""
     if encoding is Encoding.PROTOBUF:
         response = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
     elif encoding is Encoding.JSON:
@@ -649,8 +552,6 @@ def receiver_app(
 
 
 class _WritePort:
-    """The application returned by `receiver_app`."""
-
     def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
         self._consumer = consumer
         self._token = token
@@ -721,7 +622,6 @@ class _WritePort:
         return response
 
     def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
-        """The function that accepts exports of a signal."""
         if signal is LOGS:
             return partial(accept_logs, self._consumer)
         return self._consumer.traces if signal is TRACES else self._consumer.metrics
@@ -751,15 +651,7 @@ class _WritePort:
 
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """The decompressed body of a request; the request counts as in flight inside the block.
-
-        Args:
-            request: The request.
-            most: Maximum bytes it may have as sent.
-
-        Raises:
-            HTTPError: It is too large, too slow or damaged, or there are too many requests.
-        """
+        """The decompressed body of a request; the request counts as in flight inside the block."""
         encoding = content_encoding(request.headers)
         check_size(request.headers, most)
         with self._limiter.ticket() as reservation:

@@ -116,12 +116,6 @@ def is_header(line: bytes, options: TableOptions) -> bool:
 def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: RejectRow) -> TableRows:
     """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows.
 
-    Args:
-        stream: The decompressed bytes.
-        path: The file, for messages.
-        options: Its encoding.
-        reject: Called for a row whose quotes or number of cells are wrong, and for one that is too long.
-
     Raises:
         InputError: It is not in the encoding, or its header cannot be read. Iterating over the rows raises it, too.
     """
@@ -147,11 +141,7 @@ class _OversizeError(Exception):
 
 
 class _Lines:
-    """The lines of a text; a row that takes too many characters is an error after which reading goes on.
-
-    Attributes:
-        number: The line that was read last, from 1.
-    """
+    """The lines of a text; a row that takes too many characters is an error after which reading goes on."""
 
     def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
         self.number = 0
@@ -162,7 +152,6 @@ class _Lines:
         self._quotes = 0
 
     def start_row(self) -> int:
-        """The line on which the next row starts."""
         self._size = self._quotes = 0
         return self.number + 1
 
@@ -200,7 +189,6 @@ class _Lines:
 
 
 def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str], str]:
-    """The columns and the delimiter."""
     text = ""
     for line in _first_lines(lines, path):
         if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
@@ -265,17 +253,7 @@ def _csv_rows(
 
 
 def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
-    """The rows of a Parquet file or of a workbook.
-
-    Args:
-        path: The file; it must be seekable.
-        kind: `parquet` or `xlsx`.
-        options: The sheet of a workbook.
-
-    Raises:
-        InputError: The file cannot be read.
-        RagmonError: The extra `table` is not installed.
-    """
+    """The rows of a Parquet file or of a workbook."""
     return _parquet(path) if kind == "parquet" else _workbook(path, options.sheet)
 
 
@@ -292,11 +270,6 @@ def _unreadable(path: str, error: Exception) -> InputError:
 
 
 def _check_size(path: str, size: int) -> None:
-    """Refuse a file that holds too much, before that is in memory.
-
-    Raises:
-        InputError: The size is beyond the limit.
-    """
     if size > MAX_TABLE:
         hint = "split it, or save it as CSV or JSON Lines, which are read line by line"
         raise InputError(
@@ -378,7 +351,6 @@ def _workbook(path: str, sheet: str | None) -> TableRows:
 
 
 def _numbered(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    """The rows of a page that hold something; the book is closed behind them."""
     try:
         yield from ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
     except _BROKEN as error:
@@ -391,9 +363,6 @@ def frame_table(frame: object) -> TableRows | None:
     """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas.
 
     None of these packages is imported: the object is recognised by what it can do.
-
-    Returns:
-        The table; None where the object is none.
     """
     rows: Iterable[Mapping[str, Any]]
     by_name: Any = getattr(frame, "iter_rows", None)  # polars
@@ -438,9 +407,6 @@ def table_records(
         reject: Called for a row that is no record.
         unknown: Called for each field of a record that is out of range.
         note: Called where cells may mean something else than they were read as.
-
-    Raises:
-        InputError: Nothing in the table says what was answered, or its columns are ambiguous.
     """
     first = next(table.rows, None)
     check_traces(table.columns, first[1] if first is not None else {}, options, path)
@@ -490,7 +456,6 @@ class _KeptCommas:
                 self._seen[column] = (n + 1, example)
 
     def tell(self, note: Note) -> None:
-        """Say what was kept whole; nothing where no cell was."""
         for column, (n, example) in self._seen.items():
             read = f"{self._path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
             note(f"{read}; --list-separator , cuts them")
@@ -543,7 +508,6 @@ def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator
 
 
 def _columns(line: bytes) -> tuple[str, str, float]:
-    """Query id, document id and score of one line."""
     try:
         columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
     except UnicodeDecodeError as error:

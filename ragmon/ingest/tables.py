@@ -98,9 +98,6 @@ def plain(value: Any) -> Any:
 def as_text(value: Any) -> str | None:
     """The text of a cell, as it stands; a number becomes text, without `.0` where it is whole.
 
-    Raises:
-        CellError: It is a list or an object.
-
     >>> as_text(7.0), as_text("  yes "), as_text(True)
     ('7', '  yes ', 'true')
     """
@@ -116,11 +113,7 @@ def as_text(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> float | None:
-    """The number in a cell; None for the words that programs write in place of one.
-
-    Raises:
-        CellError: It is no number.
-    """
+    """The number in a cell; None for the words that programs write in place of one."""
     if isinstance(value, str):
         if value.strip().lower() in _NO_NUMBER or not value.strip():
             return None
@@ -143,9 +136,6 @@ def as_time(value: Any) -> float | str | None:
 
 def as_flag(value: Any) -> bool | None:
     """A yes or a no.
-
-    Raises:
-        CellError: It is neither.
 
     >>> as_flag("Yes"), as_flag(0.0), as_flag(" ")
     (True, False, None)
@@ -177,9 +167,6 @@ def as_ids(value: Any, separator: str | None, id_from: Path | None = None) -> li
         separator: What separates ids in a text that is no array; None tries the usual separators.
         id_from: The location of a document's id; None tries the usual places.
 
-    Raises:
-        CellError: An entry is no id.
-
     >>> as_ids("['p1#2', 'p1#3']", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
     (['p1#2', 'p1#3'], ['a', 'b'], ['Smith,2020'], [])
     """
@@ -209,13 +196,7 @@ def as_texts(value: Any, separator: str | None) -> list[str]:
 
 
 def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """The entries of a cell.
-
-    Args:
-        value: A list, a text that writes one, or a single entry.
-        separator: What separates entries in a text that is no array; None: `cut` decides.
-        cut: The entries of a text that is no array.
-    """
+    """The entries of a cell."""
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
@@ -283,7 +264,6 @@ def _strings(text: str) -> list[str] | None:
 
 
 def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
-    """A retrieved document; its id may be in its metadata."""
     metadata = entry.get("metadata")
     found = None if id_from is None else look_up(entry, id_from)
     if is_absent(found):
@@ -395,7 +375,6 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "index_hash": _names("index_hash index_version"),
     "pipeline": _names("pipeline"),
 }
-"""The fields of a trace."""
 
 GOLD: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
@@ -415,7 +394,6 @@ GOLD: Final[Mapping[str, UsualNames]] = {
     "paraphrases": _names("paraphrases"),
     "negatives": _names("negatives"),
 }
-"""The fields of a gold item."""
 
 
 @lru_cache(4096)  # every row of a file has the same few names
@@ -434,10 +412,6 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     Args:
         text: Pairs of a field and its column, separated by commas; a pair with an empty column leaves the field unread.
         known: The fields; a tag is `tags.NAME`.
-
-    Raises:
-        UnknownNameError: There is no such field.
-        InputError: A part is no pair, or a field is named twice.
 
     >>> parse_map("question=User question,tags.lang=language", TRACE)
     {'question': 'User question', 'tags.lang': 'language'}
@@ -576,7 +550,6 @@ _SINGLE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "pipeline": as_id,
     "answerable": as_flag,
 }
-"""How the cell of a field with one value is read."""
 _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
     "citations": as_ids,
     "gold_ids": as_ids,
@@ -587,9 +560,7 @@ _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
     "gold_claim_substr": as_phrases,
     "paraphrases": as_phrases,
 }
-"""How the cell of a field with several values is read."""
 _OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
-"""Lists of ids, or of the documents themselves."""
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905
 )
@@ -603,20 +574,12 @@ def _assigned(columns: tuple[str, ...], gold: bool, mapping: tuple[tuple[str, st
 
 
 def assigned_columns(row: Mapping[str, Any], options: TableOptions, *, gold: bool = False) -> Mapping[str, str]:
-    """The column of each field in a row whose objects have been flattened; remembered for rows of equal columns.
-
-    Raises:
-        InputError: A mapped column is not there, or two columns have usual names of one field.
-    """
+    """The column of each field in a row whose objects have been flattened; remembered for rows of equal columns."""
     return _assigned(tuple(row), gold, tuple(options.columns.items()))
 
 
 def value_of(name: str, cell: Any, options: TableOptions) -> Any:
-    """The value of a field in a cell; None where the cell is absent.
-
-    Raises:
-        CellError: The cell holds no value of the field.
-    """
+    """The value of a field in a cell; None where the cell is absent."""
     cell = plain(cell)
     if is_absent(cell):
         return None
@@ -632,14 +595,6 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
 
 def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any]:
     """The fields of a trace in a row of a table, for the decoder of trace lines.
-
-    Args:
-        row: The row by column.
-        options: The mapping of the user.
-
-    Raises:
-        CellError: A cell holds no value of its field.
-        InputError: A mapped column is not there, or two columns have usual names of one field.
 
     >>> trace_fields({"user_input": "Why?", "response": "So.", "docs": "a; b", "tags.lang": "en"}, TableOptions())
     {'tags': {'lang': 'en'}, 'question': 'Why?', 'answer': 'So.', 'retrieved_ids': ['a', 'b']}
@@ -847,22 +802,11 @@ def _is_answered(row: Mapping[str, Any]) -> bool:
 
 
 def _says(row: Mapping[str, Any], strong: frozenset[str]) -> bool:
-    """Whether a row has a member by one of these names, which mean nothing else."""
     return not strong.isdisjoint(map(normalised, flat(row)))
 
 
 def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
-    """Refuse a table in which nothing says what was answered: its report would be empty.
-
-    Args:
-        columns: The columns, with names that are there twice.
-        first: The first row.
-        options: The mapping of the user.
-        path: The file, for messages.
-
-    Raises:
-        InputError: Nothing was answered, a mapped column is not there, or two columns are one field.
-    """
+    """Refuse a table in which nothing says what was answered: its report would be empty."""
     if "v" in columns and "answer_json" in columns:
         return
     members = _members(columns, first)
@@ -878,17 +822,7 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
 
 
 def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
-    """Refuse a table in which nothing says what is right.
-
-    Args:
-        columns: The columns, with names that are there twice.
-        first: The first row.
-        options: The mapping of the user.
-        path: The file, for messages.
-
-    Raises:
-        InputError: Nothing says what is right, a mapped column is not there, or two columns are one field.
-    """
+    """Refuse a table in which nothing says what is right."""
     members = _members(columns, first)
     assigned = _checked(members, GOLD, options.columns, path)
     if assigned.keys() & SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
@@ -905,13 +839,11 @@ TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
 def _from_table(columns: Sequence[str], assigned: Mapping[str, str], path: str) -> str:
-    """The command that makes gold of a table with other names."""
     wanted = [name for name in ("question", "gold_claim") if name not in assigned]
     return f"ragmon gold from-table {path or 'FILE'} {suggestion(columns, GOLD, wanted)} --output gold.jsonl"
 
 
 def _members(columns: Sequence[str], first: Mapping[str, Any]) -> list[str]:
-    """The columns, and the members of objects in the first row."""
     names = [column for column in columns if column]
     return [*names, *(name for name in flat(plain(first)) if name not in names and name)]
 

@@ -35,7 +35,6 @@ from ragmon.ingest.spans.span import Event, Span
 from ragmon.ingest.spans.tools import as_text, decode, decode_container, mapping
 
 HAYSTACK_PREFIX: Final = "haystack."
-"""The start of the names of all its spans, and of the keys of their attributes."""
 COMPONENT_TYPE: Final = "haystack.component.type"
 _COMPONENT: Final = "haystack.component.run"
 _COMPONENT_DATA: Final = ("haystack.component.input", "haystack.component.output")
@@ -51,7 +50,6 @@ _HAYSTACK_TOOL_NAME: Final = "haystack.tool.name"
 HAYSTACK_KEYS: Final = frozenset(
     {COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *_COMPONENT_DATA, *_PIPELINE_DATA, *_AGENT_DATA, *_MODEL_DATA, *_TOOL_DATA}
 )
-"""The keys of the attributes that are read."""
 _RERANKERS: Final = ("Ranker", "Joiner")
 _DOCUMENTS: Final = "documents"
 _REPLIES: Final = "replies"
@@ -83,7 +81,6 @@ def _plain(attributes: Mapping[str, Any], kind: str, data: tuple[str, str]) -> d
 
 
 def _haystack_model_call(attributes: Mapping[str, Any], data: tuple[str, str]) -> dict[str, Any]:
-    """A model call: messages or a prompt in, replies out, the model's name in their metadata."""
     given, returned = mapping(attributes.get(data[0])), mapping(attributes.get(data[1]))
     result = _plain(attributes, semconv.LLM, data)
     if given.get("messages"):
@@ -211,7 +208,6 @@ PLATFORM_KEYS: Final = frozenset(
     for platform in PLATFORMS
     for key in (*platform[:5], *platform.others)  # the keys are the first five fields
 )
-"""The keys of the attributes that are read."""
 
 
 def translate_platform(span: Span) -> dict[str, Any] | None:
@@ -267,7 +263,6 @@ def _replies(replied: Any) -> Iterable[Any]:
 
 
 VERCEL_PREFIX: Final = "ai."
-"""The start of the names of all its spans."""
 OPERATION_ID: Final = "ai.operationId"
 METADATA_PREFIX: Final = "ai.telemetry.metadata."
 CONTEXT_PREFIX: Final = "ai.settings.context."
@@ -298,7 +293,6 @@ VERCEL_KEYS: Final = frozenset(
         _USED_MODEL,
     }
 )
-"""The keys of the attributes that are read."""
 _REQUESTS: Final = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 _CALLS: Final = (".doGenerate", ".doStream")
 _VERCEL_MEMBERS: Final = {
@@ -339,7 +333,6 @@ def translate_vercel(span: Span) -> dict[str, Any] | None:
 
 
 def _about_the_request(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The session, the user and other members of the metadata, and the name the application gave the function."""
     metadata = {
         key.removeprefix(METADATA_PREFIX): attributes[key] for key in attributes if key.startswith(METADATA_PREFIX)
     }
@@ -351,7 +344,6 @@ def _about_the_request(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The members under a prefix that stand for attributes of the conventions."""
     names = ((key.removeprefix(prefix), key) for key in attributes if key.startswith(prefix))
     return {_VERCEL_MEMBERS[member]: attributes[key] for member, key in names if member in _VERCEL_MEMBERS}
 
@@ -383,9 +375,7 @@ def _request(attributes: Mapping[str, Any]) -> dict[str, Any]:
 READERS: Final = (translate_haystack, translate_vercel, translate_platform)
 """Each gives the attributes of a span in the words that are read, or None where the span is none of its tracer."""
 KEYS: Final = HAYSTACK_KEYS | VERCEL_KEYS | PLATFORM_KEYS
-"""The keys of the attributes that they read."""
 KEY_PREFIXES: Final = (METADATA_PREFIX, CONTEXT_PREFIX)
-"""The prefixes of further keys that they read."""
 _ROLES: Final = {
     semconv.SYSTEM_EVENT: "system",
     semconv.USER_EVENT: "user",
@@ -393,10 +383,8 @@ _ROLES: Final = {
     semconv.TOOL_EVENT: "tool",
     semconv.CHOICE_EVENT: "assistant",
 }
-"""The role of the message in an event, by the event's name."""
 MESSAGE_EVENTS: Final = frozenset({semconv.INFERENCE_DETAILS, *_ROLES})
 EVENT_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
-"""The events that hold messages, and their attributes."""
 _MESSAGE_MEMBERS: Final = frozenset({"role", "content", "parts", "text"})
 _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 
@@ -419,7 +407,6 @@ def _translated(span: Span) -> Span:
 
 
 def _messages_in(events: Sequence[Event]) -> dict[str, Any]:
-    """The messages in the events of a span, by the keys they have as attributes."""
     given: list[Any] = []
     returned: list[Any] = []
     for event in events:

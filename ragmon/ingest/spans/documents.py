@@ -72,14 +72,7 @@ class Document(NamedTuple):
 
 
 class Documents(msgspec.Struct, frozen=True, gc=False):
-    """A list of documents in rank order, as columns; None where a value is unknown.
-
-    Attributes:
-        ids: As in `Document`.
-        texts: As in `Document`.
-        scores: As in `Document`.
-        labels: As in `Document`.
-    """
+    """A list of documents in rank order, as columns; None where a value is unknown."""
 
     ids: list[str | None]
     texts: list[str | None]
@@ -145,10 +138,6 @@ _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|s
 
 def document(entry: Any, id_from: Path | None = None) -> Document:
     """Decode an entry of a list of documents.
-
-    Args:
-        entry: A mapping, a LangChain object, a scored node, or text.
-        id_from: The location of its id; None tries the usual places.
 
     >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})
     Document(id='n1', text='one', score=0.5, label='c1')
@@ -231,7 +220,6 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
 
 
 def _from_hits(span: Span) -> DocumentList:
-    """The hits of a vector database's client: one event per hit."""
     events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
     if not events:
         return None
@@ -299,10 +287,6 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """The documents that a tool returned which is a retriever; None where the span does not hold its output.
 
         Documents without the usual shape may be texts; a text alone is one document.
-
-        Args:
-            span: Of the tool.
-            literals: Limits how much is read as Python.
         """
         output = tool_output(span.attributes)
         if output is None:
@@ -314,12 +298,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return self._understood([listed] if isinstance(listed, str) else listed)
 
     def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents in the result of a tool that a model was given; None where it has not their shape.
-
-        Args:
-            result: What the tool returned.
-            literals: Limits how much is read as Python.
-        """
+        """The documents in the result of a tool that a model was given; None where it has not their shape."""
         entries = documents_in(result, self.id_from, literals)
         return None if entries is None else self._understood(entries)
 
@@ -437,10 +416,6 @@ class IdLookup:
 
     The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
     retriever span, but writes whole documents on the spans around it. Ids in a document's metadata are the last choice.
-
-    Args:
-        trace: The request's spans.
-        reader: Reads documents.
     """
 
     def __init__(self, trace: Trace, reader: DocumentReader) -> None:
@@ -448,12 +423,7 @@ class IdLookup:
         self._reader = reader
 
     def complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
-        """A list of documents with its missing ids, where they can be found; otherwise unchanged.
-
-        Args:
-            documents: The documents of a step.
-            inner: The documents of the steps inside it.
-        """
+        """A list of documents with its missing ids, where they can be found; otherwise unchanged."""
         if documents.documents is None or documents.reason != constants.NO_IDS:
             return documents  # if a limit cut the span, they had ids that others would not match
         for other in inner:
@@ -499,7 +469,6 @@ def _with_ids_of(documents: Documents, other: SpanDocuments) -> Documents | None
 
 
 def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """Every LangChain object in a nested value."""
     if isinstance(value, Mapping) and value.get("lc") == 1:
         yield value
     if depth and isinstance(value, Mapping | list):
@@ -527,7 +496,6 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
 
 
 def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
-    """A column; None where one of its entries is unknown."""
     return None if None in column else cast("list[T]", [*column])
 
 
@@ -588,10 +556,6 @@ class Retrievals:
     """Follows the retrievals and rerankings of a request in the order of their end times.
 
     A step inside another one is a part of it, where the outer one has documents.
-
-    Args:
-        trace: The request's spans.
-        reader: Reads the documents of one span.
     """
 
     def __init__(self, trace: Trace, reader: DocumentReader) -> None:
@@ -605,11 +569,7 @@ class Retrievals:
         self._candidates: list[SpanDocuments] = []
 
     def read(self, merge: Merge) -> Retrieved:
-        """The documents that the request retrieved.
-
-        Args:
-            merge: How several independent retrievals become one list.
-        """
+        """The documents that the request retrieved."""
         if self._too_many_steps:
             return Retrieved(SpanDocuments(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
@@ -661,7 +621,6 @@ class Retrievals:
         ] + [reranked]
 
     def _given_to_model(self) -> list[SpanDocuments]:
-        """The documents that tools returned to the last model call, where no span is a retrieval."""
         if self._documents:
             return []
         for call in reversed(self._trace.calls):
@@ -680,7 +639,6 @@ class Retrievals:
                 self._documents[span.span_id] = None
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
-        """The documents of the retrievals inside a step."""
         lists = [
             self._documents[other.span_id]
             for other in self._trace.steps

@@ -220,7 +220,6 @@ def error(trace: Trace) -> str | None:
 
 
 def _error_type(span: Span) -> str | None:
-    """The type of the error of a span; None where it did not fail."""
     attributes = span.attributes
     recorded = (
         attributes.get(semconv.ERROR_TYPE)
@@ -253,7 +252,6 @@ def latency(trace: Trace) -> Latency:
 
 
 def _interval(trace: Trace) -> tuple[int, int]:
-    """The start and end time of the request, nanoseconds since the epoch."""
     if trace.root is not None:
         return trace.root.start_ns, trace.root.end_ns
     spans = trace.outermost
@@ -299,14 +297,6 @@ def fill(
 
     Known fields are never changed. Text that was withheld on purpose, as the record's `facts` show, is not filled in;
     so fill a record before it is redacted.
-
-    Args:
-        record: The record so far.
-        spans: The request's spans; those of ragmon among them are ignored.
-        id_from: As for `to_record`.
-        content_hash: As for `to_record`.
-        merge: As for `to_record`.
-        retrievers: As for `to_record`.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
     trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
@@ -390,11 +380,6 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
 
-    Args:
-        spans: All spans of one trace.
-        retrievers: As for `to_record`.
-        id_from: As for `to_record`.
-
     Returns:
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
@@ -425,11 +410,7 @@ def _split_by_roots(roots: list[Span], trace: Trace) -> list[Trace]:
 
 
 class _RootIntervals:
-    """The time intervals of root spans; finds the only one that contains a span without a search through all of them.
-
-    Args:
-        roots: The roots, in the order of their start times.
-    """
+    """The time intervals of root spans; finds the only one that contains a span, without a search through all."""
 
     def __init__(self, roots: list[Span]) -> None:
         self._starts = [root.start_ns for root in roots]
@@ -444,7 +425,6 @@ class _RootIntervals:
             self._latest_ends.append((latest, second))
 
     def only(self, span: Span) -> str | None:
-        """The id of the only root whose interval contains the span; None where there is none, or several."""
         count = bisect_right(self._starts, span.start_ns + SLACK)
         if not count:
             return None
@@ -525,7 +505,6 @@ def to_record(
 
 
 def _foreign_record(trace: Trace, retrieved: Retrieved, pipeline: str | None, build: str | None) -> Record:
-    """The record that the spans of other instrumentations tell."""
     error_type, ids = error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
@@ -555,7 +534,6 @@ def _foreign_record(trace: Trace, retrieved: Retrieved, pipeline: str | None, bu
 
 
 def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
-    """A record without values out of range, an empty reason, and the reasons for the removed values by field."""
     kept, reasons = bounded(record)
     return kept, "", reasons
 
@@ -570,13 +548,7 @@ def incomplete(mapped: Mapped) -> Mapped:
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
-    """The record on a root span of ragmon, or the reason why it cannot be read.
-
-    Args:
-        line: The span's attribute with the record.
-        trace_id: The span's trace, 32 hex digits.
-        end_ns: The end time of the span, nanoseconds since the epoch.
-    """
+    """The record on a root span of ragmon, or the reason why it cannot be read."""
     try:
         record = _decode(line) if isinstance(line, str) else None
     except msgspec.ValidationError:
@@ -597,7 +569,6 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
 
 
 def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str, str]:
-    """The reasons why fields of a record are unknown."""
     reasons = {}
     if record.q is None:
         reasons["q"] = why_no_text(trace, INPUT)

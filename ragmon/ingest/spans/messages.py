@@ -136,7 +136,6 @@ def tool_results(span: Span) -> list[Any]:
 
 
 def _results_of(entry: Mapping[str, Any]) -> Iterator[Any]:
-    """The results of tools in a message."""
     content = next((entry[name] for name in ("parts", "content") if entry.get(name) is not None), None)
     parts = content if isinstance(content, list) else []
     results = [part for part in parts if isinstance(part, Mapping) and part.get("type") in _RESULT_PARTS]
@@ -163,7 +162,6 @@ _ALTERNATIVES: Final = ("replies", "generations")
 """Keys of lists of alternatives, of which the first one was used."""
 _OTHER_ROLES: Final = (USER, "system", "tool")
 _LIST_START: Final = "["
-"""The start of a list of citations in a text."""
 _FENCE: Final = "```"
 _ID_KEYS: Final = ("id", "doc_id", "chunk_id")
 _ANSWER_DEPTH: Final = 6
@@ -239,7 +237,6 @@ def parse(text: str) -> Answer:
 
 
 def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Answer | None:
-    """An answer that the model wrote as an object."""
     key = next((key for key in ("claim", "answer") if key in fields), None)
     if key is None or not depth:
         return None
@@ -381,9 +378,6 @@ NO_SPAN: Final = "no_span"
 
 def with_log_events(spans: Iterable[Span]) -> tuple[list[Span], int]:
     """The spans of a trace with the events of their log records, in the order of their times.
-
-    Args:
-        spans: All spans of the trace, with those that stand for log records.
 
     Returns:
         The spans without those that stand for log records, and the number of log records whose span is missing.

@@ -60,14 +60,12 @@ class SpanOptions:
 
 
 NO_OPTIONS: Final = SpanOptions()
-"""Nothing is configured."""
 
 
 Merge = Literal["last", "concat", "rrf"]
 """How several independent retrievals become one list: the last list, concatenation, or reciprocal rank fusion."""
 
 OWN_SCOPE: Final = "ragmon"
-"""The scope name of ragmon's own spans."""
 NOT_RAG: Final = "not_rag"
 """The reason for a request without a record: no retrieval, no model call, and no root span of ragmon."""
 UNKNOWN_CONVENTION: Final = "unknown_convention"
@@ -275,7 +273,6 @@ def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
 
 
 def _role_by_content(span: Span) -> int:
-    """The role of a span without a declared role, by the documents or messages on it."""
     attributes = span.attributes
     if (
         semconv.DOCUMENTS in attributes
@@ -403,7 +400,6 @@ class Trace:
         return self._roles[span.span_id] in (Role.STEP, Role.WORKFLOW)
 
     def _around_calls(self) -> set[str]:
-        """The ids of the spans around model calls."""
         return {
             span_id
             for span in self._by_id.values()
@@ -497,11 +493,9 @@ _CONTENT: Final = re.compile(
 )
 """The end of the key of an attribute that holds a text of the request, in any convention."""
 _MODEL: Final = re.compile(r"(?:^|[._])model(?:[._]?(?:name|id))?$", re.IGNORECASE)
-"""The end of the key of an attribute that names a model."""
 _KIND: Final = re.compile(
     r"(?:^|[._])kind$|(?:span|observation|component|node|run)[._]?type$|operation(?:[._]?(?:name|id))?$", re.IGNORECASE
 )
-"""The end of the key of an attribute that says what a span is."""
 _ABOUT_SERVERS: Final = (
     "http.", "url.", "db.", "rpc.", "messaging.", "net.", "network.", "server.", "error.", "exception.", "user_agent."
 )  # fmt: skip
@@ -536,12 +530,7 @@ PLACES: Final = Memo(_place)
 
 
 def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
-    """The reason for unknown content of spans: whether there are texts in the place of it.
-
-    Args:
-        spans: The spans that would have it.
-        words: `INPUT` or `OUTPUT`.
-    """
+    """The reason for unknown content of spans: whether there are texts in the place of it."""
     other = "o" if words is INPUT else "i"
     carried = any(
         PLACES[key].startswith("c") and not PLACES[key].endswith(other) and _is_content(value)
@@ -558,12 +547,7 @@ def _is_content(value: Any) -> bool:
 
 
 def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
-    """The reason why the question or the answer of a request is unknown.
-
-    Args:
-        trace: The request.
-        words: `INPUT` for the question, `OUTPUT` for the answer.
-    """
+    """The reason why the question or the answer of a request is unknown."""
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
     values = (value for span in trace.spans for _, value in span.attributes.items())
@@ -575,14 +559,7 @@ def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
 
 
 def unknown_scope(spans: Iterable[Span]) -> str | None:
-    """The instrumentation whose spans tell of a model or a retrieval in words that are not read; None without such.
-
-    Args:
-        spans: The spans of a request without any model call or retrieval that is known.
-
-    Returns:
-        The name of its scope, of several the one with the most such spans.
-    """
+    """The instrumentation whose spans tell of a model or a retrieval in words that are not read; None without such."""
     scopes = Counter(span.scope for span in spans if _tells_of_a_model(span))
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
 

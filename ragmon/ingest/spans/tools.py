@@ -43,9 +43,6 @@ T = TypeVar("T")
 class Memo(dict[K, T], Generic[K, T]):
     """A function of text or bytes with a bounded cache: applications use the same few keys all the time.
 
-    Args:
-        find: The function.
-
     >>> length = Memo(len)
     >>> length["four"], list(length)
     (4, ['four'])
@@ -392,11 +389,7 @@ _TOKEN: Final = re.compile(
 
 
 class LiteralBudget:
-    """Limits how much text of a request is read as Python values.
-
-    Args:
-        left: Characters.
-    """
+    """Limits how much text of a request is read as Python values."""
 
     def __init__(self, left: int = MAX_LITERALS_CHARS) -> None:
         self._left = left
@@ -531,10 +524,6 @@ def documents_in(
 def returned_list(output: Any, literals: LiteralBudget | None = None) -> list[Any] | str | None:
     """The list, or the text, that a retriever returned whatever its shape; None where it returned something else.
 
-    Args:
-        output: An attribute's value.
-        literals: As for `documents_in`.
-
     >>> returned_list('{"results": []}'), returned_list("Ferries leave at six."), returned_list("17")
     ([], 'Ferries leave at six.', None)
     """
@@ -634,7 +623,6 @@ def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _fields(entry: Any) -> Mapping[str, Any]:
-    """The fields of a document, with those of LlamaIndex's scored node and LangChain's serialised object in it."""
     if not isinstance(entry, Mapping):
         return {}
     if entry.get("lc") == 1 and isinstance(entry.get("kwargs"), Mapping):
@@ -727,11 +715,7 @@ def _is_flat(text: str) -> bool:
 
 
 def _evaluated(node: ast.expr) -> Any:
-    """The value of an expression without names and calculations.
-
-    Raises:
-        ValueError: It is no such expression.
-    """
+    """The value of an expression without names and calculations."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
@@ -746,11 +730,6 @@ def _evaluated(node: ast.expr) -> Any:
 
 
 def _key(node: ast.expr | None) -> str:
-    """The key of a mapping.
-
-    Raises:
-        ValueError: It is no text.
-    """
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     raise ValueError(type(node).__name__)
