@@ -29,9 +29,6 @@ from ragmon.ingest.spans.conventions import MESSAGE_EVENTS
 from ragmon.ingest.spans.messages import LOG_SCOPE
 from ragmon.ingest.spans.span import Span
 
-_EVENT_NAME: Final = "event.name"
-_TEXT: Final = "content"
-"""The attribute of an event that a body becomes which is a text."""
 _ID_BYTES: Final = 8
 
 
@@ -57,8 +54,16 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
         >>> read_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
         LogEvents(body=b'', unread=2)
     """
+    if as_json:
+        logs = _read_json(body)
+    else:
+        request = parse_message(ExportLogsServiceRequest, body)
+        logs = (
+            (part.resource, [r for scope in part.scope_logs for r in scope.log_records])
+            for part in request.resource_logs
+        )
     traces, events, unread = ExportTraceServiceRequest(), 0, 0
-    for resource, records in _read_json(body) if as_json else _read_protobuf(body):
+    for resource, records in logs:
         named = [(record, name) for record in records if (name := _event_name(record)) in MESSAGE_EVENTS]
         unread += len(records) - len(named)
         events += len(named)
@@ -80,14 +85,8 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
                         pair for pair in record.body.kvlist_value.values if on_event(name, pair.key)
                     )
                 elif kind == "string_value":
-                    event.attributes.add(key=_TEXT, value=record.body)
+                    event.attributes.add(key="content", value=record.body)
     return LogEvents(traces.SerializeToString() if events else b"", unread)
-
-
-def _read_protobuf(body: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    for resource_logs in parse_message(ExportLogsServiceRequest, body).resource_logs:
-        records = [record for scope_logs in resource_logs.scope_logs for record in scope_logs.log_records]
-        yield resource_logs.resource, records
 
 
 class _ScopeLogs(msgspec.Struct, rename="camel"):
@@ -138,7 +137,7 @@ def _event_name(record: Any) -> str:
     """The name of an event that belongs to a span; "" for other log records."""
     if not (record.trace_id.strip(b"\0") and len(record.span_id) == _ID_BYTES and record.span_id.strip(b"\0")):
         return ""
-    attribute = next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
+    attribute = next((pair.value.string_value for pair in record.attributes if pair.key == "event.name"), "")
     name: str = getattr(record, "event_name", "") or attribute  # messages of OpenTelemetry before 1.35 lack the field
     return name
 

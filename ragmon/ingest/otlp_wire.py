@@ -1,13 +1,9 @@
-"""What protobuf's parser leaves to do: a limit on how much a request holds, and the repair of one that it refuses.
+"""What a parser leaves to do: a limit on how much a request holds, and the repair of requests that it refuses.
 
-Two bytes can be a whole span, so the messages of a large request are counted before they are parsed. The parser refuses
-a request for one invalid byte in a text, or for one malformed span; programs truncate text inside a character.
-
-Repair of OTLP requests in JSON that no parser accepts: invalid text is repaired, and malformed spans are left out.
-
-Programs truncate text inside a character. In UTF-8 an incomplete sequence of bytes is left; in UTF-16 half of a
-surrogate pair is left, which JSON writes as an escape. Both become a question mark, as in `ragmon.core.text.clean`. All
-of this runs only for requests that could not be read.
+Two bytes can be a whole span, so the messages of a large request are counted before they are parsed. A parser refuses
+a request for one invalid byte in a text, or for one malformed span. Programs truncate text inside a character: in UTF-8
+an incomplete sequence of bytes is left, in UTF-16 half of a surrogate pair, which JSON writes as an escape. Both become
+a question mark, as in `ragmon.core.text.clean`, and malformed spans are left out.
 """
 
 from __future__ import annotations
@@ -114,7 +110,7 @@ def spans_in(body: bytes) -> int:
     return max(1, sum(layout is _SPAN for _, _, layout in _parts(body, _REQUEST)))
 
 
-def repaired(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
+def repaired_protobuf(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
     """A request in protobuf with its text repaired, without the spans that are malformed.
 
     Raises:
@@ -245,10 +241,10 @@ _SPAN_LIST_PREFIX: Final = b"{[{[{["
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
 
 
-def json(body: bytes) -> bytes:
+def repaired_json(body: bytes) -> bytes:
     r"""Replace the bytes of JSON that are not valid UTF-8, and half surrogate pairs, by question marks.
 
-    >>> json(rb'{"text": "so \ud83d"}'), json(rb'"\ud83d\ude00 \\ud83d"')
+    >>> repaired_json(rb'{"text": "so \ud83d"}'), repaired_json(rb'"\ud83d\ude00 \\ud83d"')
     (b'{"text": "so ?"}', b'"\\ud83d\\ude00 \\\\ud83d"')
     """
     body = utf8(body)
@@ -298,7 +294,7 @@ def split_request(body: bytes) -> SplitRequest | None:
     return None if open_brackets or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
 
 
-def span(message: bytes) -> Any:
+def decode_span(message: bytes) -> Any:
     """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters."""
     try:
         return msgspec.json.decode(message)

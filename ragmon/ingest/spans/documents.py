@@ -1,9 +1,7 @@
-"""Documents of a retrieval or reranking: the attributes that hold them, their formats, and their ids.
+"""The documents that a request retrieved: the spans that count, the attributes that hold lists, and the lists combined.
 
 Instrumentations put lists of documents in several places on a span; the most reliable one is read first. Ids that are
 missing on a document's own span are looked up on other spans of the request.
-
-The documents that a request retrieved: the retrieval and reranking spans that count, and their lists combined.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -118,11 +115,8 @@ class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
     def rows(self) -> Iterator[Document]:
         """The documents one by one; empty where they are unknown."""
         documents = self.documents
-        return (
-            iter(())
-            if documents is None
-            else map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
-        )
+        if documents is not None:
+            yield from map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
 
 
 MEMBERS: Final = frozenset({"id", "content", "score", "metadata"})
@@ -162,7 +156,11 @@ def document_id(metadata: Any) -> str | None:
 def _normalised(entry: Any) -> Mapping[str, Any]:
     """A document as a mapping with the keys of all frameworks."""
     entry = decode_container(entry)
-    outer = _from_text(entry) if isinstance(entry, str) else mapping(entry)
+    if isinstance(entry, str):
+        match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
+        outer: Mapping[str, Any] = match.groupdict() if match else {"content": entry}
+    else:
+        outer = mapping(entry)
     inner = mapping(outer.get("node")) or outer
     if inner.get("lc") == 1:  # a LangChain object
         inner = mapping(inner.get("kwargs"))
@@ -170,12 +168,6 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
     own_id = next((inner[name] for name in _ID_KEYS if inner.get(name) is not None), None)
     fields = {**inner, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
     return {**fields, "score": outer.get("score", inner.get("score")), "node": fields}
-
-
-def _from_text(entry: str) -> Mapping[str, Any]:
-    """A document that a framework wrote as text; any other text is the text of a document."""
-    match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
-    return match.groupdict() if match else {"content": entry}
 
 
 DocumentList = Sequence[Any] | FlattenedList | str | None
@@ -226,22 +218,17 @@ def _from_hits(span: Span) -> DocumentList:
     # OpenLLMetry's older Chroma instrumentation recorded only the first hit.
     if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
-    hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
-    return list(islice(_distinct({**hit, "content": hit.get("document")} for hit in hits), MAX_DOCUMENTS))
-
-
-def _distinct(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The hits of several queries together, each document at its first place."""
-    seen: set[Any] = set()
-    for hit in hits:
+    hits: dict[Any, Mapping[str, Any]] = {}
+    for index, event in enumerate(events):
+        hit = {key.removeprefix(f"{event.name}."): value for key, value in event.attributes.items()}
         hit_id = hit.get("id")
-        hit_id = hit_id if isinstance(hit_id, str | int) else repr(hit_id)
-        if hit.get("id") is None or hit_id not in seen:
-            seen.add(hit_id)
-            yield hit
+        # Several queries may find the same document, which keeps its first place; hits without an id are all kept.
+        key = (None, index) if hit_id is None else hit_id if isinstance(hit_id, str | int) else repr(hit_id)
+        hits.setdefault(key, {**hit, "content": hit.get("document")})
+    return list(hits.values())[:MAX_DOCUMENTS]
 
 
-RETRIEVED: Final = (
+_RETRIEVED: Final = (
     _from_attribute(semconv.DOCUMENTS),
     _from_flattened(semconv.RETRIEVED),
     _from_attribute(semconv.OUTPUT_VALUE),
@@ -249,22 +236,22 @@ RETRIEVED: Final = (
     _from_hits,
     _from_attribute(semconv.TRULENS_CONTEXTS),
 )
-ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
-RERANKED: Final = (
+_ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
+_RERANKED: Final = (
     _from_flattened(semconv.RERANKER_OUTPUT),
     _from_attribute(semconv.DOCUMENTS),
     _from_attribute(semconv.OUTPUT_VALUE),
     _from_attribute(semconv.ENTITY_OUTPUT),
     _from_attribute(semconv.TRULENS_RERANKED),
 )
-GIVEN: Final = (
+_GIVEN: Final = (
     _from_flattened(semconv.RERANKER_INPUT),
     _from_attribute(semconv.INPUT_VALUE, "nodes"),
     _from_attribute(semconv.ENTITY_INPUT, "nodes"),
 )
 
 
-HASH_DIGITS: Final = 16
+_HASH_DIGITS: Final = 16
 T = TypeVar("T")
 
 
@@ -281,7 +268,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
 
     def retrieved(self, span: Span) -> SpanDocuments | None:
         """The documents of a retrieval; None where the span has none."""
-        return self._read(span, RETRIEVED)
+        return self._read(span, _RETRIEVED)
 
     def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
         """The documents that a tool returned which is a retriever; None where the span does not hold its output.
@@ -311,15 +298,15 @@ class DocumentReader(msgspec.Struct, frozen=True):
 
     def reranked(self, span: Span) -> SpanDocuments | None:
         """The output documents of a reranker, in its order."""
-        return self._read(span, RERANKED)
+        return self._read(span, _RERANKED)
 
     def reranker_input(self, span: Span) -> SpanDocuments | None:
         """The input documents of a reranker."""
-        return self._read(span, GIVEN)
+        return self._read(span, _GIVEN)
 
     def attached(self, span: Span) -> SpanDocuments | None:
         """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
-        return self._read(span, ATTACHED) if semconv.DOCUMENTS in span.attributes else None
+        return self._read(span, _ATTACHED) if semconv.DOCUMENTS in span.attributes else None
 
     def _read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
         """The first list with all ids; its missing texts and scores come from other lists of the same length."""
@@ -403,12 +390,11 @@ def _first_known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
 
 
 def _digest(text: str | None) -> str | None:
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 _MAX_DEPTH: Final = 12
 """The maximum depth at which LangChain objects are searched in a value."""
-_Key = tuple[str | None, str | None]
 
 
 class IdLookup:
@@ -427,9 +413,14 @@ class IdLookup:
         if documents.documents is None or documents.reason != constants.NO_IDS:
             return documents  # if a limit cut the span, they had ids that others would not match
         for other in inner:
-            matched = _with_ids_of(documents.documents, other)
-            if matched is not None:
-                return SpanDocuments(matched)
+            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
+            if other.documents is not None and other.documents.has_all_ids:
+                texts, other_texts = documents.documents.texts, other.documents.texts
+                if len(texts) == len(other_texts) and all(
+                    text == other_text or None in (text, other_text)
+                    for text, other_text in zip(texts, other_texts, strict=True)
+                ):
+                    return SpanDocuments(documents.documents.with_ids(other.documents.ids))
         if self._reader.id_from is None:
             keys = list(zip(documents.documents.texts, documents.documents.labels, strict=True))
             renamed = documents.documents.with_ids([self._ids_by_content.get(key) for key in keys])
@@ -440,32 +431,19 @@ class IdLookup:
         return self._reader.with_derived_ids(documents.documents) or documents
 
     @cached_property
-    def _ids_by_content(self) -> dict[_Key, str | None]:
+    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
         """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
-        ids: dict[_Key, str | None] = {}
+        ids: dict[tuple[str | None, str | None], str | None] = {}
         for span in self._trace.spans:
             for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
                 value = span.attributes.get(key)
                 if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
                     for document in map(self._reader.document, _langchain_objects(decode(value), _MAX_DEPTH)):
                         if document.id is not None and document.text is not None:
-                            previous = ids.get(_key(document), document.id)
-                            ids[_key(document)] = document.id if previous == document.id else None
+                            content = document.text, document.label
+                            previous = ids.get(content, document.id)
+                            ids[content] = document.id if previous == document.id else None
         return ids
-
-
-def _key(document: Document) -> _Key:
-    return document.text, document.label
-
-
-def _with_ids_of(documents: Documents, other: SpanDocuments) -> Documents | None:
-    """Documents with the ids of another list; None where that list may hold other documents."""
-    others = other.documents
-    if others is None or not others.has_all_ids or len(others.ids) != len(documents.ids):
-        return None
-    pairs = zip(documents.texts, others.texts, strict=True)
-    equal = all(text == other_text or None in (text, other_text) for text, other_text in pairs)
-    return documents.with_ids(others.ids) if equal else None
 
 
 def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -564,7 +542,12 @@ class Retrievals:
         self._naming = IdLookup(trace, reader)
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
-        self._prefer_inner_ids()
+        for span in trace.steps:
+            # A tool may return only the texts of documents: leave it to the retrievers inside it that name them.
+            documents = self._documents.get(span.span_id)
+            has_no_ids = trace.role(span) & Role.TOOL and documents is not None and documents.reason
+            if has_no_ids and any(ids_of(inner) is not None for inner in self._inner_retrievals(span)):
+                self._documents[span.span_id] = None
         self._current: list[SpanDocuments] = []
         self._candidates: list[SpanDocuments] = []
 
@@ -579,7 +562,10 @@ class Retrievals:
             attached = [
                 documents for span in self._trace.tops if (documents := self._reader.attached(span)) is not None
             ]
-            attached = attached or self._given_to_model()
+            # Where no span is a retrieval: the documents that tools returned to the last model call.
+            calls = () if attached or self._documents else reversed(self._trace.calls)
+            given = (self._given_to(call) for call in calls)
+            attached = attached or next(filter(None, given), [])
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -620,23 +606,9 @@ class Retrievals:
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)
         ] + [reranked]
 
-    def _given_to_model(self) -> list[SpanDocuments]:
-        if self._documents:
-            return []
-        for call in reversed(self._trace.calls):
-            results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
-            documents = [listed for listed in results if listed is not None]
-            if documents:
-                return documents
-        return []
-
-    def _prefer_inner_ids(self) -> None:
-        """Leave it to the retrievers inside a tool where only they name the documents: it returned their texts."""
-        for span in self._trace.steps:
-            documents = self._documents.get(span.span_id)
-            has_no_ids = self._trace.role(span) & Role.TOOL and documents is not None and documents.reason
-            if has_no_ids and any(ids_of(inner) is not None for inner in self._inner_retrievals(span)):
-                self._documents[span.span_id] = None
+    def _given_to(self, call: Span) -> list[SpanDocuments]:
+        results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
+        return [documents for documents in results if documents is not None]
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [

@@ -1,9 +1,7 @@
-"""Attribute values as they come: JSON in text, flattened lists, redacted placeholders.
+"""Attribute values as they come (JSON in text, flattened lists, redacted placeholders), and the tools that retrieve.
 
 Instrumentations flatten lists into one attribute per member of an entry, `retrieval.documents.0.document.id`. They are
 assembled by column: a list has any number of documents, but each has only three or four members.
-
-Tools that retrieve: which tools do, and the documents in what a tool returned.
 
 Agents retrieve by a call of a tool. Its span says that a tool ran, and holds what it returned: JSON, a Python value as
 text, or the content parts of the Model Context Protocol. A tool is a retriever by name, as `[capture] retrievers` says,
@@ -81,17 +79,17 @@ _MAX_INDEX_DIGITS: Final = 9
 
 
 class Cell(NamedTuple):
-    """The place of an attribute's value in a flattened list.
+    """The position of an attribute's value in a flattened list.
 
     Attributes:
         name: The list's name.
         member: The member of an entry.
-        place: The index of the entry, from 0.
+        position: The index of the entry, from 0.
     """
 
     name: str
     member: str
-    place: int
+    position: int
 
 
 class FlattenedList(msgspec.Struct, frozen=True, gc=False):
@@ -160,12 +158,10 @@ def _cell(key: str, name: str) -> Cell | None:
     return Cell(name, member.removeprefix(LISTS.get(name, "")), int(index))
 
 
-def _cell_of(key: str) -> Cell | None:
-    return next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
-
-
-CELLS: Final = Memo(_cell_of)
-"""The place of an attribute in one of the lists, by its key; None where it belongs to none."""
+CELLS: Final[Memo[str, Cell | None]] = Memo(
+    lambda key: next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
+)
+"""The position of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
 REDACTED: Final = "__REDACTED__"
@@ -320,28 +316,16 @@ def as_id(value: Any) -> str | None:
     return None if isinstance(value, bool) or number(value) is None else str(value)
 
 
-ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
-TEXT_KEYS: Final = (
-    "text",
-    "page_content",
-    "content",
-    "document",
-    "chunk",
-    "chunk_text",
-    "passage",
-    "snippet",
-    "excerpt",
+_ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
+_TEXT_KEYS: Final = (
+    *("text", "page_content", "content", "document"),
+    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
 )
-SCORE_KEYS: Final = (
-    "score",
-    "_score",
-    "similarity",
-    "similarity_score",
-    "relevance",
-    "relevance_score",
-    "@search.score",
+_SCORE_KEYS: Final = (
+    *("score", "_score", "similarity", "similarity_score"),
+    *("relevance", "relevance_score", "@search.score"),
 )
-DISTANCE_KEYS: Final = ("distance", "_distance")
+_DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
 _INNER_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
 """Objects in which vector databases keep the text and the other fields of a document."""
@@ -365,7 +349,7 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(*ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
+        *(*_ID_KEYS, *_TEXT_KEYS, *_SCORE_KEYS, *_DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
         *("_index", "_type", "_ignored", "sort", "shard_key", "order_value", "rerank_score", "object", "attributes"),
@@ -434,12 +418,12 @@ def _matches(pattern: str, name: str) -> bool:
         return name == pattern
     if not name.startswith(first) or len(name) < len(first) + len(others[-1]) or not name.endswith(others[-1]):
         return False
-    end, place = len(name) - len(others[-1]), len(first)
-    for part in others[:-1]:
-        place = name.find(part, place, end)
-        if place < 0:
+    end, position = len(name) - len(others[-1]), len(first)
+    for text in others[:-1]:
+        position = name.find(text, position, end)
+        if position < 0:
             return False
-        place += len(part)
+        position += len(text)
     return True
 
 
@@ -609,16 +593,13 @@ def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
         return None
     rows: dict[str, Any] = {}
     members = {"document": "documents", "distance": "distances", "metadata": "metadatas"}
-    for place, entry in enumerate(ids):
+    for query, entry in enumerate(ids):
         nested = isinstance(entry, list)
         for rank, name in enumerate(entry if nested else [entry]):
-            at = (place, rank) if nested else (place,)
-            row = {
-                member: value
-                for member, key in members.items()
-                if (value := value_at(columns.get(key), at)) is not None
-            }
-            rows.setdefault(str(name), {"id": name, **row})
+            path = (query, rank) if nested else (query,)
+            values = {member: value_at(columns.get(key), path) for member, key in members.items()}
+            known = {member: value for member, value in values.items() if value is not None}
+            rows.setdefault(str(name), {"id": name, **known})
     return list(rows.values())
 
 
@@ -627,23 +608,21 @@ def _fields(entry: Any) -> Mapping[str, Any]:
         return {}
     if entry.get("lc") == 1 and isinstance(entry.get("kwargs"), Mapping):
         entry = entry["kwargs"]
-    node = entry.get("node")
-    return (
-        {**node, **{key: value for key, value in entry.items() if key != "node"}}
-        if isinstance(node, Mapping)
-        else entry
-    )
+    members: Mapping[str, Any] = entry
+    node = members.get("node")
+    if not isinstance(node, Mapping):
+        return members
+    return {**node, **{key: value for key, value in members.items() if key != "node"}}
 
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
     """Whether an object is a document by its shape, as the module says."""
-    if (_first(fields, ID_KEYS, as_id) or _first(_metadata(fields), ID_KEYS, as_id)) is None and (
-        id_from is None or as_id(value_at(fields, id_from)) is None
-    ):
+    configured = None if id_from is None else as_id(value_at(fields, id_from))
+    if (_first(fields, _ID_KEYS, as_id) or _first(_metadata(fields), _ID_KEYS, as_id) or configured) is None:
         return False
     if _text(fields) is not None and _NO_DOCUMENT.isdisjoint(fields):
         return True
-    scores = (number(fields.get(key)) for key in (*SCORE_KEYS, *DISTANCE_KEYS))
+    scores = (number(fields.get(key)) for key in (*_SCORE_KEYS, *_DISTANCE_KEYS))
     return any(score is not None for score in scores) and fields.keys() <= _OF_SCORED_DOCUMENTS
 
 
@@ -652,11 +631,10 @@ def _metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _text(fields: Mapping[str, Any]) -> str | None:
-    return _first(fields, TEXT_KEYS, _as_text) or _first(_metadata(fields), TEXT_KEYS, _as_text)
+    def text(value: Any) -> str | None:
+        return value if isinstance(value, str) and value else None
 
-
-def _as_text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return _first(fields, _TEXT_KEYS, text) or _first(_metadata(fields), _TEXT_KEYS, text)
 
 
 def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[Any], T | None]) -> T | None:
@@ -665,8 +643,8 @@ def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[An
 
 def _with_usual_names(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """A document whose id, text and score have the names that documents of retriever spans have as well."""
-    own_id = _first(fields, ID_KEYS, as_id)
-    usual = {"content": _text(fields), "score": _first(fields, SCORE_KEYS, number)}
+    own_id = _first(fields, _ID_KEYS, as_id)
+    usual = {"content": _text(fields), "score": _first(fields, _SCORE_KEYS, number)}
     return {**fields, **({} if own_id is None else {"id": own_id}), **usual}
 
 
@@ -702,16 +680,16 @@ def python_value(text: str) -> Any:
 
 def _is_flat(text: str) -> bool:
     """Whether a text is a few tokens of Python's values with balanced brackets, none of them deep."""
-    place, depth = len(text) - len(text.lstrip()), 0
+    position, depth = len(text) - len(text.lstrip()), 0
     for _ in range(MAX_LITERAL_TOKENS):
-        token = _TOKEN.match(text, place)
+        token = _TOKEN.match(text, position)
         if token is None:
             break
-        place = token.end()
+        position = token.end()
         depth += (token[0][0] in "[({") - (token[0][0] in "])}")
         if not 0 <= depth <= _MAX_LITERAL_DEPTH:
             return False
-    return place == len(text) and not depth
+    return position == len(text) and not depth
 
 
 def _evaluated(node: ast.expr) -> Any:
@@ -721,15 +699,12 @@ def _evaluated(node: ast.expr) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return list(map(_evaluated, node.elts))
     if isinstance(node, ast.Dict):
-        return {_key(key): _evaluated(value) for key, value in zip(node.keys, node.values, strict=True)}
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+        if not all(isinstance(key, str) for key in keys):
+            raise ValueError("a key is no text")
+        return dict(zip(keys, map(_evaluated, node.values), strict=True))
     if isinstance(node, ast.Call) and not node.args:
         return {str(keyword.arg): _evaluated(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -node.operand.value  # type: ignore[operator]
-    raise ValueError(type(node).__name__)
-
-
-def _key(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
     raise ValueError(type(node).__name__)
