@@ -1,6 +1,6 @@
-"""Native records: the spans that ragmon's own capture sends, each of which is a whole record.
+"""What ragmon's own capture sends: native records, and the totals of producers.
 
-The totals of producers, read from the OTLP metrics that `ragmon.capture.otlp_exporter` writes.
+A native record is a span that is a whole record. Totals are OTLP metrics (`ragmon.capture.otlp_exporter`).
 
 Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
 """
@@ -60,7 +60,11 @@ def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     """The record in a native span, or the reason why it cannot be read."""
     record = own_record(native.line, native.trace_id.hex(), native.end_ns)
     if isinstance(record, str):
-        return _reason(native.line, record)
+        try:
+            decode(native.line.encode("utf-8", "surrogatepass"))
+        except Rejected as error:
+            return error.reason  # the reason of such a line in a trace file
+        return record
     if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
     latency = record.latency_ms
@@ -73,15 +77,6 @@ def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     if record.source is None:
         record.source = constants.LIVE
     return record
-
-
-def _reason(line: str, default: str) -> str:
-    """Why a line is no record; the reasons are those of lines in trace files."""
-    try:
-        decode(line.encode("utf-8", "surrogatepass"))
-    except Rejected as error:
-        return error.reason
-    return default
 
 
 _SECOND: Final = 1e9
@@ -107,56 +102,6 @@ _Key = tuple[str, float, float, str, str, str]
 """The instance, its start time, the time of the point, and the series."""
 
 
-@dataclass
-class _TotalsAssembler:
-    """Assembles the points of a request into totals: a collector may reorder or separate them."""
-
-    counted: dict[_Key, _Counted] = field(default_factory=dict)
-    points: int = 0
-    rejected: int = 0
-    first: str = ""
-
-    def refuse(self, rejected: Rejected, points: int = 1) -> None:
-        self.first = self.first or str(rejected)
-        self.rejected += points
-
-    def add(self, instance: Any, metric: Any) -> None:
-        add_point, kind = _METRICS[metric.name]
-        data_kind = metric.WhichOneof("data")
-        points = [] if data_kind is None else getattr(metric, data_kind).data_points
-        self.points += len(points)
-        if self.points > MAX_ITEMS:
-            raise too_many()
-        try:
-            _check_type(metric, kind, data_kind)
-        except Rejected as rejected:
-            self.refuse(rejected, len(points))
-            return
-        for point in points:
-            if not point.flags & _NO_VALUE:
-                try:
-                    labels = _labels(point.attributes)
-                    key = _key(instance, point, labels)
-                    add_point(self.counted.get(key) or self.counted.setdefault(key, _Counted()), point, labels)
-                except Rejected as rejected:
-                    self.refuse(rejected)
-
-    def totals(self) -> Iterator[Totals]:
-        for (instance, started, ts, pipeline, source, stratum), counts in self.counted.items():
-            yield Totals(
-                ts=ts,
-                instance=instance,
-                started=started,
-                pipeline=pipeline,
-                source=source,
-                stratum=stratum,
-                calls=counts.kept + counts.unkept,
-                kept=counts.kept,
-                dropped=counts.dropped,
-                latency_ms=counts.latency_ms,
-            )
-
-
 def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     """The totals in a request with metrics; metrics of other programs are ignored.
 
@@ -173,28 +118,65 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
         >>> totals(b'{"resourceMetrics": []}', json=True)
         ([], 0, '')
     """
-    request = _from_json(body) if json else parse_message(ExportMetricsServiceRequest, body)
-    assembler = _TotalsAssembler()
+    if json:
+        check_size(body, ExportMetricsServiceRequest, json=True)
+        if body.lstrip()[:1] != b"{":
+            raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
+        try:
+            request = Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
+        except UnicodeDecodeError as error:
+            raise Rejected(constants.INVALID_UTF8, str(error)) from None
+        except (ParseError, ValueError, RecursionError) as error:
+            raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+    else:
+        request = parse_message(ExportMetricsServiceRequest, body)
+    # A collector may reorder or separate the points of one producer, series and time.
+    counted: dict[_Key, _Counted] = {}
+    points, rejected, first = 0, 0, ""
+    for instance, metric in _own_metrics(request):
+        add_point, kind = _METRICS[metric.name]
+        data_kind = metric.WhichOneof("data")
+        metric_points = [] if data_kind is None else getattr(metric, data_kind).data_points
+        points += len(metric_points)
+        if points > MAX_ITEMS:
+            raise too_many()
+        try:
+            _check_type(metric, kind, data_kind)
+        except Rejected as rejection:
+            rejected, first = rejected + len(metric_points), first or str(rejection)
+            continue
+        for point in metric_points:
+            if not point.flags & _NO_VALUE:
+                try:
+                    labels = _labels(point.attributes)
+                    key = _key(instance, point, labels)
+                    add_point(counted.get(key) or counted.setdefault(key, _Counted()), point, labels)
+                except Rejected as rejection:
+                    rejected, first = rejected + 1, first or str(rejection)
+    lines = [
+        Totals(
+            ts=ts,
+            instance=instance,
+            started=started,
+            pipeline=pipeline,
+            source=source,
+            stratum=stratum,
+            calls=counts.kept + counts.unkept,
+            kept=counts.kept,
+            dropped=counts.dropped,
+            latency_ms=counts.latency_ms,
+        )
+        for (instance, started, ts, pipeline, source, stratum), counts in counted.items()
+    ]
+    return lines, rejected, first
+
+
+def _own_metrics(request: Any) -> Iterator[tuple[str | None, Any]]:
     for resource_metrics in request.resource_metrics:
         instance = _labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE)
         for scope_metrics in resource_metrics.scope_metrics:
             if scope_metrics.scope.name == OWN_SCOPE:
-                for metric in scope_metrics.metrics:
-                    if metric.name in _METRICS:
-                        assembler.add(instance, metric)
-    return list(assembler.totals()), assembler.rejected, assembler.first
-
-
-def _from_json(body: bytes) -> Any:
-    check_size(body, ExportMetricsServiceRequest, json=True)
-    if body.lstrip()[:1] != b"{":
-        raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
-    try:
-        return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
-    except UnicodeDecodeError as error:
-        raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    except (ParseError, ValueError, RecursionError) as error:
-        raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+                yield from ((instance, metric) for metric in scope_metrics.metrics if metric.name in _METRICS)
 
 
 def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
@@ -217,7 +199,11 @@ def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
     if instance is None:
         raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
-    started, ts = (_seconds(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
+    times = {name: getattr(point, name) for name in ("start_time_unix_nano", "time_unix_nano")}
+    for name, nanoseconds in times.items():
+        if not nanoseconds:
+            raise wrong_type(name, "a time", nanoseconds)
+    started, ts = (nanoseconds / _SECOND for nanoseconds in times.values())
     return instance, started, ts, pipeline, source, stratum
 
 
@@ -225,12 +211,6 @@ def _label(labels: Mapping[str, str], name: str) -> str:
     if name not in labels:
         raise Rejected(constants.INVALID_SCHEMA, f"a point has no {name}")
     return labels[name]
-
-
-def _seconds(name: str, nanoseconds: int) -> float:
-    if not nanoseconds:
-        raise wrong_type(name, "a time", nanoseconds)
-    return nanoseconds / _SECOND
 
 
 def _add_requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
@@ -275,18 +255,14 @@ def _buckets(point: Any) -> dict[int, int]:
     counts = {NOT_POSITIVE: _bounded_count(point.zero_count)} if point.zero_count else {}
     for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
         if n:
-            own_bucket = _bucket_of(index, point.scale)
+            try:
+                own_bucket = bucket(2.0 ** ((index + 0.5) * 2.0**-point.scale) * _MILLISECONDS)
+            except OverflowError:
+                raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {point.scale}") from None
             counts[own_bucket] = _bounded_count(counts.get(own_bucket, 0) + n)
     if sum(counts.values()) != point.count:
         raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(counts.values()))
     return counts
-
-
-def _bucket_of(index: int, scale: int) -> int:
-    try:
-        return bucket(2.0 ** ((index + 0.5) * 2.0**-scale) * _MILLISECONDS)
-    except OverflowError:
-        raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {scale}") from None
 
 
 _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {

@@ -1,22 +1,13 @@
-"""Cells of tables, converted to values of JSON: what is absent, numbers, times, and lists in one cell.
+"""Rows of tables, DataFrames and JSON of other programs as the fields of a trace or of a gold item.
+
+A row is a dictionary by column; objects in it are looked into. A field's column is named by the user's mapping, else by
+the names that Ragas, DeepEval, LangSmith, Langfuse and Phoenix give, and plain words. Names are compared without case
+and punctuation: `User Input`, `userInput` and `user_input` are one name.
 
 A list in a cell is a JSON array, a Python list as pandas writes it, or entries with separators. `|`, line breaks and
 `;` separate ids and phrases: the first of these that occurs. A comma separates ids only where white space follows each
 and no id holds any: `a#1, b#2` is two ids, `Smith,2020` is one. A text is never cut: a cell of contexts that is no
 array is one context. Where `TableOptions.list_separator` is given, it alone separates.
-
-Which column of a table holds which field: by the user's mapping, else by the names that programs usually give.
-
-Names are compared without case and punctuation: `User Input`, `userInput` and `user_input` are one name. The names of
-Ragas, DeepEval, LangSmith, Langfuse and Phoenix are known, and plain words.
-
-Rows to the fields of a trace, as a line of a trace log holds them.
-
-A row is a dictionary by column, from a table, a DataFrame or a line of JSON; objects in it are looked into.
-
-Rows to gold items: what is right, as a line of a gold file holds it; and which of two files was given as the other.
-
-A row is a dictionary by column, from a table, a DataFrame or a line of JSON; objects in it are looked into.
 """
 
 from __future__ import annotations
@@ -28,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -205,7 +197,7 @@ def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any
     if isinstance(written, list):
         return written
     if separator is not None:
-        return [part for part in value.split(separator) if part.strip()]
+        return [text for text in value.split(separator) if text.strip()]
     return list(cut(value))
 
 
@@ -213,17 +205,17 @@ def _cut_ids(text: str) -> list[str]:
     """Ids with separators; the brackets of a list without quotes are left out."""
     bare = text.strip()
     if bare.startswith("[") and bare.endswith("]"):
-        return [part for part in re.split(r"[,|;\s]+", bare[1:-1]) if part]
+        return [name for name in re.split(r"[,|;\s]+", bare[1:-1]) if name]
     return re.split(r",\s+", bare) if _COMMA_LIST.fullmatch(bare) else _cut_at_separator(bare)
 
 
 def _cut_at_separator(text: str) -> list[str]:
     used = next((separator for separator in _SEPARATORS if separator in text.strip()), None)
-    return [text] if used is None else [part.strip() for part in text.split(used) if part.strip()]
+    return [text] if used is None else [entry.strip() for entry in text.split(used) if entry.strip()]
 
 
 def kept_comma(value: Any, separator: str | None) -> bool:
-    """Whether a cell is one id that holds a comma, so that it may be several ids to the one who wrote it."""
+    """Whether a cell is one id that contains a comma, which may be meant as a list."""
     return isinstance(value, str) and separator is None and len(as_list(value, None, _cut_ids)) == 1 and "," in value
 
 
@@ -237,30 +229,21 @@ def as_structure(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    strings = _strings(text.strip())
-    if strings is not None:
-        return strings
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        # numpy writes strings without commas, where Python would join them to one.
+        strings, position, end = [], 1, len(bare) - 1
+        while match := _STRING.match(bare, position, end):
+            strings.append(match[1])
+            position = match.end()
+        if position == end and strings:
+            with suppress(ValueError, SyntaxError):
+                return [ast.literal_eval(string) for string in strings]
     try:
-        value = ast.literal_eval(text.strip())
+        value = ast.literal_eval(bare)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
     return plain(value) if isinstance(value, list | tuple | dict | set) else None
-
-
-def _strings(text: str) -> list[str] | None:
-    """The entries of a list of Python strings. numpy writes no commas, where Python would join the strings to one."""
-    if not (text.startswith("[") and text.endswith("]")):
-        return None
-    entries, at, end = [], 1, len(text) - 1
-    while match := _STRING.match(text, at, end):
-        entries.append(match[1])
-        at = match.end()
-    if at != end or not entries:
-        return None
-    try:
-        return [ast.literal_eval(entry) for entry in entries]
-    except (ValueError, SyntaxError):
-        return None
 
 
 def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
@@ -417,10 +400,10 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     {'question': 'User question', 'tags.lang': 'language'}
     """
     columns: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, column = (piece.strip() for piece in part.partition("="))
+    for pair in text.split(","):
+        name, equals, column = (text.strip() for text in pair.partition("="))
         if not equals:
-            raise InputError("a mapping is FIELD=COLUMN,…", value=part, hint="such as question=user_question")
+            raise InputError("a mapping is FIELD=COLUMN,…", value=pair, hint="such as question=user_question")
         if name not in known and not (name.startswith(TAG) and name != TAG):
             raise UnknownNameError("field of a mapping", name, [*known, f"{TAG}NAME"])
         if name in columns:
@@ -458,8 +441,18 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
     >>> assign(["When", "userInput", "response"], TRACE, {"ts": "When"})
     {'ts': 'When', 'question': 'userInput', 'answer': 'response'}
     """
-    wanted = {name: column for name, column in mapping.items() if column and (name in names or name.startswith(TAG))}
-    assigned = {name: _mapped(name, column, columns) for name, column in wanted.items()}
+    assigned: dict[str, str] = {}
+    for name, wanted in mapping.items():
+        if wanted and (name in names or name.startswith(TAG)):
+            # The column of this very name, else the column whose name is compared alike.
+            alike = [column for column in columns if column == wanted] or [
+                column for column in columns if normalised(column) == normalised(wanted)
+            ]
+            if not alike:
+                raise InputError(f"there is no column for {name}", value=wanted, hint=f"its columns: {_shown(columns)}")
+            if len(alike) > 1:
+                raise InputError(f"several columns are called {shorten(wanted)}", hint="rename them in the file")
+            assigned[name] = alike[0]
     by_key: dict[str, list[str]] = {}
     for column in columns:
         if column not in assigned.values():
@@ -470,43 +463,20 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
     for name, usual in names.items():
         if name in mapping:
             continue
-        weak = [each for each in usual.weak if not (is_deep_eval and name == "contexts" and each == "context")]
-        found = _named(usual.strong, by_key) or _named(weak, by_key)
+        weak = [key for key in usual.weak if not (is_deep_eval and name == "contexts" and key == "context")]
+        found = [column for key in usual.strong for column in by_key.get(key, ())]
+        found = found or [column for key in weak for column in by_key.get(key, ())]
         if len(found) > 1:
             both = " and ".join(f"`{column}`" for column in found[:2])
-            raise InputError(f"columns {both} are both names of {name}", hint=f"say which: {map_hint(name, found[0])}")
+            example = f'--map {name}={found[0]} (in Python: columns={{"{name}": "{found[0]}"}})'
+            raise InputError(f"columns {both} are both names of {name}", hint=f"say which: {example}")
         if found:
             assigned[name] = found[0]
     return assigned
 
 
-def _named(names: Iterable[str], by_key: Mapping[str, Sequence[str]]) -> list[str]:
-    return [column for name in names for column in by_key.get(name, ())]
-
-
-def _mapped(name: str, column: str, columns: Sequence[str]) -> str:
-    """The column of the table that a mapping means: by its very name, else by the one that is compared alike."""
-    alike = [each for each in columns if each == column] or [
-        each for each in columns if normalised(each) == normalised(column)
-    ]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise InputError(f"several columns are called {shorten(column)}", hint="rename them in the file")
-    raise InputError(f"there is no column for {name}", value=column, hint=f"its columns: {shown(columns)}")
-
-
-def map_hint(name: str, column: str) -> str:
-    """How a user maps a column, on the command line and in Python.
-
-    >>> map_hint("answer", "reply")
-    '--map answer=reply (in Python: columns={"answer": "reply"})'
-    """
-    return f'--map {name}={column} (in Python: columns={{"{name}": "{column}"}})'
-
-
-def shown(columns: Sequence[str]) -> str:
-    """The columns for a message, as far as a line holds them."""
+def _shown(columns: Sequence[str]) -> str:
+    # As many columns as a line of a message holds.
     more = f", … {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     return ", ".join(printable(name, _LONGEST) for name in columns[:_SHOWN]) + more
 
@@ -569,8 +539,11 @@ _FLAGS: Final = frozenset({"partial", "exported", "probe"})
 
 
 @lru_cache(maxsize=256)
-def _assigned(columns: tuple[str, ...], gold: bool, mapping: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    return assign(columns, GOLD if gold else TRACE, dict(mapping))
+def _assigned(
+    columns: tuple[str, ...], gold: bool, mapping: tuple[tuple[str, str], ...], only: tuple[str, ...] | None = None
+) -> Mapping[str, str]:
+    usual = GOLD if gold else TRACE
+    return assign(columns, usual if only is None else {name: usual[name] for name in only}, dict(mapping))
 
 
 def assigned_columns(row: Mapping[str, Any], options: TableOptions, *, gold: bool = False) -> Mapping[str, str]:
@@ -599,10 +572,22 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any
     >>> trace_fields({"user_input": "Why?", "response": "So.", "docs": "a; b", "tags.lang": "en"}, TableOptions())
     {'tags': {'lang': 'en'}, 'question': 'Why?', 'answer': 'So.', 'retrieved_ids': ['a', 'b']}
     """
-    if plain(row.get("v")) in (CONTRACT_VERSION, str(CONTRACT_VERSION)):
-        return _contract_fields(row)
-    members = flat(row)
     fields: dict[str, Any] = {}
+    if plain(row.get("v")) in (CONTRACT_VERSION, str(CONTRACT_VERSION)):
+        # A whole record of the trace contract: a trace log read with pandas.
+        for name, cell in row.items():
+            value = plain(cell)
+            if is_absent(value):
+                continue
+            if name in _STRUCTURED and isinstance(value, str):
+                value = as_structure(value)
+            elif name in _FLAGS:
+                value = as_flag(value)
+            elif name == "ts":
+                value = as_number(value)
+            fields[name] = _without_absent(value)
+        return {**fields, "v": CONTRACT_VERSION}
+    members = flat(row)
     for name, column in assigned_columns(members, options).items():
         value = value_of(name, members[column], options)
         if value is None:
@@ -621,27 +606,12 @@ def _are_documents(name: str, value: Any) -> bool:
     return name == "retrieved_ids" and bool(value) and isinstance(value[0], dict)
 
 
-def _contract_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row that holds a whole record of the trace contract: a trace log read with pandas."""
-    fields: dict[str, Any] = {}
-    for name, cell in row.items():
-        value = plain(cell)
-        if is_absent(value):
-            continue
-        if name in _STRUCTURED and isinstance(value, str):
-            value = as_structure(value)
-        elif name in _FLAGS:
-            value = as_flag(value)
-        elif name == "ts":
-            value = as_number(value)
-        fields[name] = _without_absent(value)
-    return {**fields, "v": CONTRACT_VERSION}
-
-
 def _without_absent(value: Any) -> Any:
     """An object without absent members: a DataFrame gives every object the members of all of them."""
     if isinstance(value, dict):
-        return {name: _without_absent(each) for name, each in value.items() if not is_absent(each) or each == ""}
+        return {
+            name: _without_absent(member) for name, member in value.items() if not is_absent(member) or member == ""
+        }
     return value
 
 
@@ -661,7 +631,13 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
     """
     members = flat(row)
     fields: dict[str, Any] = {}
-    for name, column in _present(members, options, missing).items():
+    # A mapped member may be absent in some lines.
+    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
+    mapped = dict(mapping)
+    names = tuple(name for name in TRACE if name in missing or name in mapped)
+    for name, column in _assigned(tuple(members), gold=False, mapping=mapping, only=names).items():
+        if name.startswith(TAG) and name not in mapped:
+            continue
         try:
             value = value_of(name, members[column], options)
         except CellError:
@@ -673,27 +649,12 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
     return fields
 
 
-def _present(members: Mapping[str, Any], options: TableOptions, missing: Collection[str]) -> Mapping[str, str]:
-    """The members of a line that hold missing or mapped fields; a mapped member may be absent in some lines."""
-    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
-    names = tuple(name for name in TRACE if name in missing or name in dict(mapping))
-    return _assigned_some(tuple(members), names, mapping)
-
-
-@lru_cache(maxsize=256)
-def _assigned_some(
-    columns: tuple[str, ...], names: tuple[str, ...], mapping: tuple[tuple[str, str], ...]
-) -> Mapping[str, str]:
-    assigned = assign(columns, {name: TRACE[name] for name in names}, dict(mapping))
-    return {name: column for name, column in assigned.items() if not name.startswith(TAG) or name in dict(mapping)}
-
-
-SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
+_SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
 """Fields that only a trace has."""
-SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
+_SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
 """Fields that only a gold item has."""
-_ANSWERED: Final = frozenset(name for field in SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
-_RIGHT: Final = frozenset(name for field in SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
+_ANSWERED: Final = frozenset(name for field in _SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
+_RIGHT: Final = frozenset(name for field in _SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
 """The names of these fields that mean nothing else."""
 _TRACE_MEMBERS: Final = ("answer_json", "chunks", "kind", "retrieval", "sampling", "trace_id", "v")
 """Members of trace lines that no gold item has."""
@@ -738,13 +699,24 @@ def gold_fields(
         found["gold_claim"] = "; ".join(claim)
     answerable = found.pop("answerable", None)
     if answerable is None:
-        answerable = _answerable(found, empty_reference)
-        if answerable is None:
+        if found.keys() & _SAYS_WHAT_IS_RIGHT:
+            answerable = True
+        elif empty_reference is None:
+            raise MissingReferenceError(
+                "the row names no answer: is its question unanswerable, or is it to be left out?"
+            )
+        elif empty_reference == "unanswerable":
+            answerable = False
+        else:
             return None
     if not answerable:
         found.pop("gold_claim", None)  # what a right refusal says, not what the answer contains
     tags = {name.removeprefix(TAG): found.pop(name) for name in list(found) if name.startswith(TAG)}
-    fields = {"qid": question_id(question) if qid is None else qid, "question": question, "answerable": answerable}
+    fields = {
+        "qid": question_id(question) if qid is None else qid,
+        "question": question,
+        "answerable": answerable,
+    }
     fields |= {_WRITTEN.get(name, name): value for name, value in found.items()}
     fields |= {"tags": tags} if tags else {}
     return {name: value for name, value in fields.items() if value is not None}
@@ -752,15 +724,6 @@ def gold_fields(
 
 class MissingReferenceError(CellError):
     """A row does not say whether its question has an answer."""
-
-
-def _answerable(found: Mapping[str, Any], empty_reference: str | None) -> bool | None:
-    """Whether a question has an answer, where no column says so; None where its row is left out."""
-    if found.keys() & SAYS_WHAT_IS_RIGHT:
-        return True
-    if empty_reference is None:
-        raise MissingReferenceError("the row names no answer: is its question unanswerable, or is it to be left out?")
-    return False if empty_reference == "unanswerable" else None
 
 
 def question_id(question: str) -> str:
@@ -811,12 +774,12 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
         return
     members = _members(columns, first)
     assigned = _checked(members, TRACE, options.columns, path)
-    if assigned.keys() & SAYS_WHAT_WAS_ANSWERED:
+    if assigned.keys() & _SAYS_WHAT_WAS_ANSWERED:
         return
     if _says(dict.fromkeys(members), _RIGHT):
         raise gold_as_traces(path)
     unknown = [name for name in ("question", "answer", "retrieved_ids") if name not in assigned]
-    message = f"no column is known as the answer or what was retrieved; its columns: {shown(members) or 'none'}"
+    message = f"no column is known as the answer or what was retrieved; its columns: {_shown(members) or 'none'}"
     hint = f"{suggestion(members, TRACE, unknown)}; in Python: columns={{...}}"
     raise InputError(message, path=path, hint=hint)
 
@@ -825,12 +788,12 @@ def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableO
     """Refuse a table in which nothing says what is right."""
     members = _members(columns, first)
     assigned = _checked(members, GOLD, options.columns, path)
-    if assigned.keys() & SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
+    if assigned.keys() & _SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
-    if _is_answered(dict.fromkeys(members)) and not assigned.keys() & SAYS_WHAT_IS_RIGHT:
+    if _is_answered(dict.fromkeys(members)) and not assigned.keys() & _SAYS_WHAT_IS_RIGHT:
         hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
         raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
-    message = f"no column is known as the question and what is right; its columns: {shown(members) or 'none'}"
+    message = f"no column is known as the question and what is right; its columns: {_shown(members) or 'none'}"
     raise InputError(message, path=path, hint=_from_table(members, assigned, path))
 
 
