@@ -1,17 +1,10 @@
-r"""gzip and zstd streams, decompressed in bounded memory.
+r"""Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
-Of a damaged stream, every byte before the damage is read.
-
-What a reader of trace files counted: lines, records, and what could not be read, by reason and with examples.
-
-The records of files with OTLP: a line is an export request, as collectors write it.
-
-Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
-
-A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, a JSON array
-of objects, a table, or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
-document. A line ends at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A
-JSON array alone is read into memory as a whole.
+A file, or standard input, is plain, gzip or zstd; of a damaged stream, every byte before the damage is read. It holds
+trace log lines (JSON Lines), OTLP-JSON lines (an export request each, as collectors write them), a JSON array of
+objects, a table, or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved document. A line ends
+at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A JSON array alone is read
+into memory as a whole.
 """
 
 from __future__ import annotations
@@ -72,7 +65,14 @@ class Inflated(io.RawIOBase):
     """The decompressed bytes of a compressed stream."""
 
     def __init__(self, raw: IO[bytes], magic: bytes) -> None:
-        self._chunks = _gunzip(raw) if magic.startswith(GZIP) else _unzstd(raw, _zstandard())
+        if magic.startswith(GZIP):
+            self._chunks = _gunzip(raw)
+        else:
+            try:
+                import zstandard  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise RagmonError("this file needs zstandard to be read", hint="pip install 'ragmon[zstd]'") from error
+            self._chunks = _unzstd(raw, zstandard)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -125,16 +125,7 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
         data = frame.unused_data or raw.read(_ZSTD_READ)
 
 
-def _zstandard() -> Any:
-    try:
-        import zstandard  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise RagmonError("this file needs zstandard to be read", hint="pip install 'ragmon[zstd]'") from error
-    return zstandard
-
-
 MAX_EXAMPLES: Final = 5
-"""The number of rejected lines that are kept as examples."""
 
 
 @dataclass(frozen=True)
@@ -209,45 +200,46 @@ class ReadSummary:
                 counts[key] = counts.get(key, 0) + n
 
 
-def records(
+_WHY_NO_RECORD: Final = {
+    NOT_RAG: "nothing in it retrieves or asks a model",
+    NO_SPAN: "only log records of it are there, no span",
+}
+
+
+def _otlp_records(
     path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
 ) -> Iterator[Record]:
     """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = FileTraceBuffer(options=options), 0
+    buffer, number = FileTraceBuffer(options=options), 0
 
     def refuse(rejected: Rejected) -> None:
         if rejected.lost_spans:
             intake.read += rejected.lost_spans
             intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
 
-    reject: Reject = partial(intake.reject, path)
+    def records_of(requests: Iterable[Mapped], number: int) -> Iterator[Record]:
+        for mapped in requests:
+            intake.read += 1
+            if mapped.record is not None:
+                for name, reason in mapped.missing.items():
+                    intake.miss(name, reason)
+                yield mapped.record
+                continue
+            why = _WHY_NO_RECORD.get(mapped.reason, "its record cannot be read")
+            if mapped.reason == UNKNOWN_CONVENTION:
+                scope = printable(mapped.scope) or "its instrumentation"
+                why = f"the words of {scope} for models and retrieval are not known"
+            intake.reject(path, number, mapped.reason, f"a trace is no record: {why}")
+
     for number, line in lines:
         try:
-            for span, process in chain(spans(line, refuse), log_spans(line)):
-                yield from _records_of(assembly.add(span, process.service, process.build), number, intake, reject)
+            for span, origin in chain(spans(line, refuse), log_spans(line)):
+                yield from records_of(buffer.add(span, origin.service, origin.build), number)
         except Rejected as rejected:
             refuse(rejected)
-    yield from _records_of(assembly.end(), number, intake, reject)
-    if assembly.left_out:
-        intake.miss("spans", TOO_MANY, assembly.left_out)
-
-
-def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    for mapped in requests:
-        intake.read += 1
-        if mapped.record is None:
-            reject(number, mapped.reason, f"a trace is no record: {_why_no_record(mapped)}")
-            continue
-        for name, reason in mapped.missing.items():
-            intake.miss(name, reason)
-        yield mapped.record
-
-
-def _why_no_record(mapped: Mapped) -> str:
-    if mapped.reason == UNKNOWN_CONVENTION:
-        return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
-    reasons = {NOT_RAG: "nothing in it retrieves or asks a model", NO_SPAN: "only log records of it are there, no span"}
-    return reasons.get(mapped.reason, "its record cannot be read")
+    yield from records_of(buffer.end(), number)
+    if buffer.left_out:
+        intake.miss("spans", TOO_MANY, buffer.left_out)
 
 
 MAX_LINE: Final = 8 << 20
@@ -382,15 +374,15 @@ def read_files(
         span_options: How the spans of OTLP lines become records.
     """
     bytes_before = 0
+
+    def progress_of_all(bytes_read: int) -> None:
+        if progress is not None:
+            progress(bytes_before + bytes_read)
+
     for path in paths:
-        offset_progress = with_offset(bytes_before, progress)
-        yield from read_file(path, intake, progress=offset_progress, options=options, span_options=span_options)
+        counted = None if progress is None else progress_of_all
+        yield from read_file(path, intake, progress=counted, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
-
-
-def with_offset(bytes_before: int, progress: Progress | None) -> Progress | None:
-    """A progress callback for one file that counts the bytes of the files before it too."""
-    return None if progress is None else lambda bytes_read: progress(bytes_before + bytes_read)
 
 
 def read_file(
@@ -449,11 +441,16 @@ def _line_records(
     first = list(islice(lines, 1))
     lines = chain(first, lines)
     if first and is_run(first[0]):
-        yield from _run_records(((reader.number, line) for line in lines), intake, reject)
+        # Each query counts as one read, however many lines it has.
+        rejections_before = intake.rejections
+        for record in trec_records(((reader.number, line) for line in lines), reject):
+            intake.read += 1
+            yield record
+        intake.read += intake.rejections - rejections_before
         intake.lines = reader.number
         return
     if first and is_export(first[0]):
-        yield from records(path, ((reader.number, line) for line in lines), intake, span_options)
+        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, span_options)
         intake.lines = reader.number
         return
     if first and (part is None or part[0] == 0):
@@ -516,15 +513,6 @@ def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableO
     for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
         intake.read += 1
         yield line
-
-
-def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    """The records of a TREC run; each query counts as one read, however many lines it has."""
-    rejections_before = intake.rejections
-    for record in trec_records(lines, reject):
-        intake.read += 1
-        yield record
-    intake.read += intake.rejections - rejections_before
 
 
 def splittable(path: str, options: TableOptions = USUAL) -> bool:

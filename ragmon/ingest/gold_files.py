@@ -452,12 +452,10 @@ _QUERY_ROW: Final[RowFields] = {
     "type": RowField(_string, "write the kind of query as a string"),
     "source": RowField(_string, "write where the answer stands as a string"),
 }
-"""An entry of `queries.json`."""
 _QREL_ROW: Final[RowFields] = {
     "doc_id": RowField(_id, "write the document's id, a string or an integer"),
     "section_id": RowField(_id, "write the section's id, a string or an integer"),
 }
-"""An entry of `qrels.json`."""
 
 
 class _BenchmarkFiles(NamedTuple):

@@ -34,8 +34,6 @@ class LintFinding:
     Attributes:
         qid: The item; None for the set as a whole.
         severity: error (the item contradicts itself or another), warning (it measures less than it seems), info.
-        message: What was found.
-        hint: How to correct it.
     """
 
     qid: str | None
@@ -45,10 +43,7 @@ class LintFinding:
 
 
 def lint(gold: GoldSet) -> list[LintFinding]:
-    """Check a gold set.
-
-    Returns:
-        Findings, the worst first; within a severity grouped by kind, in the order of the items.
+    """Check a gold set; the worst findings come first, within a severity grouped by kind.
 
     >>> [finding.message for finding in lint(GoldSet("g", (GoldItem("a", "Why?", True, ["so"], None, ["d1"]),)))][-1]
     'all substrings are shorter than 5 characters'
@@ -164,12 +159,9 @@ _FILE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """An item both versions have, with different content.
+    """An item both versions have, with the names of the fields that differ.
 
-    Attributes:
-        qid: The item.
-        fields: Names of the fields that differ, as gold files spell them; empty where a frozen set is compared, which
-            holds only fingerprints.
+    The names are those of gold files. A frozen set holds only fingerprints, so its changes have no names.
     """
 
     qid: str
@@ -183,15 +175,7 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The difference of two versions.
-
-    Attributes:
-        added: qids only the new version has, in its order.
-        removed: qids only the old version has, in its order.
-        changed: Items whose content differs, in the new order.
-        unchanged: How many items are the same.
-        old_version, new_version: The versions compared.
-    """
+    """The difference of two versions: qids in the order of their version, changed items in the new order."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

@@ -19,7 +19,6 @@ NAMED: Final = 10
 COLUMNS: Final = ("trace_id", "correct", "answerable", "relevant_ids", "rater", "ts", "comment")
 _DELIMITERS: Final = ",;\t"
 _SEPARATORS: Final = str.maketrans(";|\n\t", "    ")
-"""Separators between ids; they are turned into spaces."""
 
 
 @dataclass(frozen=True)
@@ -72,46 +71,41 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
         raise InputError(f"it cannot be read ({error.strerror})", path=str(path), hint=hint) from error
     except UnicodeDecodeError as error:
         raise InputError("it is not UTF-8", path=str(path), hint="save it as CSV UTF-8") from error
-    is_table = path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{")
-    return _table_rows(path, text, spelling) if is_table else _json_rows(path, text, spelling)
+    if path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{"):
+        header = text.partition("\n")[0]
+        reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
+        try:
+            columns = _columns(path, reader.fieldnames or (), spelling)
+            for row in reader:
+                yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
+        except csv.Error as error:
+            number, hint = reader.line_num + 1, "save it as CSV UTF-8"
+            raise InputError(f"it is no table: {error}", path=str(path), line=number, hint=hint) from error
+        return
+    hint = "one object a line"
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError("this is no JSON", path=str(path), line=number, value=line, hint=hint) from error
+            if not isinstance(row, dict):
+                raise InputError("this is no object", path=str(path), line=number, value=row, hint=hint)
+            yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
-def _table_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    header = text.partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
-    try:
-        columns = _columns(path, reader.fieldnames or (), spelling)
-        for row in reader:
-            yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
-    except csv.Error as error:
-        line = reader.line_num + 1
-        raise InputError(f"it is no table: {error}", path=str(path), line=line, hint="save it as CSV UTF-8") from error
-
-
-def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str, str]:
+def _columns(path: Path, names: Sequence[str], spelling: LabelSpelling) -> dict[str, str]:
     headers = {name.strip().casefold(): name for name in names if name}
     columns = {
-        field: headers[column.casefold()] for field, column in words.columns.items() if column.casefold() in headers
+        field: headers[column.casefold()] for field, column in spelling.columns.items() if column.casefold() in headers
     }
     if "trace_id" not in columns:
         column_names = ", ".join(headers.values()) or "none"
         hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; its columns: {column_names}'
-        raise InputError("there is no column of this name", path=str(path), value=words.columns["trace_id"], hint=hint)
+        raise InputError(
+            "there is no column of this name", path=str(path), value=spelling.columns["trace_id"], hint=hint
+        )
     return columns
-
-
-def _json_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text_line in enumerate(text.split("\n"), 1):
-        if text_line.strip():
-            try:
-                row = json.loads(text_line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(
-                    "this is no JSON", path=str(path), line=line, value=text_line, hint="one object a line"
-                ) from error
-            if not isinstance(row, dict):
-                raise InputError("this is no object", path=str(path), line=line, value=row, hint="one object a line")
-            yield line, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:

@@ -396,7 +396,6 @@ DEEPEST: Final = 400
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BRACKETS: Final = 1 << 20
-"""Brackets of a line that are looked at."""
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")

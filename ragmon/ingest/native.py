@@ -30,14 +30,9 @@ STEP_NS: Final = 10_000_000_000
 
 
 class NativeRecord(NamedTuple):
-    """A record that arrived as one span.
+    """A record that arrived as one span, and its journal line.
 
-    Attributes:
-        key: Its unique key: its step of event time, its trace and its span.
-        ended: When its span ended, seconds since the epoch.
-        trace_id: Its trace id.
-        record: The record.
-        line: The record as a journal line.
+    The key is unique: the step of event time, the trace and the span.
     """
 
     key: tuple[int, bytes]
@@ -110,9 +105,6 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
 
     Returns:
         The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
-
-    Raises:
-        Rejected: The body is no such request, or holds too much.
 
     Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)

@@ -65,18 +65,10 @@ _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
 _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
 _NO_PARENT: Final = (b"", _NO_SPAN)
 _SAMPLED: Final = 1
-"""The bit of a span's flags that says that its trace is sampled."""
 
 
 class NativeSpan(msgspec.Struct, gc=False):
-    """A span of ragmon that holds a whole record.
-
-    Attributes:
-        trace_id: 16 bytes.
-        span_id: 8 bytes.
-        end_ns: The end time, nanoseconds since the epoch.
-        line: The record, one line of the trace contract, not decoded yet.
-    """
+    """A span of ragmon that holds a whole record: a line of the trace contract, not decoded yet."""
 
     trace_id: bytes
     span_id: bytes
@@ -88,10 +80,6 @@ class ExternalSpan(msgspec.Struct, gc=False):
     """A span of another instrumentation.
 
     Attributes:
-        trace_id: 16 bytes.
-        span_id: 8 bytes.
-        is_root: Whether it has no parent.
-        end_ns: The end time, nanoseconds since the epoch.
         failed: Whether its status is an error.
         service: The service of its process, `service.name`; None where that is unknown.
         build: The version of the application, `service.version`.
@@ -130,11 +118,9 @@ class SpanBatch:
 
     Attributes:
         spans: The number of all spans.
-        native: The spans of ragmon that hold whole records.
-        external: The spans of other instrumentations.
         stages: The number of child spans of ragmon; they add nothing to the record on their root.
         rejected: The number of rejected spans, by reason.
-        first: The details of the first rejection; "" where there is none.
+        first: The details of the first rejection.
         body: The request as it was read, where it had to be repaired first; b"" where it was read unchanged.
     """
 
@@ -253,7 +239,6 @@ _READ_KEYS: Final = frozenset(
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
 _READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
-"""The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
 
 
 IS_READ: Final[Memo[str, bool]] = Memo(

@@ -27,7 +27,6 @@ from ragmon.core import constants
 from ragmon.ingest.lines import Rejected
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
-"""The reason for a request or span that is rejected because it is no protocol message of that type."""
 TOO_MANY: Final = "too_many_messages"
 """The reason for a request that is rejected because its messages would fill the memory."""
 MAX_ITEMS: Final = 50_000
@@ -35,9 +34,7 @@ MAX_ITEMS: Final = 50_000
 MAX_MESSAGES: Final = 900_000
 """The maximum number of messages in a request; an attribute is two. An empty one takes two bytes, and 200 in memory."""
 MAX_FIELDS: Final = 2 * MAX_MESSAGES
-"""The maximum number of fields in all of them: to count them takes time."""
 _MAX_BRACKETS: Final = 12 * MAX_ITEMS
-"""The maximum number of opening brackets of a request in JSON."""
 _MAX_QUOTES: Final = 60 * MAX_ITEMS
 """The maximum number of its quotation marks: an attribute has two brackets and ten quotation marks."""
 _MAX_DEPTH: Final = 100

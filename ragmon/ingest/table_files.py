@@ -1,10 +1,8 @@
-"""The rows of table files: CSV and TSV as a stream, Parquet and XLSX by the extra `table`, and DataFrames.
+"""The rows of table files and DataFrames, and the records of tables and of TREC runs.
 
-A row is a dictionary by column. A row that cannot be read is rejected with its place, and the next one is read.
-
-The records of a table: a row becomes a line of the trace contract, and is decoded as one.
-
-TREC runs: six columns `qid Q0 docid rank score tag`, one line per retrieved document, as one record per query.
+CSV and TSV are read as a stream, Parquet and XLSX by the extra `table`. A row is a dictionary by column. A row that
+cannot be read is rejected with its line, and the next row is read. A row becomes a line of the trace contract, and is
+decoded as one.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -190,12 +188,16 @@ class _Lines:
 
 def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str], str]:
     text = ""
-    for line in _first_lines(lines, path):
-        if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
-            continue
-        text += line if text or line.strip() else ""
-        if text and text.count('"') % 2 == 0:
-            break
+    try:
+        for line in islice(lines, _HEADER_LINES):
+            if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
+                continue
+            text += line if text or line.strip() else ""
+            if text and text.count('"') % 2 == 0:
+                break
+    except _OversizeError:
+        hint = "the first line names the columns"
+        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
     if not text:
         raise InputError("it is empty", path=path, hint="the first line names the columns")
     mapped = {normalised(column) for column in options.columns.values()}
@@ -206,15 +208,6 @@ def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str],
 
     delimiter = max(_DELIMITERS, key=known)
     return [name.strip() for name in _split(text, delimiter)], delimiter
-
-
-def _first_lines(lines: _Lines, path: str) -> Iterator[str]:
-    try:
-        for _, line in zip(range(_HEADER_LINES), lines, strict=False):
-            yield line
-    except _OversizeError:
-        hint = "the first line names the columns"
-        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
 
 
 def _split(text: str, delimiter: str) -> list[str]:
@@ -424,18 +417,13 @@ def table_records(
         else:
             commas.see(row)
             if isinstance(line, Record) and line.trace_id is None:
-                line.trace_id = row_trace_id(path, number)
+                line.trace_id = _row_trace_id(path, number)
             yield line
     commas.tell(note)
 
 
-def row_trace_id(path: str, number: int) -> str:
-    """The trace id of a row that has none: the same in every run over the same file.
-
-    Args:
-        path: The file; the folder does not count.
-        number: The row.
-    """
+def _row_trace_id(path: str, number: int) -> str:
+    # The same in every run over the same file; the folder does not count.
     text = f"{Path(path).name}\n{number}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_TRACE_ID_DIGITS]
 
@@ -464,7 +452,7 @@ class _KeptCommas:
 Reject = Callable[[int, str, str], None]
 """Called with the line number, the reason and the details of a line that cannot be read."""
 
-COLUMNS: Final = 6
+_COLUMNS: Final = 6
 _SINGLE: Final = struct.Struct("f")
 
 
@@ -474,8 +462,8 @@ def is_run(line: bytes) -> bool:
     >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
     (True, False)
     """
-    columns = line.split(None, COLUMNS)
-    if len(columns) != COLUMNS:
+    columns = line.split(None, _COLUMNS)
+    if len(columns) != _COLUMNS:
         return False
     try:
         float(columns[4])
@@ -492,11 +480,16 @@ def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator
     runs: dict[str, list[tuple[float, str, float]]] = {}
     for number, line in lines:
         try:
-            qid, document, score = _columns(line)
+            qid, document, score = _run_columns(line)
         except Rejected as rejected:
             reject(number, rejected.reason, str(rejected))
         else:
-            runs.setdefault(qid, []).append((_single_precision(score), document, score))
+            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
+            try:
+                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+            except OverflowError:
+                single = math.copysign(math.inf, score)
+            runs.setdefault(qid, []).append((single, document, score))
     for qid, documents in runs.items():
         documents.sort(reverse=True)
         yield Record(
@@ -507,13 +500,13 @@ def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator
         )
 
 
-def _columns(line: bytes) -> tuple[str, str, float]:
+def _run_columns(line: bytes) -> tuple[str, str, float]:
     try:
-        columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
+        columns = line.removeprefix(BOM).decode().split(None, _COLUMNS)
     except UnicodeDecodeError as error:
         raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    if len(columns) != COLUMNS:
-        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
+    if len(columns) != _COLUMNS:
+        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {_COLUMNS} columns: qid Q0 docid rank score tag")
     try:
         score = float(columns[4])
     except ValueError:
@@ -521,12 +514,3 @@ def _columns(line: bytes) -> tuple[str, str, float]:
     if not math.isfinite(score):
         raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
     return columns[0], columns[2], score
-
-
-def _single_precision(score: float) -> float:
-    """The score in single precision, as in trec_eval: scores that differ only beyond it are ties."""
-    try:
-        single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
-    except OverflowError:
-        return math.copysign(math.inf, score)
-    return single

@@ -154,10 +154,7 @@ def as_id(value: Any) -> str | None:
 def as_ids(value: Any, separator: str | None, id_from: Path | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
 
-    Args:
-        value: The cell.
-        separator: What separates ids in a text that is no array; None tries the usual separators.
-        id_from: The location of a document's id; None tries the usual places.
+    Without a separator, the usual ones are tried.
 
     >>> as_ids("['p1#2', 'p1#3']", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
     (['p1#2', 'p1#3'], ['a', 'b'], ['Smith,2020'], [])
@@ -273,11 +270,8 @@ _NOT_WORD: Final = re.compile(r"[\W_]+")
 _MAX_DEPTH: Final = 3
 """How many objects within objects are looked into: `inputs.request.question` is two."""
 _SHOWN: Final = 12
-"""Columns that a message names."""
 _NEAR: Final = 0.75
-"""Similarity from which a column is suggested for a field."""
 _LONGEST: Final = 40
-"""Characters of a column's name in a message."""
 _DEEP_EVAL: Final = frozenset({"actual_output", "expected_output", "retrieval_context"})
 """Columns of DeepEval's test cases, whose `context` is not what was retrieved but what should have been."""
 
@@ -304,7 +298,6 @@ class TableOptions:
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
 """What a row without a reference may mean: the question has no answer, or the row is left out."""
 USUAL: Final = TableOptions()
-"""UTF-8, with the usual names."""
 
 
 class UsualNames(NamedTuple):
@@ -430,13 +423,7 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
 def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str]) -> dict[str, str]:
     """The column of each field.
 
-    Args:
-        columns: The columns of the table.
-        names: The usual names, by field.
-        mapping: The column of each field that the user names; fields that `names` does not have are left out.
-
-    Raises:
-        InputError: A mapped column is not there, or two columns have usual names of one field.
+    The user's mapping goes before the usual names; a mapped field that has no usual names is left out.
 
     >>> assign(["When", "userInput", "response"], TRACE, {"ts": "When"})
     {'ts': 'When', 'question': 'userInput', 'answer': 'response'}
@@ -618,16 +605,8 @@ def _without_absent(value: Any) -> Any:
 def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collection[str]) -> dict[str, Any]:
     """Fields of a line of JSON that has none of the contract's names for them.
 
-    A member that holds no value of the field is no such field, except where the user maps it.
-
-    Args:
-        row: The decoded line.
-        options: The mapping of the user, whose fields are read whether they are missing or not.
-        missing: The fields that the line lacks.
-
-    Raises:
-        CellError: A mapped member holds no value of its field.
-        InputError: Two members have usual names of one field.
+    A member that holds no value of the field is no such field, except where the user maps it. The fields that the user
+    maps are read whether they are missing or not.
     """
     members = flat(row)
     fields: dict[str, Any] = {}
@@ -650,9 +629,7 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
 
 
 _SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
-"""Fields that only a trace has."""
 _SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
-"""Fields that only a gold item has."""
 _ANSWERED: Final = frozenset(name for field in _SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
 _RIGHT: Final = frozenset(name for field in _SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
 """The names of these fields that mean nothing else."""
@@ -670,18 +647,8 @@ def gold_fields(
 ) -> dict[str, Any] | None:
     """The fields of a gold item in a row, as a line of a gold file holds them.
 
-    Args:
-        row: The row by column.
-        options: The mapping of the user.
-        empty_reference: What a row means that names no answer and has no `answerable`: one of `EMPTY_REFERENCE`.
-
-    Returns:
-        The fields; None where the row is left out.
-
-    Raises:
-        CellError: A cell holds no value of its field, or there is no question; `MissingReferenceError` where nothing
-            says whether it has an answer.
-        InputError: A mapped column is not there, or two columns have usual names of one field.
+    `empty_reference`, one of `EMPTY_REFERENCE`, says what a row means that names no answer and has no `answerable`.
+    The result is None where the row is left out.
 
     >>> gold_fields({"user_input": "Why?", "reference": "So.", "reference_context_ids": ["a"]}, TableOptions())
     {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_citations': ['a'], 'gold_claim': 'So.'}

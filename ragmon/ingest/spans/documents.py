@@ -53,14 +53,7 @@ from ragmon.ingest.spans.tools import (
 
 
 class Document(NamedTuple):
-    """One document.
-
-    Attributes:
-        id: Its own id, or the value at `id_from`.
-        text: Its text.
-        score: The retriever's score.
-        label: The id in its metadata, used where it has no id of its own.
-    """
+    """One document; its label is the id in its metadata, used where it has no id of its own."""
 
     id: str | None = None
     text: str | None = None
@@ -102,12 +95,7 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
-    """The documents on a span.
-
-    Attributes:
-        documents: In rank order; None where they are unknown.
-        reason: Why the documents, or their ids, are unknown.
-    """
+    """The documents on a span in rank order, or the reason why they, or their ids, are unknown."""
 
     documents: Documents | None
     reason: str = ""
@@ -125,9 +113,7 @@ _ID_KEYS: Final = ("id", "node_id", "id_", "_id")
 _METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
 _TEXT_KEYS: Final = ("text", "page_content", "content")
 _NODE: Final = re.compile(r"<NodeWithScore\(node=\w+\(id_=(?P<id>.*)\), score=(?P<score>[^)]*)\)>", re.DOTALL)
-"""A scored node of LlamaIndex, written as text."""
 _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|score|embedding)\b")
-"""A document of Haystack, written as text."""
 
 
 def document(entry: Any, id_from: Path | None = None) -> Document:
@@ -173,7 +159,6 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
 DocumentList = Sequence[Any] | FlattenedList | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
 Source = Callable[[Span], DocumentList]
-"""Reads a list of documents from a span."""
 MAX_DOCUMENTS: Final = MAX_DOCUMENTS_KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
 _LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
@@ -256,12 +241,7 @@ T = TypeVar("T")
 
 
 class DocumentReader(msgspec.Struct, frozen=True):
-    """Reads the documents on a span.
-
-    Attributes:
-        id_from: The location of a document's id; None tries the usual places.
-        content_hash: Whether a document without an id gets the start of its text's SHA-256 as its id.
-    """
+    """Reads the documents on a span; without an id, a document may get the start of its text's SHA-256."""
 
     id_from: Path | None = None
     content_hash: bool = False
@@ -519,12 +499,7 @@ nothing."""
 
 
 class Retrieved(msgspec.Struct, frozen=True, gc=False):
-    """The documents that a request retrieved.
-
-    Attributes:
-        final: The documents after reranking.
-        candidates: The documents of the retrievers, where a reranker selected among them.
-    """
+    """The documents after reranking, and those of the retrievers where a reranker selected among them."""
 
     final: SpanDocuments
     candidates: SpanDocuments | None

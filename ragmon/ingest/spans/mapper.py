@@ -66,16 +66,7 @@ _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a request.
-
-    Attributes:
-        name: Its subject, in lower case with underscores.
-        score: In [0, 1]; 1 is best.
-        human: Whether a person gave it.
-        rater: The rater; "" where it is unknown.
-        trace_id: The request's trace.
-        ts: The time, seconds since the epoch.
-    """
+    """An evaluation of a request: a score in [0, 1], of which 1 is best, by a person or a judge."""
 
     name: str
     score: float

@@ -152,7 +152,6 @@ _ANSWER_KEYS: Final = (
     "raw",  # CrewAI
 )
 _ALTERNATIVES: Final = ("replies", "generations")
-"""Keys of lists of alternatives, of which the first one was used."""
 _OTHER_ROLES: Final = (USER, "system", "tool")
 _FENCE: Final = "```"
 _ID_KEYS: Final = ("id", "doc_id", "chunk_id")

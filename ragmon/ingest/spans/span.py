@@ -78,7 +78,6 @@ TOO_MANY_STEPS: Final = "too_many_steps"
 INCOMPLETE: Final = "incomplete"
 """The reason for unknown documents where spans of the trace are missing: they may have held others."""
 MAX_SPANS: Final = 10_000
-"""The maximum number of buffered spans of one trace."""
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
 
@@ -96,12 +95,6 @@ class Span(NamedTuple):
     """A finished span of any instrumentation.
 
     Attributes:
-        trace_id: 32 hex digits.
-        span_id: 16 hex digits.
-        parent_id: The parent's span id; None for a root.
-        name: The name.
-        start_ns: The start time, nanoseconds since the epoch.
-        end_ns: The end time, nanoseconds since the epoch.
         attributes: As recorded: text, numbers, booleans, and lists and mappings of them.
         events: In the order of their times.
         failed: Whether its status is an error.
@@ -460,7 +453,6 @@ _CONTENT: Final = re.compile(
     r"(?:[._](?:value|text))?$|(?:^|\.)text$",
     re.IGNORECASE,
 )
-"""The end of the key of an attribute that holds a text of the request, in any convention."""
 _MODEL: Final = re.compile(r"(?:^|[._])model(?:[._]?(?:name|id))?$", re.IGNORECASE)
 _KIND: Final = re.compile(
     r"(?:^|[._])kind$|(?:span|observation|component|node|run)[._]?type$|operation(?:[._]?(?:name|id))?$", re.IGNORECASE
@@ -475,7 +467,6 @@ _EMBEDDING: Final = re.compile(r"embed", re.IGNORECASE)
 _UNDERSTOOD: Final = (semconv.SPAN_KIND, semconv.TRULENS_KIND, semconv.TRACELOOP_KIND)
 """The attributes that say what a span is in a convention that is known."""
 _OTHER_OPERATIONS: Final = frozenset({"embeddings", "execute_tool", "create_agent"})
-"""OpenTelemetry's operations that are known and are neither a model call nor a retrieval."""
 _NO_SCOPE: Final = "no_scope"
 _EMPTY: Final = ("", "{}", "[]", "null", '""', "[[]]", REDACTED)
 INPUT: Final = ("input", "prompt", "question", "query", "args")

@@ -33,7 +33,6 @@ from ragmon.core.text import Path, clean
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
 MEMO_MAX_CHARS: Final = 200
-"""The maximum length of a cached key in characters."""
 K = TypeVar("K", str, bytes)
 T = TypeVar("T")
 
@@ -75,17 +74,10 @@ ABSENT: Final = object()
 _MAX_MEMBERS: Final = 64
 """The maximum number of members that are read, the first ones: every entry has a value in each column."""
 _MAX_INDEX_DIGITS: Final = 9
-"""The maximum number of digits of a list index; a longer number is no index."""
 
 
 class Cell(NamedTuple):
-    """The position of an attribute's value in a flattened list.
-
-    Attributes:
-        name: The list's name.
-        member: The member of an entry.
-        position: The index of the entry, from 0.
-    """
+    """The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
 
     name: str
     member: str
@@ -175,7 +167,6 @@ _JSON_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
 _BRACKETS: Final = frozenset("{[")
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
 _MAX_PART_DEPTH: Final = 5
-"""The maximum depth of a text in the parts of a message."""
 _NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
 _NOT_CONTENT: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
 """The types of message parts that are not part of the text."""
@@ -333,7 +324,6 @@ _LIST_KEYS: Final = (
     *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
     *("docs", "passages", "contexts", "points", "source_documents", "value"),
 )
-"""The keys of a list of documents in an object."""
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
     *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
@@ -357,11 +347,9 @@ _OF_SCORED_DOCUMENTS: Final = frozenset(
 )
 """The fields of a document that comes without its text; one more, and its score may be that of a game."""
 _MAX_WRAPPERS: Final = 6
-"""The maximum number of objects and lists around a list of documents."""
 
 
 MAX_LITERAL_CHARS: Final = 1 << 17
-"""The maximum length of a Python value that is read from text."""
 MAX_LITERAL_TOKENS: Final = 1 << 14
 MAX_LITERALS_CHARS: Final = 1 << 19
 """The maximum length of all such texts of a request together; they take fifty times as long as JSON."""
@@ -385,11 +373,7 @@ class LiteralBudget:
 
 
 class RetrievingTools(NamedTuple):
-    """Which tools are retrievers.
-
-    Attributes:
-        names: Of tools, tasks, functions and spans; `*` stands for any characters.
-        id_from: The location of a document's id; None tries the usual places alone.
+    """Which tools are retrievers: by the names of tools, tasks, functions and spans, or by shape.
 
     >>> RetrievingTools(("retrieve", "search_*")).has_name(["search_faq"])
     True
@@ -488,11 +472,6 @@ def documents_in(
 ) -> list[Mapping[str, Any]] | None:
     """The documents that a tool returned, in rank order; None where its output has not the shape of documents.
 
-    Args:
-        output: An attribute's value.
-        id_from: The location of a document's id; None tries the usual places alone.
-        literals: Limits how much is read as Python; None: as much as of one output.
-
     >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
     [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
@@ -536,11 +515,7 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
 def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
-    Args:
-        value: The output.
-        depth: The number of objects and lists that may be around a list.
-        literals: Limits how much is read as Python.
-        of_mappings: Whether only lists of objects are wanted, and no empty ones.
+    Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists that hold other values, or none.
     """
     value = _decoded(value, literals)
     if not depth:
