@@ -42,7 +42,7 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import Path, look_up
+from ragmon.core.text import look_up
 from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces, is_gold, usual_fields
 
 
@@ -461,7 +461,12 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
                 if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
                     continue
                 if options.id_from is not None:
-                    entries = [_with_id(entry, options.id_from) for entry in entries]
+                    # A document without an id there keeps its own.
+                    ids = [look_up(entry, options.id_from) if isinstance(entry, dict) else None for entry in entries]
+                    entries = [
+                        entry if found is None else {**entry, "id": found}
+                        for entry, found in zip(entries, ids, strict=True)
+                    ]
                     setattr(fields, name, entries)
                 for entry in map(as_object, entries):
                     if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
@@ -485,12 +490,6 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
-
-
-def _with_id(entry: Any, id_from: Path) -> Any:
-    """A document with the id that `id_from` names; a document without such an id keeps its own."""
-    found = look_up(entry, id_from) if isinstance(entry, dict) else None
-    return entry if found is None else {**entry, "id": found}
 
 
 def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:

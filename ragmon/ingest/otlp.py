@@ -38,7 +38,7 @@ from ragmon.ingest.otlp_wire import (
 )
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
-from ragmon.ingest.spans.span import HIT_EVENTS, OWN_SCOPE, PLACES, Event, Span
+from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.tools import LISTS, Memo
 
 _EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
@@ -242,7 +242,7 @@ _READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
 
 
 IS_READ: Final[Memo[str, bool]] = Memo(
-    lambda key: key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(PLACES[key])
+    lambda key: key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(MEANINGS[key])
 )
 """Whether an attribute of a span is read, by its key; texts and names of models in any convention are, because the
 reason for an unknown field depends on whether there are such."""

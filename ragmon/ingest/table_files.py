@@ -164,17 +164,14 @@ class _Lines:
         self._size += len(line)
         self._quotes += line.count('"')
         if self._size > MAX_ROW:
-            self._skip_row(line)
+            # Read to the end of the row, which is no line's end while a quote is open, without keeping it.
+            while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
+                ended = line.endswith(("\n", "\r"))
+                line = self._read()
+                self._quotes += line.count('"')
+                self.number += ended and bool(line)
             raise _OversizeError
         return line
-
-    def _skip_row(self, line: str) -> None:
-        """Read to the end of a row, which is no line's end while a quote is open, without keeping it."""
-        while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
-            ended = line.endswith(("\n", "\r"))
-            line = self._read()
-            self._quotes += line.count('"')
-            self.number += ended and bool(line)
 
     def _read(self) -> str:
         try:
@@ -336,14 +333,13 @@ def _workbook(path: str, sheet: str | None) -> TableRows:
         raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
     page = book[sheet] if sheet is not None else book.worksheets[0]
     page.reset_dimensions()  # some programs write wrong ones
-    numbered = _numbered(book, page, path)
-    _, header = next(numbered, (0, ()))
+    rows = _sheet_rows(book, page, path)
+    _, header = next(rows, (0, ()))
     columns = ["" if name is None else str(plain(name)).strip() for name in header]
+    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in rows))
 
-    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in numbered))
 
-
-def _numbered(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
+def _sheet_rows(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
     try:
         yield from ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
     except _BROKEN as error:
@@ -403,7 +399,7 @@ def table_records(
     """
     first = next(table.rows, None)
     check_traces(table.columns, first[1] if first is not None else {}, options, path)
-    commas = _KeptCommas(path, options)
+    kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma in it, and the first
     for number, row in chain([] if first is None else [first], table.rows):
         if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
             reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
@@ -415,38 +411,23 @@ def table_records(
         except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
             reject(number, INVALID_SCHEMA, str(error), 1)
         else:
-            commas.see(row)
+            members = flat(row)
+            for name, column in assigned_columns(members, options).items():
+                if name in _ID_LISTS and kept_comma(members[column], options.list_separator):
+                    n, example = kept_commas.get(column, (0, members[column]))
+                    kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
                 line.trace_id = _row_trace_id(path, number)
             yield line
-    commas.tell(note)
+    for column, (n, example) in kept_commas.items():
+        cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+        note(f"{cells}; --list-separator , cuts them")
 
 
 def _row_trace_id(path: str, number: int) -> str:
     # The same in every run over the same file; the folder does not count.
     text = f"{Path(path).name}\n{number}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_TRACE_ID_DIGITS]
-
-
-class _KeptCommas:
-    """Counts cells that are one id with a comma in it, by column."""
-
-    def __init__(self, path: str, options: TableOptions) -> None:
-        self._path = path
-        self._options = options
-        self._seen: dict[str, tuple[int, str]] = {}
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        members = flat(row)
-        for name, column in assigned_columns(members, self._options).items():
-            if name in _ID_LISTS and kept_comma(members[column], self._options.list_separator):
-                n, example = self._seen.get(column, (0, members[column]))
-                self._seen[column] = (n + 1, example)
-
-    def tell(self, note: Note) -> None:
-        for column, (n, example) in self._seen.items():
-            read = f"{self._path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
-            note(f"{read}; --list-separator , cuts them")
 
 
 Reject = Callable[[int, str, str], None]

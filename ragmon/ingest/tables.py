@@ -640,6 +640,8 @@ _NO_REFERENCE: Final = frozenset(("unanswerable", "not answerable", "no answer",
 _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
+TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
+TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
 def gold_fields(
@@ -739,8 +741,7 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
     """Refuse a table in which nothing says what was answered: its report would be empty."""
     if "v" in columns and "answer_json" in columns:
         return
-    members = _members(columns, first)
-    assigned = _checked(members, TRACE, options.columns, path)
+    members, assigned = _assigned_members(columns, first, TRACE, options, path)
     if assigned.keys() & _SAYS_WHAT_WAS_ANSWERED:
         return
     if _says(dict.fromkeys(members), _RIGHT):
@@ -753,35 +754,26 @@ def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: Tabl
 
 def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
     """Refuse a table in which nothing says what is right."""
-    members = _members(columns, first)
-    assigned = _checked(members, GOLD, options.columns, path)
+    members, assigned = _assigned_members(columns, first, GOLD, options, path)
     if assigned.keys() & _SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
     if _is_answered(dict.fromkeys(members)) and not assigned.keys() & _SAYS_WHAT_IS_RIGHT:
         hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
         raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
     message = f"no column is known as the question and what is right; its columns: {_shown(members) or 'none'}"
-    raise InputError(message, path=path, hint=_from_table(members, assigned, path))
+    unknown = [name for name in ("question", "gold_claim") if name not in assigned]
+    mapping = suggestion(members, GOLD, unknown)
+    hint = f"ragmon gold from-table {path or 'FILE'} {mapping} --output gold.jsonl"
+    raise InputError(message, path=path, hint=hint)
 
 
-TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
-TRACES_HINT: Final = "traces come first, gold after --gold"
-
-
-def _from_table(columns: Sequence[str], assigned: Mapping[str, str], path: str) -> str:
-    wanted = [name for name in ("question", "gold_claim") if name not in assigned]
-    return f"ragmon gold from-table {path or 'FILE'} {suggestion(columns, GOLD, wanted)} --output gold.jsonl"
-
-
-def _members(columns: Sequence[str], first: Mapping[str, Any]) -> list[str]:
-    names = [column for column in columns if column]
-    return [*names, *(name for name in flat(plain(first)) if name not in names and name)]
-
-
-def _checked(
-    columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str], path: str
-) -> dict[str, str]:
+def _assigned_members(
+    columns: Sequence[str], first: Mapping[str, Any], names: Mapping[str, UsualNames], options: TableOptions, path: str
+) -> tuple[list[str], dict[str, str]]:
+    """The columns with the members of objects in the first row, and the column of each field."""
+    members = [column for column in columns if column]
+    members += [name for name in flat(plain(first)) if name not in members and name]
     try:
-        return assign(columns, names, mapping)
+        return members, assign(members, names, options.columns)
     except InputError as error:
         raise InputError(str(error), path=path, hint=error.hint) from None

@@ -246,10 +246,6 @@ class DocumentReader(msgspec.Struct, frozen=True):
     id_from: Path | None = None
     content_hash: bool = False
 
-    def retrieved(self, span: Span) -> SpanDocuments | None:
-        """The documents of a retrieval; None where the span has none."""
-        return self._read(span, _RETRIEVED)
-
     def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
         """The documents that a tool returned which is a retriever; None where the span does not hold its output.
 
@@ -257,7 +253,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """
         output = tool_output(span.attributes)
         if output is None:
-            return self.retrieved(span)
+            return self.read(span, _RETRIEVED)
         entries = documents_in(output, self.id_from, literals)
         listed = returned_list(output, literals) if entries is None else entries
         if listed is None:
@@ -276,19 +272,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         understood = any((*documents.ids, *documents.labels, *documents.texts))
         return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
 
-    def reranked(self, span: Span) -> SpanDocuments | None:
-        """The output documents of a reranker, in its order."""
-        return self._read(span, _RERANKED)
-
-    def reranker_input(self, span: Span) -> SpanDocuments | None:
-        """The input documents of a reranker."""
-        return self._read(span, _GIVEN)
-
-    def attached(self, span: Span) -> SpanDocuments | None:
-        """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
-        return self._read(span, _ATTACHED) if semconv.DOCUMENTS in span.attributes else None
-
-    def _read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+    def read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
         """The first list with all ids; its missing texts and scores come from other lists of the same length."""
         lists: list[Documents] = []
         reason = ATTRIBUTES_DROPPED if span.dropped else ""
@@ -312,7 +296,15 @@ class DocumentReader(msgspec.Struct, frozen=True):
                 lists.append(documents)
         if not lists:
             return SpanDocuments(None, reason) if reason else None
-        documents = _combined(lists)
+        # Unknown values of the best list come from the other lists of the same length.
+        best = next((documents for documents in lists if documents.has_all_ids), lists[0])
+        aligned = [best, *(other for other in lists if other is not best and len(other.ids) == len(best.ids))]
+        documents = Documents(
+            best.ids,
+            _first_known([documents.texts for documents in aligned]),
+            _first_known([documents.scores for documents in aligned]),
+            _first_known([documents.labels for documents in aligned]),
+        )
         if documents.has_all_ids:
             return SpanDocuments(documents)
         not_captured = not any((*documents.ids, *documents.labels, *documents.texts))
@@ -350,23 +342,8 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return None
 
 
-def _combined(lists: Sequence[Documents]) -> Documents:
-    """The first list with all ids, else the first list; unknown values come from other lists of the same length."""
-    best = next((documents for documents in lists if documents.has_all_ids), lists[0])
-    aligned = [
-        best,
-        *(documents for documents in lists if documents is not best and len(documents.ids) == len(best.ids)),
-    ]
-    return Documents(
-        best.ids,
-        _first_known([documents.texts for documents in aligned]),
-        _first_known([documents.scores for documents in aligned]),
-        _first_known([documents.labels for documents in aligned]),
-    )
-
-
 def _first_known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
-    return [next((part for part in parts if part is not None), None) for parts in zip(*columns, strict=True)]
+    return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
 
 def _digest(text: str | None) -> str | None:
@@ -534,8 +511,12 @@ class Retrievals:
             if all(self._documents.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
+            # OpenTelemetry's conventions allow documents on the span of a whole request.
             attached = [
-                documents for span in self._trace.tops if (documents := self._reader.attached(span)) is not None
+                documents
+                for span in self._trace.tops
+                if semconv.DOCUMENTS in span.attributes
+                and (documents := self._reader.read(span, _ATTACHED)) is not None
             ]
             # Where no span is a retrieval: the documents that tools returned to the last model call.
             calls = () if attached or self._documents else reversed(self._trace.calls)
@@ -551,7 +532,7 @@ class Retrievals:
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
             return self._reader.returned(span, self._trace.literals)
-        return self._reader.reranked(span) if self._is_reranker(span) else self._reader.retrieved(span)
+        return self._reader.read(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""
@@ -569,7 +550,7 @@ class Retrievals:
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
         reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
-        given = self._naming.complete(self._reader.reranker_input(span) or SpanDocuments(None))
+        given = self._naming.complete(self._reader.read(span, _GIVEN) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]

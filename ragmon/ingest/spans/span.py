@@ -332,8 +332,8 @@ class Trace:
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
-        roots = {root.span_id: root for root in map(self._top, self.outermost)}
-        self.root = next(iter(roots.values())) if len(roots) == 1 else None
+        roots = [next(reversed(self.above(span).values()), span) for span in self.outermost]
+        self.root = roots[-1] if len({root.span_id for root in roots}) == 1 else None
         has_outer_root = self.root is not None and self.root not in self.outermost
         self.tops = [self.root, *self.outermost] if self.root is not None and has_outer_root else self.outermost
         self.steps = self.having(_STEPS)
@@ -444,9 +444,6 @@ class Trace:
                 self._ancestors[span.span_id] = ancestors
         return ancestors
 
-    def _top(self, span: Span) -> Span:
-        return next(reversed(self.above(span).values()), span)
-
 
 _CONTENT: Final = re.compile(
     r"(?:input|prompt|question|query|message|content|output|completion|answer|response|reply|result)s?"
@@ -485,7 +482,7 @@ def _meaning(key: str) -> str:
     return "m" if _MODEL.search(key) else "k" if _KIND.search(key) else ""
 
 
-PLACES: Final = Memo(_meaning)
+MEANINGS: Final = Memo(_meaning)
 """What an attribute of any convention tells, by its key; "" where it is nothing of the request."""
 
 
@@ -494,7 +491,7 @@ def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
     other = "o" if words is INPUT else "i"
     for span in spans:
         for key, value in span.attributes.items():
-            if PLACES[key].startswith("c") and not PLACES[key].endswith(other):
+            if MEANINGS[key].startswith("c") and not MEANINGS[key].endswith(other):
                 text = isinstance(value, str) and value.strip() not in _EMPTY
                 if text or (isinstance(value, list | tuple | Mapping) and value):
                     return NOT_UNDERSTOOD
@@ -552,7 +549,7 @@ def _tells_of_a_model(span: Span) -> bool:
     if (isinstance(operation, str) and operation in _OTHER_OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
     return any(
-        (PLACES[key] == "m" and not _EMBEDDING.search(value)) or (PLACES[key] == "k" and _KIND_WORDS.search(value))
+        (MEANINGS[key] == "m" and not _EMBEDDING.search(value)) or (MEANINGS[key] == "k" and _KIND_WORDS.search(value))
         for key, value in attributes.items()
         if isinstance(value, str)
     )

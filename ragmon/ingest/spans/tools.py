@@ -515,7 +515,7 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
 def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
-    Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists that hold other values, or none.
+    Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists without objects.
     """
     value = _decoded(value, literals)
     if not depth:
