@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -33,7 +33,6 @@ from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.table_files import (
     Reject,
-    RejectRow,
     TableRows,
     binary_table,
     csv_table,
@@ -200,48 +199,6 @@ class ReadSummary:
                 counts[key] = counts.get(key, 0) + n
 
 
-_WHY_NO_RECORD: Final = {
-    NOT_RAG: "nothing in it retrieves or asks a model",
-    NO_SPAN: "only log records of it are there, no span",
-}
-
-
-def _otlp_records(
-    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
-) -> Iterator[Record]:
-    """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    buffer, number = FileTraceBuffer(options=options), 0
-
-    def refuse(rejected: Rejected) -> None:
-        if rejected.lost_spans:
-            intake.read += rejected.lost_spans
-            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
-
-    def records_of(requests: Iterable[Mapped], number: int) -> Iterator[Record]:
-        for mapped in requests:
-            intake.read += 1
-            if mapped.record is not None:
-                for name, reason in mapped.missing.items():
-                    intake.miss(name, reason)
-                yield mapped.record
-                continue
-            why = _WHY_NO_RECORD.get(mapped.reason, "its record cannot be read")
-            if mapped.reason == UNKNOWN_CONVENTION:
-                scope = printable(mapped.scope) or "its instrumentation"
-                why = f"the words of {scope} for models and retrieval are not known"
-            intake.reject(path, number, mapped.reason, f"a trace is no record: {why}")
-
-    for number, line in lines:
-        try:
-            for span, origin in chain(spans(line, refuse), log_spans(line)):
-                yield from records_of(buffer.add(span, origin.service, origin.build), number)
-        except Rejected as rejected:
-            refuse(rejected)
-    yield from records_of(buffer.end(), number)
-    if buffer.left_out:
-        intake.miss("spans", TOO_MANY, buffer.left_out)
-
-
 MAX_LINE: Final = 8 << 20
 """The maximum length of a line in bytes; a longer line is skipped and counted."""
 _BUFFER_BYTES: Final = 1 << 20
@@ -395,9 +352,9 @@ def read_file(
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
     """The records of one trace file, or of the lines that start within a byte range of it."""
-    kind = table_format(path)
+    kind, reader = table_format(path), _FileReader(path, intake, options, span_options)
     if kind in ("parquet", "xlsx"):
-        yield from read_table(binary_table(path, kind, options), path, intake, options)
+        yield from reader.table(binary_table(path, kind, options))
         return
     with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
         progress_callback = progress if raw.seekable() else None
@@ -405,18 +362,23 @@ def read_file(
             start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
         except BrokenStreamError as error:
             intake.read, intake.lines = intake.read + 1, 1
-            intake.reject(path, 1, constants.TRUNCATED, str(error))
+            reader.reject(1, constants.TRUNCATED, str(error))
             return
         if kind == "csv" or is_header(start, options):
-            entries = _csv_records(stream, path, intake, options)
+            entries = reader.csv(stream)
         elif _is_array(start):
-            entries = _array_records(stream, path, intake, options)
+            entries = reader.array(stream)
         else:
-            entries = _line_records(stream, path, intake, part, options, span_options)
+            entries = reader.lines(stream, part)
         for number, entry in enumerate(entries, 1):
             yield entry
             if progress_callback is not None and number % _PROGRESS_LINES == 0:
                 progress_callback(raw.tell())
+
+
+def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The records of a table."""
+    return _FileReader(path, intake, options, NO_OPTIONS).table(table)
 
 
 def _is_array(start: bytes) -> bool:
@@ -425,94 +387,125 @@ def _is_array(start: bytes) -> bool:
     return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"]", b"")
 
 
-def _line_records(
-    stream: IO[bytes],
-    path: str,
-    intake: ReadSummary,
-    part: tuple[int, int] | None,
-    options: TableOptions,
-    span_options: SpanOptions = NO_OPTIONS,
-) -> Iterator[Line]:
-    reject: Reject = partial(intake.reject, path)
-    if part is not None:
-        stream.seek(part[0])
-    reader = LineReader(stream, reject, length=part[1] - part[0] if part is not None else None)
-    lines = iter(reader)
-    first = list(islice(lines, 1))
-    lines = chain(first, lines)
-    if first and is_run(first[0]):
-        # Each query counts as one read, however many lines it has.
-        rejections_before = intake.rejections
-        for record in trec_records(((reader.number, line) for line in lines), reject):
-            intake.read += 1
-            yield record
-        intake.read += intake.rejections - rejections_before
-        intake.lines = reader.number
-        return
-    if first and is_export(first[0]):
-        yield from _otlp_records(path, ((reader.number, line) for line in lines), intake, span_options)
-        intake.lines = reader.number
-        return
-    if first and (part is None or part[0] == 0):
-        refuse_gold(first[0], path)
-    try:
-        for line in lines:
-            try:
-                yield decode(line, intake.miss, options)
-            except Rejected as rejected:
-                reject(reader.number, rejected.reason, str(rejected))
-    finally:
-        intake.lines = reader.number
-        intake.read += reader.number - reader.blank
+@dataclass
+class _FileReader:
+    """The records of one file; what is read and rejected is counted."""
 
+    path: str
+    intake: ReadSummary
+    options: TableOptions
+    span_options: SpanOptions
 
-def _array_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a JSON array; the number of an entry stands for its line."""
-    data = b""
-    try:
-        data = stream.read()
-        entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
-    except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
-        if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
-            yield from _line_records(io.BytesIO(data), path, intake, None, options)
-            return
-        intake.read += 1
-        intake.reject(path, 1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
-        return
-    if entries:
-        refuse_gold(bytes(entries[0]), path)
-    for number, entry in enumerate(entries, 1):
-        intake.read += 1
+    def reject(self, number: int, reason: str, detail: str) -> None:
+        self.intake.reject(self.path, number, reason, detail)
+
+    def reject_row(self, number: int, reason: str, detail: str, lost: int) -> None:
+        # A rejected row counts as read, with all lines that are lost with it.
+        self.intake.read += lost
+        self.intake.lines = number
+        self.intake.reject(self.path, number, reason, detail, lost)
+
+    def table(self, table: TableRows) -> Iterator[Line]:
+        unknown, note = self.intake.miss, self.intake.notes.append
+        for line in table_records(table, self.path, self.options, reject=self.reject_row, unknown=unknown, note=note):
+            self.intake.read += 1
+            yield line
+
+    def csv(self, stream: IO[bytes]) -> Iterator[Line]:
         try:
-            yield decode(bytes(entry), intake.miss, options)
-        except Rejected as rejected:
-            intake.reject(path, number, rejected.reason, str(rejected))
+            yield from self.table(csv_table(stream, self.path, self.options, self.reject_row))
+        except BrokenStreamError as error:
+            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error), 1)
 
+    def array(self, stream: IO[bytes]) -> Iterator[Line]:
+        data = b""
+        try:
+            data = stream.read()
+            entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
+        except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
+            if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
+                yield from self.lines(io.BytesIO(data))
+                return
+            self.intake.read += 1
+            self.reject(1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
+            return
+        if entries:
+            refuse_gold(bytes(entries[0]), self.path)
+        for number, entry in enumerate(entries, 1):  # the number of an entry stands for its line
+            self.intake.read += 1
+            try:
+                yield decode(bytes(entry), self.intake.miss, self.options)
+            except Rejected as rejected:
+                self.reject(number, rejected.reason, str(rejected))
 
-def _csv_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    try:
-        yield from read_table(csv_table(stream, path, options, _row_reject(path, intake)), path, intake, options)
-    except BrokenStreamError as error:
-        _row_reject(path, intake)(intake.lines + 1, constants.TRUNCATED, str(error), 1)
+    def lines(self, stream: IO[bytes], part: tuple[int, int] | None = None) -> Iterator[Line]:
+        if part is not None:
+            stream.seek(part[0])
+        reader = LineReader(stream, self.reject, length=part[1] - part[0] if part is not None else None)
+        lines = iter(reader)
+        first = next(lines, None)
+        lines = chain([] if first is None else [first], lines)
+        if first is not None and is_run(first):
+            # Each query counts as one read, however many lines it has.
+            rejections_before = self.intake.rejections
+            for record in trec_records(((reader.number, line) for line in lines), self.reject):
+                self.intake.read += 1
+                yield record
+            self.intake.read += self.intake.rejections - rejections_before
+            self.intake.lines = reader.number
+            return
+        if first is not None and is_export(first):
+            yield from self.otlp((reader.number, line) for line in lines)
+            self.intake.lines = reader.number
+            return
+        if first is not None and (part is None or part[0] == 0):
+            refuse_gold(first, self.path)
+        try:
+            for line in lines:
+                try:
+                    yield decode(line, self.intake.miss, self.options)
+                except Rejected as rejected:
+                    self.reject(reader.number, rejected.reason, str(rejected))
+        finally:
+            self.intake.lines = reader.number
+            self.intake.read += reader.number - reader.blank
 
+    def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
+        """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
+        buffer, number = FileTraceBuffer(options=self.span_options), 0
 
-def _row_reject(path: str, intake: ReadSummary) -> RejectRow:
-    """Counts a rejected row as read, with all lines that are lost with it."""
+        def refuse(rejected: Rejected) -> None:
+            if rejected.lost_spans:
+                self.intake.read += rejected.lost_spans
+                self.intake.reject(self.path, number, rejected.reason, str(rejected), rejected.lost_spans)
 
-    def reject(number: int, reason: str, detail: str, lost: int) -> None:
-        intake.read += lost
-        intake.lines = number
-        intake.reject(path, number, reason, detail, lost)
+        for number, line in lines:
+            try:
+                for span, origin in chain(spans(line, refuse), log_spans(line)):
+                    yield from self._records_of(buffer.add(span, origin.service, origin.build), number)
+            except Rejected as rejected:
+                refuse(rejected)
+        yield from self._records_of(buffer.end(), number)
+        if buffer.left_out:
+            self.intake.miss("spans", TOO_MANY, buffer.left_out)
 
-    return reject
-
-
-def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a table."""
-    reject, note = _row_reject(path, intake), intake.notes.append
-    for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
-        intake.read += 1
-        yield line
+    def _records_of(self, requests: Iterable[Mapped], number: int) -> Iterator[Record]:
+        for mapped in requests:
+            self.intake.read += 1
+            if mapped.record is not None:
+                for name, reason in mapped.missing.items():
+                    self.intake.miss(name, reason)
+                yield mapped.record
+                continue
+            why = "its record cannot be read"
+            if mapped.reason == UNKNOWN_CONVENTION:
+                scope = printable(mapped.scope) or "its instrumentation"
+                why = f"the words of {scope} for models and retrieval are not known"
+            elif mapped.reason == NOT_RAG:
+                why = "nothing in it retrieves or asks a model"
+            elif mapped.reason == NO_SPAN:
+                why = "only log records of it are there, no span"
+            self.reject(number, mapped.reason, f"a trace is no record: {why}")
 
 
 def splittable(path: str, options: TableOptions = USUAL) -> bool:

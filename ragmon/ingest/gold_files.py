@@ -332,24 +332,16 @@ def _read_entry(read: Callable[[Any], str], entry: Any, key: int | str) -> str:
 
 
 class RowField(NamedTuple):
-    """A field of a row.
-
-    Attributes:
-        read: The value of what the file holds; raises `_WrongValueError`.
-        hint: What would be right.
-        is_required: Neither null nor absent is allowed.
-    """
+    """A field of a row: how its value is read, and what would be right; a required one is neither null nor absent."""
 
     read: Callable[[Any], Any]
     hint: str
     is_required: bool = False
 
 
-RowFields = Mapping[str, RowField]
-
 _QUESTION_HINT: Final = "write the question as a string"
 _IDS_HINT: Final = 'write a list of ids: ["p1#2"]'
-GOLD_ROW: Final[RowFields] = {
+GOLD_ROW: Final[Mapping[str, RowField]] = {
     "qid": RowField(
         _id, 'give every item a permanent id, a non-empty string or an integer: "qid": "A0001"', is_required=True
     ),
@@ -372,7 +364,7 @@ GOLD_ROW: Final[RowFields] = {
 """One question in any of the one-row-per-question shapes."""
 
 
-def _read_row(fields: RowFields, location: JsonLocation, raw: Any) -> dict[str, Any]:
+def _read_row(fields: Mapping[str, RowField], location: JsonLocation, raw: Any) -> dict[str, Any]:
     """The values of one JSON object by field, without fields that are absent or null."""
     if not isinstance(raw, dict):
         raise location.error("not a JSON object", raw, SHAPES)
@@ -447,12 +439,12 @@ _NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 _log = logging.getLogger("ragmon")
 
 
-_QUERY_ROW: Final[RowFields] = {
+_QUERY_ROW: Final[Mapping[str, RowField]] = {
     "query": RowField(_string, "write the question as a string", is_required=True),
     "type": RowField(_string, "write the kind of query as a string"),
     "source": RowField(_string, "write where the answer stands as a string"),
 }
-_QREL_ROW: Final[RowFields] = {
+_QREL_ROW: Final[Mapping[str, RowField]] = {
     "doc_id": RowField(_id, "write the document's id, a string or an integer"),
     "section_id": RowField(_id, "write the section's id, a string or an integer"),
 }
@@ -527,7 +519,7 @@ def _read_benchmark(files: _BenchmarkFiles) -> Iterator[tuple[JsonLocation, Gold
         _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
 
 
-def _rows(path: Path, fields: RowFields) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
+def _rows(path: Path, fields: Mapping[str, RowField]) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
     for name, location, raw in _JsonText.of_file(path).members():
         if not name.strip():
             raise location.error("query id is empty", name, "give every query a permanent id")

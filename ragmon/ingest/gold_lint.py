@@ -200,15 +200,19 @@ def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     before, after = _fingerprints(old), _fingerprints(new)
     common = [qid for qid in after if qid in before]
     old_items, new_items = _items(old), _items(new)
-    changed = tuple(
-        ItemChange(qid, _changed_fields(old_items[qid], new_items[qid]) if old_items and new_items else ())
-        for qid in common
-        if before[qid] != after[qid]
-    )
+    changed = []
+    for qid in common:
+        if before[qid] != after[qid]:
+            fields: tuple[str, ...] = ()
+            if old_items and new_items:
+                was, now = _comparable_content(old_items[qid]), _comparable_content(new_items[qid])
+                names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+                fields = tuple(_FILE_NAMES.get(name, name) for name in names)
+            changed.append(ItemChange(qid, fields))
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
         removed=tuple(qid for qid in before if qid not in after),
-        changed=changed,
+        changed=tuple(changed),
         unchanged=len(common) - len(changed),
         old_version=old.version,
         new_version=new.version,
@@ -221,12 +225,6 @@ def _fingerprints(gold: GoldSet | FrozenGoldSet) -> Mapping[str, str]:
 
 def _items(gold: GoldSet | FrozenGoldSet) -> Mapping[str, GoldItem]:
     return {} if isinstance(gold, FrozenGoldSet) else {item.qid: item for item in gold}
-
-
-def _changed_fields(old: GoldItem, new: GoldItem) -> tuple[str, ...]:
-    before, after = _comparable_content(old), _comparable_content(new)
-    names = [*before, *(name for name in after if name not in before)]
-    return tuple(_FILE_NAMES.get(name, name) for name in names if before.get(name) != after.get(name))
 
 
 def _comparable_content(item: GoldItem) -> dict[str, object]:

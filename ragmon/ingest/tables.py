@@ -78,9 +78,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
+        return [plain(entry) for entry in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     as_list = getattr(value, "tolist", None)  # arrays and scalars of numpy
@@ -414,7 +414,7 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict) and depth > 0:
-            members |= {f"{name}.{inner}": each for inner, each in flat(value, depth - 1).items()}
+            members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
             members[str(name)] = value
     return members

@@ -293,12 +293,9 @@ _end = attrgetter("end_ns")
 class Trace:
     """The spans of one request.
 
-    Args:
-        spans: In any order; of two with the same id the first one counts.
-        retrieving: Which tools are retrievers.
+    Of two spans with the same id the first one counts.
 
     Attributes:
-        retrieving: As given.
         literals: Limits how much of what tools returned is read as Python.
         spans: In the order of their start times, without those of judges.
         ended: The same spans in the order of their end times.
