@@ -186,53 +186,22 @@ def _check_ids(message: Any) -> None:
 
 _READ_KEYS: Final = frozenset(
     {
-        semconv.RAGMON_RECORD,
-        semconv.RAGMON_QID,
-        semconv.RAGMON_CLAIM,
-        semconv.RAGMON_CITATIONS,
-        semconv.RAGMON_INTERNAL,
-        semconv.OPERATION,
-        semconv.WORKFLOW_NAME,
-        semconv.INPUT_MESSAGES,
-        semconv.OUTPUT_MESSAGES,
-        semconv.QUERY_TEXT,
-        semconv.DOCUMENTS,
-        semconv.GENAI_TOOL_NAME,
-        semconv.TOOL_RESULT,
-        semconv.MCP_METHOD,
-        semconv.ERROR_TYPE,
-        semconv.CONVERSATION,
-        semconv.SPAN_KIND,
-        semconv.INPUT_VALUE,
-        semconv.OUTPUT_VALUE,
-        semconv.RERANKER_QUERY,
-        semconv.LLM_MODEL,
-        semconv.PROMPT_TEMPLATE,
-        semconv.METADATA,
-        semconv.SESSION,
-        semconv.REQUEST_MODEL,
-        semconv.RESPONSE_MODEL,
-        semconv.USER,
-        semconv.END_USER,
-        semconv.TOOL_NAME,
-        semconv.TRACELOOP_KIND,
-        semconv.TRACELOOP_WORKFLOW,
-        semconv.ENTITY_NAME,
-        semconv.FUNCTION_NAME,
-        semconv.ENTITY_INPUT,
-        semconv.ENTITY_OUTPUT,
-        semconv.TASK_STATUS,
-        semconv.REQUEST_TYPE,
-        semconv.VECTOR_TOP_K,
-        semconv.CHROMA_RESULTS,
-        semconv.TRULENS_KIND,
-        semconv.TRULENS_INPUT,
-        semconv.TRULENS_OUTPUT,
-        semconv.TRULENS_ERROR,
-        semconv.TRULENS_QUERY,
-        semconv.TRULENS_CONTEXTS,
-        semconv.TRULENS_RERANKED,
-        semconv.TRULENS_INPUT_ID,
+        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_CLAIM, semconv.RAGMON_CITATIONS),
+        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE),
+        # OpenTelemetry's GenAI conventions and MCP
+        *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
+        *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
+        *(semconv.CONVERSATION, semconv.REQUEST_MODEL, semconv.RESPONSE_MODEL, semconv.END_USER),
+        # OpenInference
+        *(semconv.SPAN_KIND, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE, semconv.RERANKER_QUERY, semconv.LLM_MODEL),
+        *(semconv.PROMPT_TEMPLATE, semconv.METADATA, semconv.SESSION, semconv.USER, semconv.TOOL_NAME),
+        # OpenLLMetry
+        *(semconv.TRACELOOP_KIND, semconv.TRACELOOP_WORKFLOW, semconv.ENTITY_NAME, semconv.FUNCTION_NAME),
+        *(semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT, semconv.TASK_STATUS, semconv.REQUEST_TYPE),
+        *(semconv.VECTOR_TOP_K, semconv.CHROMA_RESULTS),
+        # TruLens
+        *(semconv.TRULENS_KIND, semconv.TRULENS_INPUT, semconv.TRULENS_OUTPUT, semconv.TRULENS_ERROR),
+        *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
         semconv.TRULENS_CONVERSATION,
         *KEYS,
     }
@@ -507,16 +476,17 @@ def _repaired(line: bytes, rejections: list[Rejected]) -> _ExportRequest | None:
     if split is None:
         return None
     try:
-        if len(split.spans) > MAX_ITEMS:
-            raise too_many(len(split.spans))
-        request, remaining = msgspec.json.decode(split.envelope), len(split.spans)
+        envelope, raw_spans = split
+        if len(raw_spans) > MAX_ITEMS:
+            raise too_many(len(raw_spans))
+        request, remaining = msgspec.json.decode(envelope), len(raw_spans)
         for scope_spans in _scopes(request):
             if indexes := _list_member(scope_spans, "spans"):
                 remaining -= len(indexes)
                 scope_spans["spans"] = decoded = []
                 for index in indexes:
                     try:
-                        decoded.append(decode_span(split.spans[index]))
+                        decoded.append(decode_span(raw_spans[index]))
                     except Rejected as rejected:
                         rejections.append(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
         return None if remaining else _convert_leniently(_without_nulls(request), rejections)

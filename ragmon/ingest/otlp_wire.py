@@ -12,7 +12,7 @@ import json as lenient
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -149,14 +149,7 @@ def _parts(body: bytes, layout: Layout, strict_depth: int = 0) -> Iterator[tuple
 
     A message comes before what is in it. A malformed field ends its message, and not the messages around it.
 
-    Args:
-        body: The request.
-        layout: Its layout.
-        strict_depth: The depth up to which a malformed field is an error.
-
-    Raises:
-        Rejected: There are too many.
-        DecodeError: A message up to that depth is malformed.
+    `Rejected` is raised where there are too many, `DecodeError` where a message up to `strict_depth` is malformed.
     """
     at, end, messages, fields, around = 0, len(body), 0, 0, list[tuple[int, int, Layout]]()
     while True:
@@ -251,23 +244,13 @@ def repaired_json(body: bytes) -> bytes:
     return body
 
 
-class SplitRequest(NamedTuple):
-    """A request in JSON, separated from its spans.
-
-    Attributes:
-        envelope: The request with an index into `spans` in place of each span.
-        spans: The bytes of each span.
-    """
-
-    envelope: bytes
-    spans: list[bytes]
-
-
-def split_request(body: bytes) -> SplitRequest | None:
+def split_request(body: bytes) -> tuple[bytes, list[bytes]] | None:
     """Separate a request in JSON from its spans by brackets alone; None where the brackets do not match.
 
-    >>> split = split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
-    >>> split.envelope, split.spans
+    The request has the index of each span in the place of the span.
+
+    >>> envelope, spans = split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
+    >>> envelope, spans
     (b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', [b'{"name":NaN}', b'{"name":"}"}'])
     """
     open_brackets, rest, spans = bytearray(), [], list[bytes]()
@@ -288,7 +271,7 @@ def split_request(body: bytes) -> SplitRequest | None:
             open_brackets += bracket
         match = _BRACKET.match(body, position + 1)
     rest.append(body[copied:])
-    return None if open_brackets or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
+    return None if open_brackets or b'"' in body[body.rfind(b"}") :] else (b"".join(rest), spans)
 
 
 def decode_span(message: bytes) -> Any:

@@ -87,7 +87,6 @@ class ExportResult:
 
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
-_Accept = Callable[[bytes, Encoding], Future[ExportResult]]
 
 
 class Consumer(Protocol):
@@ -302,7 +301,7 @@ async def submit_and_wait(submit: Callable[[], Future[T]]) -> T:
     return future.result()
 
 
-_LOGS_MESSAGE: Final = (
+_MESSAGE: Final = (
     "ragmon reads traces, metrics, and log records that are messages of a model call with the ids of its span"
 )
 _LOGS_NOT_READ: Final = "logs_not_read"
@@ -320,7 +319,7 @@ def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[E
     except Rejected as rejected:
         raise HTTPError(413 if rejected.reason == TOO_MANY else 400, rejected.reason, str(rejected)) from None
     result: Future[ExportResult] = Future()
-    message = _LOGS_MESSAGE if events.unread else ""
+    message = _MESSAGE if events.unread else ""
 
     def add_unread(accepted: Future[ExportResult]) -> None:
         error = accepted.exception()
@@ -528,10 +527,10 @@ class _WritePort:
         self._limits = limits
         self._limiter = MemoryLimiter(limits)
         self._endpoints: dict[str, _Endpoint] = {
-            TRACES_PATH: partial(self._export, signal=TRACES, accept=consumer.traces),
-            LANGFUSE_PATH: partial(self._export, signal=TRACES, accept=consumer.traces),
-            METRICS_PATH: partial(self._export, signal=METRICS, accept=consumer.metrics),
-            LOGS_PATH: partial(self._export, signal=LOGS, accept=partial(accept_logs, consumer)),
+            TRACES_PATH: partial(self._export, signal=TRACES),
+            LANGFUSE_PATH: partial(self._export, signal=TRACES),
+            METRICS_PATH: partial(self._export, signal=METRICS),
+            LOGS_PATH: partial(self._export, signal=LOGS),
             LABELS_PATH: self._labels,
             ACKS_PATH: self._acknowledge,
         }
@@ -590,8 +589,11 @@ class _WritePort:
         response.headers["Allow"] = "POST"
         return response
 
-    async def _export(self, request: Request, signal: Signal, accept: _Accept) -> Response:
+    async def _export(self, request: Request, signal: Signal) -> Response:
         encoding = _content_type(request.headers, *Encoding)
+        accept: Callable[[bytes, Encoding], Future[ExportResult]] = partial(accept_logs, self._consumer)
+        if signal is not LOGS:
+            accept = self._consumer.traces if signal is TRACES else self._consumer.metrics
         async with self._body(request, self._limits.wire) as body:
             result = await submit_and_wait(partial(accept, body, encoding))
         message = export_success(signal, result)
