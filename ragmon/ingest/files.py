@@ -57,7 +57,7 @@ _ZSTD_READ: Final = 128
 
 
 class BrokenStreamError(Exception):
-    """A compressed stream is truncated or damaged; everything before that place was read."""
+    """A compressed stream is truncated or damaged; everything before the damage was read."""
 
 
 class Inflated(io.RawIOBase):

@@ -744,6 +744,22 @@ _NOTES: Final = {
 def gold_schema() -> Schema:
     """The JSON Schema of one gold item as an object."""
     own = {"anyOf": [{"required": [name]} for name in sorted(_OWN_MEMBERS)]}
+    properties: dict[str, Schema] = {}
+    for name, field in GOLD_ROW.items():
+        schema = _TYPES[field.read] if name == "qid" else {"anyOf": [_TYPES[field.read], {"type": "null"}]}
+        properties[name] = {"description": _NOTES[name], **schema}
+    not_null = {"properties": {"answerable": {"type": "boolean"}}, "required": ["answerable"]}
+    named = [
+        {"properties": {name: {"type": "array", "minItems": 1}}, "required": [name]}
+        for name in ("relevant", "gold_contexts")
+    ]
+    item = {
+        "description": "A row in the names of gold files.",
+        "type": "object",
+        "properties": properties,
+        "required": ["qid"],
+        "anyOf": [not_null, *named],
+    }
     return {
         "$schema": DRAFT,
         "$id": identifier("gold", 1),
@@ -757,24 +773,5 @@ def gold_schema() -> Schema:
         "if": own,
         "then": {"$ref": "#/$defs/GoldItem"},
         "else": {"not": {"propertyNames": {"enum": list(GOLD_ROW)}}},
-        "$defs": {"GoldItem": _item_schema({name: _TYPES[field.read] for name, field in GOLD_ROW.items()})},
-    }
-
-
-def _item_schema(types: Mapping[str, Schema]) -> Schema:
-    properties = {
-        name: {"description": _NOTES[name], **(schema if name == "qid" else {"anyOf": [schema, {"type": "null"}]})}
-        for name, schema in types.items()
-    }
-    not_null = {"properties": {"answerable": {"type": "boolean"}}, "required": ["answerable"]}
-    named = [
-        {"properties": {name: {"type": "array", "minItems": 1}}, "required": [name]}
-        for name in ("relevant", "gold_contexts")
-    ]
-    return {
-        "description": "A row in the names of gold files.",
-        "type": "object",
-        "properties": properties,
-        "required": ["qid"],
-        "anyOf": [not_null, *named],
+        "$defs": {"GoldItem": item},
     }

@@ -408,8 +408,7 @@ Unknown = Callable[[str, str], None]
 def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
-    A line of the trace contract takes one pass in C. A line that does not fit it, or lacks fields that other formats
-    give other names, is decoded a second time by the rules of all formats.
+    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats.
 
     Args:
         line: One line, with or without its newline.
@@ -529,7 +528,7 @@ def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> No
 
 
 def refuse_gold(line: bytes, path: str) -> None:
-    """Refuse a file whose first line is a gold item: it was given in the place of traces."""
+    """Refuse a file whose first line is a gold item, which was given instead of traces."""
     try:
         row = _decode_object(line.removeprefix(BOM))
     except _DECODE_ERRORS:

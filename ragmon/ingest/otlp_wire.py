@@ -70,7 +70,7 @@ for _request in (ExportMetricsServiceRequest, ExportLogsServiceRequest):
 _TAGS: Final = bytes(
     {0, *(number << 3 | 2 for fields in _layouts.values() for number, inner in fields.items() if inner is not None)}
 )
-"""The tags of all fields that hold messages, and how a tag ends that is longer than it need be."""
+"""The tags of all fields that hold messages, and the last byte of a tag with redundant bytes."""
 _SPANS_DEPTH: Final = 3
 """The depth of spans: request, process, instrumentation."""
 
@@ -227,7 +227,7 @@ _LONE_SURROGATES: Final = (
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]])', re.DOTALL)
 _SPAN_LIST_PREFIX: Final = b"{[{[{["
-"""The open brackets at a place where spans are: request, resources, resource, scopes, scope, spans."""
+"""The open brackets around a span: request, resources, resource, scopes, scope, spans."""
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
 
 

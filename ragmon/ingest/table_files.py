@@ -128,14 +128,14 @@ def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: Rejec
 
 
 class _OpenText(io.TextIOWrapper):
-    """Decodes a stream and leaves it open: whoever opened it closes it."""
+    """Decodes a stream and leaves it open for the caller to close."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class _OversizeError(Exception):
-    """A row is longer than `MAX_ROW`; the reader stands behind the line that made it so."""
+    """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
 
 
 class _Lines:
@@ -417,17 +417,13 @@ def table_records(
                     n, example = kept_commas.get(column, (0, members[column]))
                     kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
-                line.trace_id = _row_trace_id(path, number)
+                # The same id in every run over the same file; the folder does not count.
+                name = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(name).hexdigest()[:_TRACE_ID_DIGITS]
             yield line
     for column, (n, example) in kept_commas.items():
         cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
         note(f"{cells}; --list-separator , cuts them")
-
-
-def _row_trace_id(path: str, number: int) -> str:
-    # The same in every run over the same file; the folder does not count.
-    text = f"{Path(path).name}\n{number}"
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_TRACE_ID_DIGITS]
 
 
 Reject = Callable[[int, str, str], None]

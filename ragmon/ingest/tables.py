@@ -105,7 +105,7 @@ def as_text(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> float | None:
-    """The number in a cell; None for the words that programs write in place of one."""
+    """The number in a cell; None for the words that programs write instead of a number."""
     if isinstance(value, str):
         if value.strip().lower() in _NO_NUMBER or not value.strip():
             return None

@@ -247,7 +247,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
     content_hash: bool = False
 
     def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents that a tool returned which is a retriever; None where the span does not hold its output.
+        """The documents that a retrieving tool returned; None where the span does not hold its output.
 
         Documents without the usual shape may be texts; a text alone is one document.
         """
@@ -261,7 +261,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return self._understood([listed] if isinstance(listed, str) else listed)
 
     def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents in the result of a tool that a model was given; None where it has not their shape."""
+        """The documents in a tool's result that a model was given; None where the result has another shape."""
         entries = documents_in(result, self.id_from, literals)
         return None if entries is None else self._understood(entries)
 

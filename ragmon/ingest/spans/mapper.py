@@ -370,7 +370,7 @@ class _RootIntervals:
 
 
 def _is_request(workflow: Span, turn: Trace) -> bool:
-    """Whether a workflow is a request by itself, not only the retrieval, the rewriting or the answering part of one."""
+    """Whether a workflow is a whole request: it retrieved and answered, or it failed."""
     if not turn.role(workflow) & Role.WORKFLOW:
         return False
     answered = turn.having(Role.GENERATION) or answer(turn) is not None

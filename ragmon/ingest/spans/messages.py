@@ -117,7 +117,7 @@ _RESULTS: Final = ("response", "result", "output", "content")
 
 
 def tool_results(span: Span) -> list[Any]:
-    """What the tools returned whose results a model call was given after the last text of the user, oldest first."""
+    """The results of tools that a model call was given after the last text of the user, oldest first."""
     entries = mapping(span.attributes.get(semconv.OUTPUT_VALUE)).get(_AUTOMATIC_CALLS)
     if not isinstance(entries, list):
         entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
@@ -320,7 +320,7 @@ def question(trace: Trace) -> str | None:
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:
-    """The first text of a user after the last one of the assistant: what comes before belongs to earlier turns."""
+    """The first text of a user after the last text of the assistant: earlier texts belong to earlier turns."""
     text = None
     for entry in reversed(conversation):
         if entry.role == ASSISTANT and text is not None:

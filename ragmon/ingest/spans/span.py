@@ -484,7 +484,7 @@ MEANINGS: Final = Memo(_meaning)
 
 
 def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
-    """The reason for unknown content of spans: whether there are texts in the place of it."""
+    """The reason for unknown content of spans: other texts, input or output as asked, or no text at all."""
     other = "o" if words is INPUT else "i"
     for span in spans:
         for key, value in span.attributes.items():

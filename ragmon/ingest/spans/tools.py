@@ -470,7 +470,7 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 def documents_in(
     output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
 ) -> list[Mapping[str, Any]] | None:
-    """The documents that a tool returned, in rank order; None where its output has not the shape of documents.
+    """The documents that a tool returned, in rank order; None where its output has another shape.
 
     >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
     [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
@@ -591,7 +591,7 @@ def _fields(entry: Any) -> Mapping[str, Any]:
 
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
-    """Whether an object is a document by its shape, as the module says."""
+    """Whether an object is a document by the shape that the module's docstring defines."""
     configured = None if id_from is None else as_id(value_at(fields, id_from))
     if (_first(fields, _ID_KEYS, as_id) or _first(_metadata(fields), _ID_KEYS, as_id) or configured) is None:
         return False
