@@ -1,17 +1,10 @@
-r"""gzip and zstd streams, decompressed in bounded memory.
+r"""Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
-Of a damaged stream, every byte before the damage is read.
-
-What a reader of trace files counted: lines, records, and what could not be read, by reason and with examples.
-
-The records of files with OTLP: a line is an export request, as collectors write it.
-
-Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
-
-A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, a JSON array
-of objects, a table, or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved
-document. A line ends at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A
-JSON array alone is read into memory as a whole.
+A file, or standard input, is plain, gzip or zstd; of a damaged stream, every byte before the damage is read. It holds
+trace log lines (JSON Lines), OTLP-JSON lines (an export request each, as collectors write them), a JSON array of
+objects, a table, or a TREC run: six columns `qid Q0 docid rank score tag`, one line per retrieved document. A line ends
+at the byte `\n` alone, because text inside a record may hold U+2028 and similar characters. A JSON array alone is read
+into memory as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -40,7 +33,6 @@ from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.table_files import (
     Reject,
-    RejectRow,
     TableRows,
     binary_table,
     csv_table,
@@ -65,22 +57,21 @@ _ZSTD_READ: Final = 128
 
 
 class BrokenStreamError(Exception):
-    """A compressed stream is truncated or damaged; everything before that place was read."""
+    """A compressed stream is truncated or damaged; everything before the damage was read."""
 
 
 class Inflated(io.RawIOBase):
-    """The decompressed bytes of a compressed stream.
-
-    Args:
-        raw: The compressed stream.
-        magic: Its first bytes.
-
-    Raises:
-        RagmonError: The stream is zstd, and the extra that reads zstd is not installed.
-    """
+    """The decompressed bytes of a compressed stream."""
 
     def __init__(self, raw: IO[bytes], magic: bytes) -> None:
-        self._chunks = _gunzip(raw) if magic.startswith(GZIP) else _unzstd(raw, _zstandard())
+        if magic.startswith(GZIP):
+            self._chunks = _gunzip(raw)
+        else:
+            try:
+                import zstandard  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise RagmonError("this file needs zstandard to be read", hint="pip install 'ragmon[zstd]'") from error
+            self._chunks = _unzstd(raw, zstandard)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -88,14 +79,7 @@ class Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from at most one chunk.
-
-        Returns:
-            The number of bytes; 0 at the end of the stream.
-
-        Raises:
-            BrokenStreamError: The stream is truncated or damaged here.
-        """
+        """Fill a buffer from at most one chunk."""
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -126,7 +110,6 @@ def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
-    """Decompress the frames of a zstd stream in order."""
     data = raw.read(_ZSTD_READ)
     while data:
         frame = zstandard.ZstdDecompressor().decompressobj()
@@ -141,16 +124,7 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
         data = frame.unused_data or raw.read(_ZSTD_READ)
 
 
-def _zstandard() -> Any:
-    try:
-        import zstandard  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise RagmonError("this file needs zstandard to be read", hint="pip install 'ragmon[zstd]'") from error
-    return zstandard
-
-
 MAX_EXAMPLES: Final = 5
-"""The number of rejected lines that are kept as examples."""
 
 
 @dataclass(frozen=True)
@@ -225,47 +199,6 @@ class ReadSummary:
                 counts[key] = counts.get(key, 0) + n
 
 
-def records(
-    path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary, options: SpanOptions
-) -> Iterator[Record]:
-    """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = FileTraceBuffer(options=options), 0
-
-    def refuse(rejected: Rejected) -> None:
-        if rejected.lost_spans:
-            intake.read += rejected.lost_spans
-            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost_spans)
-
-    reject: Reject = partial(intake.reject, path)
-    for number, line in lines:
-        try:
-            for span, process in chain(spans(line, refuse), log_spans(line)):
-                yield from _records_of(assembly.add(span, process.service, process.build), number, intake, reject)
-        except Rejected as rejected:
-            refuse(rejected)
-    yield from _records_of(assembly.end(), number, intake, reject)
-    if assembly.left_out:
-        intake.miss("spans", TOO_MANY, assembly.left_out)
-
-
-def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    for mapped in requests:
-        intake.read += 1
-        if mapped.record is None:
-            reject(number, mapped.reason, f"a trace is no record: {_why_no_record(mapped)}")
-            continue
-        for name, reason in mapped.missing.items():
-            intake.miss(name, reason)
-        yield mapped.record
-
-
-def _why_no_record(mapped: Mapped) -> str:
-    if mapped.reason == UNKNOWN_CONVENTION:
-        return f"the words of {printable(mapped.scope) or 'its instrumentation'} for models and retrieval are not known"
-    reasons = {NOT_RAG: "nothing in it retrieves or asks a model", NO_SPAN: "only log records of it are there, no span"}
-    return reasons.get(mapped.reason, "its record cannot be read")
-
-
 MAX_LINE: Final = 8 << 20
 """The maximum length of a line in bytes; a longer line is skipped and counted."""
 _BUFFER_BYTES: Final = 1 << 20
@@ -277,17 +210,9 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 def open_bytes(path: str, *, utf_16: bool = False) -> Iterator[tuple[io.BufferedReader, io.BufferedReader]]:
     """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
 
-    Args:
-        path: The file.
-        utf_16: UTF-16 is no error, because its encoding is known.
-
     Yields:
         The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
         where the file is not compressed.
-
-    Raises:
-        InputError: The file cannot be opened or read, is a directory, or is UTF-16.
-        RagmonError: The file is zstd, and the extra that reads zstd is not installed.
     """
     try:
         with _open(path) as raw:
@@ -371,12 +296,7 @@ def skip_line(stream: IO[bytes]) -> int:
 
 
 def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
-    """Divide a plain file into ranges of about equal size that start at line starts.
-
-    Args:
-        path: A file that is not compressed.
-        parts: The maximum number of ranges.
-    """
+    """Divide a plain file into ranges of about equal size that start at line starts."""
     size = os.stat(path).st_size  # noqa: PTH116 - one number
     starts = [0]
     with open(path, "rb") as file:  # noqa: PTH123
@@ -409,20 +329,17 @@ def read_files(
         progress: Called from time to time with the number of bytes read of all files together.
         options: How tables are read, and which members of JSON hold which field.
         span_options: How the spans of OTLP lines become records.
-
-    Raises:
-        InputError: A file cannot be read, or holds gold.
     """
     bytes_before = 0
+
+    def progress_of_all(bytes_read: int) -> None:
+        if progress is not None:
+            progress(bytes_before + bytes_read)
+
     for path in paths:
-        offset_progress = with_offset(bytes_before, progress)
-        yield from read_file(path, intake, progress=offset_progress, options=options, span_options=span_options)
+        counted = None if progress is None else progress_of_all
+        yield from read_file(path, intake, progress=counted, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
-
-
-def with_offset(bytes_before: int, progress: Progress | None) -> Progress | None:
-    """A progress callback for one file that counts the bytes of the files before it too."""
-    return None if progress is None else lambda bytes_read: progress(bytes_before + bytes_read)
 
 
 def read_file(
@@ -434,22 +351,10 @@ def read_file(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
-    """The records of one trace file, or of the lines that start within a byte range of it.
-
-    Args:
-        path: The file.
-        intake: Counts the lines.
-        progress: Called from time to time with the number of bytes read.
-        part: Start and end of the range in bytes; only for a plain file of lines.
-        options: How a table is read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
-
-    Raises:
-        InputError: The file cannot be read, or holds gold.
-    """
-    kind = table_format(path)
+    """The records of one trace file, or of the lines that start within a byte range of it."""
+    kind, reader = table_format(path), _FileReader(path, intake, options, span_options)
     if kind in ("parquet", "xlsx"):
-        yield from read_table(binary_table(path, kind, options), path, intake, options)
+        yield from reader.table(binary_table(path, kind, options))
         return
     with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
         progress_callback = progress if raw.seekable() else None
@@ -457,18 +362,23 @@ def read_file(
             start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
         except BrokenStreamError as error:
             intake.read, intake.lines = intake.read + 1, 1
-            intake.reject(path, 1, constants.TRUNCATED, str(error))
+            reader.reject(1, constants.TRUNCATED, str(error))
             return
         if kind == "csv" or is_header(start, options):
-            entries = _csv_records(stream, path, intake, options)
+            entries = reader.csv(stream)
         elif _is_array(start):
-            entries = _array_records(stream, path, intake, options)
+            entries = reader.array(stream)
         else:
-            entries = _line_records(stream, path, intake, part, options, span_options)
+            entries = reader.lines(stream, part)
         for number, entry in enumerate(entries, 1):
             yield entry
             if progress_callback is not None and number % _PROGRESS_LINES == 0:
                 progress_callback(raw.tell())
+
+
+def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
+    """The records of a table."""
+    return _FileReader(path, intake, options, NO_OPTIONS).table(table)
 
 
 def _is_array(start: bytes) -> bool:
@@ -477,110 +387,125 @@ def _is_array(start: bytes) -> bool:
     return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"]", b"")
 
 
-def _line_records(
-    stream: IO[bytes],
-    path: str,
-    intake: ReadSummary,
-    part: tuple[int, int] | None,
-    options: TableOptions,
-    span_options: SpanOptions = NO_OPTIONS,
-) -> Iterator[Line]:
-    """The records of a file of lines."""
-    reject: Reject = partial(intake.reject, path)
-    if part is not None:
-        stream.seek(part[0])
-    reader = LineReader(stream, reject, length=part[1] - part[0] if part is not None else None)
-    lines = iter(reader)
-    first = list(islice(lines, 1))
-    lines = chain(first, lines)
-    if first and is_run(first[0]):
-        yield from _run_records(((reader.number, line) for line in lines), intake, reject)
-        intake.lines = reader.number
-        return
-    if first and is_export(first[0]):
-        yield from records(path, ((reader.number, line) for line in lines), intake, span_options)
-        intake.lines = reader.number
-        return
-    if first and (part is None or part[0] == 0):
-        refuse_gold(first[0], path)
-    try:
-        for line in lines:
-            try:
-                yield decode(line, intake.miss, options)
-            except Rejected as rejected:
-                reject(reader.number, rejected.reason, str(rejected))
-    finally:
-        intake.lines = reader.number
-        intake.read += reader.number - reader.blank
+@dataclass
+class _FileReader:
+    """The records of one file; what is read and rejected is counted."""
 
+    path: str
+    intake: ReadSummary
+    options: TableOptions
+    span_options: SpanOptions
 
-def _array_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a JSON array; the number of an entry stands for its line."""
-    data = b""
-    try:
-        data = stream.read()
-        entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
-    except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
-        if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
-            yield from _line_records(io.BytesIO(data), path, intake, None, options)
-            return
-        intake.read += 1
-        intake.reject(path, 1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
-        return
-    if entries:
-        refuse_gold(bytes(entries[0]), path)
-    for number, entry in enumerate(entries, 1):
-        intake.read += 1
+    def reject(self, number: int, reason: str, detail: str) -> None:
+        self.intake.reject(self.path, number, reason, detail)
+
+    def reject_row(self, number: int, reason: str, detail: str, lost: int) -> None:
+        # A rejected row counts as read, with all lines that are lost with it.
+        self.intake.read += lost
+        self.intake.lines = number
+        self.intake.reject(self.path, number, reason, detail, lost)
+
+    def table(self, table: TableRows) -> Iterator[Line]:
+        unknown, note = self.intake.miss, self.intake.notes.append
+        for line in table_records(table, self.path, self.options, reject=self.reject_row, unknown=unknown, note=note):
+            self.intake.read += 1
+            yield line
+
+    def csv(self, stream: IO[bytes]) -> Iterator[Line]:
         try:
-            yield decode(bytes(entry), intake.miss, options)
-        except Rejected as rejected:
-            intake.reject(path, number, rejected.reason, str(rejected))
+            yield from self.table(csv_table(stream, self.path, self.options, self.reject_row))
+        except BrokenStreamError as error:
+            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error), 1)
 
+    def array(self, stream: IO[bytes]) -> Iterator[Line]:
+        data = b""
+        try:
+            data = stream.read()
+            entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
+        except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
+            if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
+                yield from self.lines(io.BytesIO(data))
+                return
+            self.intake.read += 1
+            self.reject(1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
+            return
+        if entries:
+            refuse_gold(bytes(entries[0]), self.path)
+        for number, entry in enumerate(entries, 1):  # the number of an entry stands for its line
+            self.intake.read += 1
+            try:
+                yield decode(bytes(entry), self.intake.miss, self.options)
+            except Rejected as rejected:
+                self.reject(number, rejected.reason, str(rejected))
 
-def _csv_records(stream: IO[bytes], path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a CSV or TSV file."""
-    try:
-        yield from read_table(csv_table(stream, path, options, _row_reject(path, intake)), path, intake, options)
-    except BrokenStreamError as error:
-        _row_reject(path, intake)(intake.lines + 1, constants.TRUNCATED, str(error), 1)
+    def lines(self, stream: IO[bytes], part: tuple[int, int] | None = None) -> Iterator[Line]:
+        if part is not None:
+            stream.seek(part[0])
+        reader = LineReader(stream, self.reject, length=part[1] - part[0] if part is not None else None)
+        lines = iter(reader)
+        first = next(lines, None)
+        lines = chain([] if first is None else [first], lines)
+        if first is not None and is_run(first):
+            # Each query counts as one read, however many lines it has.
+            rejections_before = self.intake.rejections
+            for record in trec_records(((reader.number, line) for line in lines), self.reject):
+                self.intake.read += 1
+                yield record
+            self.intake.read += self.intake.rejections - rejections_before
+            self.intake.lines = reader.number
+            return
+        if first is not None and is_export(first):
+            yield from self.otlp((reader.number, line) for line in lines)
+            self.intake.lines = reader.number
+            return
+        if first is not None and (part is None or part[0] == 0):
+            refuse_gold(first, self.path)
+        try:
+            for line in lines:
+                try:
+                    yield decode(line, self.intake.miss, self.options)
+                except Rejected as rejected:
+                    self.reject(reader.number, rejected.reason, str(rejected))
+        finally:
+            self.intake.lines = reader.number
+            self.intake.read += reader.number - reader.blank
 
+    def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
+        """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
+        buffer, number = FileTraceBuffer(options=self.span_options), 0
 
-def _row_reject(path: str, intake: ReadSummary) -> RejectRow:
-    """Counts a rejected row as read, with all lines that are lost with it."""
+        def refuse(rejected: Rejected) -> None:
+            if rejected.lost_spans:
+                self.intake.read += rejected.lost_spans
+                self.intake.reject(self.path, number, rejected.reason, str(rejected), rejected.lost_spans)
 
-    def reject(number: int, reason: str, detail: str, lost: int) -> None:
-        intake.read += lost
-        intake.lines = number
-        intake.reject(path, number, reason, detail, lost)
+        for number, line in lines:
+            try:
+                for span, origin in chain(spans(line, refuse), log_spans(line)):
+                    yield from self._records_of(buffer.add(span, origin.service, origin.build), number)
+            except Rejected as rejected:
+                refuse(rejected)
+        yield from self._records_of(buffer.end(), number)
+        if buffer.left_out:
+            self.intake.miss("spans", TOO_MANY, buffer.left_out)
 
-    return reject
-
-
-def read_table(table: TableRows, path: str, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The records of a table.
-
-    Args:
-        table: The table.
-        path: The file, for messages.
-        intake: Counts the rows.
-        options: Which columns hold which field.
-
-    Raises:
-        InputError: Nothing in it says what was answered, or its columns are ambiguous.
-    """
-    reject, note = _row_reject(path, intake), intake.notes.append
-    for line in table_records(table, path, options, reject=reject, unknown=intake.miss, note=note):
-        intake.read += 1
-        yield line
-
-
-def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    """The records of a TREC run; each query counts as one read, however many lines it has."""
-    rejections_before = intake.rejections
-    for record in trec_records(lines, reject):
-        intake.read += 1
-        yield record
-    intake.read += intake.rejections - rejections_before
+    def _records_of(self, requests: Iterable[Mapped], number: int) -> Iterator[Record]:
+        for mapped in requests:
+            self.intake.read += 1
+            if mapped.record is not None:
+                for name, reason in mapped.missing.items():
+                    self.intake.miss(name, reason)
+                yield mapped.record
+                continue
+            why = "its record cannot be read"
+            if mapped.reason == UNKNOWN_CONVENTION:
+                scope = printable(mapped.scope) or "its instrumentation"
+                why = f"the words of {scope} for models and retrieval are not known"
+            elif mapped.reason == NOT_RAG:
+                why = "nothing in it retrieves or asks a model"
+            elif mapped.reason == NO_SPAN:
+                why = "only log records of it are there, no span"
+            self.reject(number, mapped.reason, f"a trace is no record: {why}")
 
 
 def splittable(path: str, options: TableOptions = USUAL) -> bool:
@@ -598,13 +523,7 @@ def splittable(path: str, options: TableOptions = USUAL) -> bool:
 
 
 def unreadable(paths: Sequence[str], intake: ReadSummary, options: TableOptions = USUAL) -> InputError:
-    """The error about files in which nothing could be read: what was seen, and what would help.
-
-    Args:
-        paths: The files.
-        intake: What the reader counted.
-        options: How they were read.
-    """
+    """The error about files in which nothing could be read: what was seen, and what would help."""
     names = ", ".join(paths)
     if not intake.examples:
         return InputError("there is no record in it", path=names, hint=FORMATS)

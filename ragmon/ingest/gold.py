@@ -1,14 +1,8 @@
-"""Named, versioned sets of gold items, the index that finds the item of a record, and counts of the items of a set.
+"""Named, versioned sets of gold items, the index that finds the item of a record, and frozen gold sets.
 
-Matching a question to the gold item with the nearest embedding, for wordings that no file lists.
-
-The similarity threshold is calibrated on the set itself: paraphrases against the questions of other items.
-
-Frozen gold sets: the signed fingerprints of all items as they were approved; a set that differs is rejected.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
+A question that no file lists may match the gold item with the nearest embedding. The similarity threshold is calibrated
+on the set itself: paraphrases against the questions of other items. A frozen gold set holds the signed fingerprints of
+all items as they were approved; a set that differs is rejected.
 """
 
 from __future__ import annotations
@@ -61,9 +55,6 @@ class GoldSet:
         pipeline: The pipeline it judges; None for any.
         use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
         tags: Slices every item of the set belongs to.
-
-    Raises:
-        GoldError: Two items share a qid.
 
     Examples:
         >>> rows = [{"qid": "a", "question": "Who sails?", "answerable": True, "gold_citations": ["d1"]}]
@@ -228,12 +219,7 @@ class GoldIndex:
 
 
 class Items:
-    """The items that records of one pipeline and source may match.
-
-    Args:
-        sets: The sets in order; of equal qids and questions the first one counts.
-        key: The secret of question hashes; None: hashes match nothing.
-    """
+    """The items that records of one pipeline and source may match."""
 
     def __init__(self, sets: Sequence[GoldSet], key: bytes | None = None) -> None:
         self.by_qid: dict[str | None, GoldItem] = {}
@@ -258,7 +244,7 @@ class Items:
     def by_text(self, record: Record) -> GoldItem | None:
         """The item with the question of a record: by its text, or by its hash where the text was not exported."""
         if record.q is not None and not is_redacted(record, "q"):
-            return self.by_wording(record.q)
+            return self.by_question.get(normalise_question(record.q)) if self.by_question else None
         facts = record.facts
         return None if facts is None else self._by_hash.get(facts.question_hash)
 
@@ -273,15 +259,8 @@ class Items:
             return record.matched if record.matched in _MATCHED_VALUES else constants.BY_QID
         if record.q is None or is_redacted(record, "q"):
             return constants.BY_HASH
-        return constants.BY_PARAPHRASE if self.is_paraphrase(normalise_question(record.q)) else constants.BY_QUESTION
-
-    def is_paraphrase(self, key: str) -> bool:
-        """Whether a key of `by_question` is another wording of its item's question."""
-        return key in self._paraphrases
-
-    def by_wording(self, question: str) -> GoldItem | None:
-        """The item with this question or paraphrase."""
-        return self.by_question.get(normalise_question(question)) if self.by_question else None
+        is_paraphrase = normalise_question(record.q) in self._paraphrases
+        return constants.BY_PARAPHRASE if is_paraphrase else constants.BY_QUESTION
 
     def _add(self, gold: GoldSet) -> None:
         """Add a set. A question that two of its items share is ambiguous and matches neither."""
@@ -335,13 +314,11 @@ class GoldInfo:
 
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
-"""Takes texts, returns one vector for each."""
 PRECISION: Final = 0.99
 """Share of the pairs above the threshold that must belong to the same item."""
 _ROWS: Final = 256
 """Wordings that are compared with all others in one matrix product."""
 _LEVELS: Final = 1001
-"""Thresholds that are tried, from 0 to 1 in steps of a thousandth."""
 
 
 @dataclass(frozen=True)
@@ -350,10 +327,10 @@ class Calibration:
 
     Attributes:
         threshold: The least cosine similarity of a match; None where no question is matched by embedding.
-        pairs: Paraphrases, each compared with the other wordings of its item.
-        others: Comparisons of a wording with the wordings of another item.
+        pairs: The number of paraphrases, each compared with the other wordings of its item.
+        others: The number of comparisons of a wording with another item.
         kept: Share of the paraphrases above the threshold.
-        reason: Why there is no threshold; "" where there is one.
+        reason: Why there is no threshold.
     """
 
     threshold: float | None
@@ -364,19 +341,7 @@ class Calibration:
 
 
 class Nearest:
-    """Finds the item with the wording nearest to a question.
-
-    Args:
-        gold: The set.
-        embed: Makes vectors of texts; the same text must always give the same one.
-
-    Attributes:
-        calibration: The similarity threshold.
-
-    Raises:
-        RagmonError: numpy is missing.
-        Exception: Whatever the embedder raises.
-    """
+    """Finds the item with the wording nearest to a question."""
 
     def __init__(self, gold: GoldSet, embed: Embed) -> None:
         try:
@@ -386,7 +351,12 @@ class Nearest:
         self._np = np
         self.gold = gold
         self._embed = embed
-        wordings = {item: _wordings(item) for item in gold}
+        wordings = {}
+        for item in gold:
+            # The question and its paraphrases, each wording once.
+            by_key = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
+            by_key.pop("", None)
+            wordings[item] = tuple(reversed(by_key.values()))
         self._items = [item for item, words in wordings.items() if words]
         texts = [text for item in self._items for text in wordings[item]]
         sizes = [len(wordings[item]) for item in self._items]
@@ -396,11 +366,7 @@ class Nearest:
         self.calibration = self._calibrate()
 
     def find(self, question: str) -> GoldItem | None:
-        """The nearest item, if its similarity reaches the threshold.
-
-        Raises:
-            Exception: Whatever the embedder raises.
-        """
+        """The nearest item, if its similarity reaches the threshold."""
         if self.calibration.threshold is None or not normalise_question(question):
             return None
         similarities = self._vectors @ self._unit_vectors([question])[0]
@@ -409,11 +375,7 @@ class Nearest:
         return self._items[int(self._owner[best])] if matches else None
 
     def _unit_vectors(self, texts: list[str]) -> Matrix:
-        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing.
-
-        Raises:
-            ValueError: The embedder did not return one vector of finite numbers for each text.
-        """
+        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing."""
         np = self._np
         if not texts:
             empty: Matrix = np.zeros((0, 1))
@@ -432,31 +394,27 @@ class Nearest:
         overestimated.
         """
         np = self._np
-        same = self._paraphrase_similarities()
+        paraphrases: list[Matrix] = [np.zeros(0)]
         levels = np.linspace(0.0, 1.0, _LEVELS)
         above = np.zeros(len(levels) + 1, dtype=int)
         other_count = 0
         for start in range(0, len(self._owner), _ROWS):
-            similarities = self._similarities(start)[1]
+            own, similarities = self._similarities(start)
+            rows = np.arange(start, start + len(own))
+            paraphrases.append(own[~np.isin(rows, self._starts)])
             other_count += similarities.size - len(similarities)
             above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
+        same: Matrix = np.concatenate(paraphrases)
         wrong_above = above[::-1].cumsum()[::-1][1:]
         for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
             right = int((same >= level).sum())
             if wilson(right, right + wrong)[0] >= PRECISION:
                 return Calibration(level, len(same), other_count, right / len(same))
-        return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
-
-    def _paraphrase_similarities(self) -> Matrix:
-        """The similarity of every paraphrase to the nearest other wording of its item."""
-        np = self._np
-        parts = [np.zeros(0)]
-        for start in range(0, len(self._owner), _ROWS):
-            own = self._similarities(start)[0]
-            rows = np.arange(start, start + len(own))
-            parts.append(own[~np.isin(rows, self._starts)])
-        similarities: Matrix = np.concatenate(parts)
-        return similarities
+        reason = f"no similarity tells paraphrases from other items' questions with {PRECISION:.0%} precision"
+        needed = needed_for_pass(PRECISION, at_least=True) or 0
+        if len(same) < needed:
+            reason = f"{len(same)} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
+        return Calibration(None, len(same), other_count, reason=reason)
 
     def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
         """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
@@ -474,40 +432,16 @@ class Nearest:
         return own, by_item
 
 
-def _wordings(item: GoldItem) -> tuple[str, ...]:
-    """The question and its paraphrases, each once."""
-    by_key = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
-    by_key.pop("", None)
-    return tuple(reversed(by_key.values()))
-
-
-def _no_threshold_reason(pairs: int) -> str:
-    needed = needed_for_pass(PRECISION, at_least=True) or 0
-    if pairs < needed:
-        return f"{pairs} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
-    return f"no similarity tells paraphrases from other items' questions with {PRECISION:.0%} precision"
-
-
 KIND: Final = "ragmon-gold"
-"""The `kind` of a frozen gold set."""
 FROZEN_VERSION: Final = 1
 HMAC: Final = "hmac-sha256"
 DIGEST: Final = "sha256"
 NAMED: Final = 5
-"""Items that a message names for each kind of difference."""
 _FREEZE_HINT: Final = "write it with `ragmon gold freeze GOLD --output FILE`"
 
 
 class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A gold set as it was frozen.
-
-    Attributes:
-        name: Its name, for people.
-        version: Its version.
-        items: Its number of items.
-        fingerprints: The fingerprints of all items, by qid.
-        signed: How the file is signed: `hmac-sha256`, or `sha256` where there was no key.
-    """
+    """A gold set as it was frozen: its number of items, and their fingerprints by qid."""
 
     name: str
     version: str
@@ -550,15 +484,7 @@ def is_frozen(path: str | Path) -> bool:
 
 
 def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
-    """Read a frozen gold set and check its signature.
-
-    Args:
-        path: The file.
-        key: The secret it must be signed with; None where it must not be signed with one.
-
-    Raises:
-        GoldError: It cannot be read, is no frozen set, was changed, or is not signed with this key.
-    """
+    """Read a frozen gold set and check its signature: with the key, or that it is signed without a key."""
     try:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
@@ -586,38 +512,24 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
 
 
 def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key: bool = False) -> None:
-    """Reject a gold set that differs from the frozen one.
-
-    Args:
-        gold: The set as its files define it.
-        frozen: The frozen set.
-        at: Its files, for messages.
-        file: The frozen file, for messages.
-        with_key: Whether the hint names a key, too.
-
-    Raises:
-        GoldError: The set differs; the message names the first items that do.
-    """
+    """Reject a gold set that differs from the frozen one."""
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
     fingerprints = {item.qid: item.fingerprint for item in gold}
     command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
     hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
-    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, fingerprints)}", path=at, hint=hint)
-
-
-def _differences(frozen: Mapping[str, str], current: Mapping[str, str]) -> str:
+    before = frozen.fingerprints
     kinds = {
-        "added": [qid for qid in current if qid not in frozen],
-        "removed": [qid for qid in frozen if qid not in current],
-        "changed": [qid for qid, fingerprint in current.items() if frozen.get(qid, fingerprint) != fingerprint],
+        "added": [qid for qid in fingerprints if qid not in before],
+        "removed": [qid for qid in before if qid not in fingerprints],
+        "changed": [qid for qid, fingerprint in fingerprints.items() if before.get(qid, fingerprint) != fingerprint],
     }
-    return "; ".join(f"{kind} {_first_names(qids)}" for kind, qids in kinds.items() if qids)
-
-
-def _first_names(qids: Sequence[str]) -> str:
-    more = f" and {len(qids) - NAMED} more" if len(qids) > NAMED else ""
-    return ", ".join(shorten(qid) for qid in qids[:NAMED]) + more
+    differences = []
+    for kind, qids in kinds.items():
+        if qids:
+            more = f" and {len(qids) - NAMED} more" if len(qids) > NAMED else ""
+            differences.append(f"{kind} {', '.join(shorten(qid) for qid in qids[:NAMED])}{more}")
+    raise GoldError(f"differs from {file}: {'; '.join(differences)}", path=at, hint=hint)
 
 
 def _signature(body: Mapping[str, Any], key: bytes | None) -> str:
@@ -629,28 +541,18 @@ _log: Final = logging.getLogger("ragmon")
 
 
 def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
-    """Read the gold sets of a configuration.
-
-    Raises:
-        GoldError: A file is broken, or differs from the frozen set.
-        RagmonError: The key of a frozen set cannot be read.
-    """
+    """Read the gold sets of a configuration."""
     with without_collector():
-        return tuple(_load_set(spec) for spec in specs)
+        return tuple(
+            GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+            for spec, gold in ((spec, read_gold(spec)) for spec in specs)
+        )
 
 
 def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOptions = USUAL) -> tuple[GoldSet, ...]:
     """The gold set of some files; without files, the gold sets of the configuration.
 
     Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
-
-    Args:
-        settings: The configuration.
-        paths: The files.
-        tables: How gold in tables is read; their columns have the usual names.
-
-    Raises:
-        GoldError: A gold file cannot be read or is invalid.
     """
     if not paths:
         return load_gold(settings.gold)
@@ -663,23 +565,13 @@ def gold_of(settings: Settings, paths: Sequence[str | Path], tables: TableOption
 
 
 def read_gold(spec: GoldSpec) -> GoldSet:
-    """The items of a gold set as in its files, for any pipeline and use.
-
-    Raises:
-        GoldError: A file is broken, or differs from the frozen set.
-        RagmonError: The key of a frozen set cannot be read.
-    """
+    """The items of a gold set as in its files, for any pipeline and use."""
     gold = GoldSet.load(list(spec.path), spec.name, match=spec.match)
     if spec.frozen is not None:
         key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")
         files = " ".join(str(path) for path in spec.path)
         check(gold, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
     return gold
-
-
-def _load_set(spec: GoldSpec) -> GoldSet:
-    gold = read_gold(spec)
-    return GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
 
 
 def without_broken_gold(settings: Settings) -> Settings:
@@ -705,10 +597,9 @@ def _can_be_read(read: Callable[[], object]) -> bool:
 
 
 def hash_keys(settings: Settings) -> dict[str | None, bytes]:
-    """The keys of question hashes by pipeline (None: all other pipelines), as far as this process has them.
+    """The keys of question hashes by pipeline (None: all other pipelines), as far as this process can read them.
 
-    Where a key cannot be read, hashed questions match nothing, and are counted as such: a process that replays traces
-    elsewhere need not have the key of the process that wrote them.
+    Without a key, hashed questions match nothing, and are counted as such.
     """
     pipelines: list[tuple[str | None, PipelineSettings]] = [(None, settings.unconfigured), *settings.pipelines.items()]
     files = {name: file for name, pipeline in pipelines if (file := pipeline.capture.hash_key_file) is not None}

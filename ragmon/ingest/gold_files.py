@@ -1,15 +1,6 @@
-"""Reading of gold files: text that may be gzipped, and strict JSON that knows the line of every element.
+"""Gold files, read strictly: all files of a set are accepted or none, and every error names the file and the line.
 
-Every error names the place. Beyond what the standard library's decoder rejects, this one rejects NaN and infinities, a
-name given twice in one object, and unpaired surrogates: programs read a gold file with any of these differently.
-
-The rows of gold files, validated strictly, and the gold item of each row.
-
-One table knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
-and `question`), so names may be mixed within a file. Unknown fields are ignored, unless they look like a misspelt
-known one: a gold file with a misspelt `answerable` must not be read as something else.
-
-Reading gold files: the shape of each file is recognised by its content; all files are accepted or none.
+The shape of a file is recognised by its content:
 
 | shape | recognised by |
 |---|---|
@@ -20,17 +11,12 @@ Reading gold files: the shape of each file is recognised by its content; all fil
 | WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
 | a table | CSV, TSV, Parquet, XLSX (`ragmon.ingest.tables`), with a column of questions and one of what is right |
-| Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in place of `gold_claim` |
+| Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in location of `gold_claim` |
 
-The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`.
+The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`. Unknown fields
+are ignored, unless they look like a misspelt known one: a misspelt `answerable` must not be read as something else.
 `answerable` is required, except where `relevant` or `gold_contexts` shows that there is an answer. In the last two
 shapes a reference shows it, too, and a question without qid gets one (`ragmon.ingest.tables.question_id`).
-
-Gold items of rows: of tables, of DataFrames, and of JSON with the names of other programs, such as Ragas.
-
-Rows in the shapes of gold files are read strictly, by `ragmon.ingest.gold_files`.
-
-The JSON Schema of a row of a gold file: an object a line, or an element of a JSON array.
 """
 
 from __future__ import annotations
@@ -78,80 +64,47 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 class JsonLocation(NamedTuple):
-    """A place in a file.
-
-    Attributes:
-        path: The file, as the user named it.
-        line: The line in it, counted from 1; None where the whole file is meant.
-    """
+    """A line of a file; no line where the whole file is meant."""
 
     path: str
     line: int | None = None
 
     def error(self, message: str, value: object = None, hint: str = "") -> GoldError:
-        """The error about the value at this place."""
+        """The error about the value at this location."""
         return GoldError(message, path=self.path, line=self.line, value=value, hint=hint)
 
 
-def file_location(path: str | Path) -> JsonLocation:
-    """The location of a whole file."""
+def _file_location(path: str | Path) -> JsonLocation:
     return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a file.
-
-    Args:
-        path: A UTF-8 file, with or without byte order mark, plain or gzip; `-` is standard input.
-
-    Raises:
-        GoldError: It cannot be opened or decompressed, or is not UTF-8.
-    """
-    return as_text(read_bytes(path), file_location(path).path)
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """The decompressed bytes of a file, plain or gzip; `-` is standard input.
-
-    Raises:
-        GoldError: It cannot be opened or decompressed.
-    """
-    place = file_location(path)
-    raw = _bytes(path, place)
+def _read_bytes(path: str | Path) -> bytes:
+    """The decompressed bytes of a file, plain or gzip; `-` is standard input."""
+    location = _file_location(path)
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == STDIN else Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise location.error("no such file", hint=f"{SHAPES}; - is standard input") from error
+    except IsADirectoryError as error:
+        raise location.error("is a directory, not a file", hint=SHAPES) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise location.error(f"cannot be read: {reason}", hint="name a file this user may read") from error
     if not raw.startswith(_GZIP):
         return raw
     try:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
-        raise place.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
+        raise location.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
 
 
-def as_text(raw: bytes, path: str) -> str:
-    """Decoded UTF-8, without its byte order mark.
-
-    Raises:
-        GoldError: It is not UTF-8.
-    """
+def _as_text(raw: bytes, path: str) -> str:
     raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         location = JsonLocation(path, raw.count(b"\n", 0, error.start) + 1)
         raise location.error("not UTF-8", raw[error.start : error.end], "save the file as UTF-8") from error
-
-
-def _bytes(path: str | Path, place: JsonLocation) -> bytes:
-    if str(path) == STDIN:
-        return sys.stdin.buffer.read()
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise place.error("no such file", hint=f"{SHAPES}; - is standard input") from error
-    except IsADirectoryError as error:
-        raise place.error("is a directory, not a file", hint=SHAPES) from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from error
 
 
 _SPACE: Final = " \t\n\r"
@@ -168,13 +121,11 @@ class _RejectedError(ValueError):
         self.hint = hint
 
 
-class JsonText:
-    """A cursor over JSON text.
+class _JsonText:
+    """A cursor over strict JSON that knows the line of every element.
 
-    Args:
-        path: The file, for messages.
-        text: JSON, or one line of a JSONL file.
-        first_line: The line of the file on which the text starts.
+    Beyond the decoder of the standard library it rejects NaN and infinities, a name given twice in one object, and
+    unpaired surrogates: programs read a gold file with any of these differently.
     """
 
     def __init__(self, path: str, text: str, first_line: int = 1) -> None:
@@ -182,6 +133,10 @@ class JsonText:
         self._text = text
         self._at = 0
         self._line = first_line
+
+    @classmethod
+    def of_file(cls, path: Path) -> _JsonText:
+        return cls(str(path), _as_text(_read_bytes(path), str(path)))
 
     @classmethod
     def lines(cls, path: str, text: str) -> Iterator[tuple[JsonLocation, Any]]:
@@ -204,12 +159,14 @@ class JsonText:
         for _ in self._elements("{", "}"):
             if self._peek() != '"':
                 self._reject("a name in double quotes belongs here", self._at)
-            place, name = self._value()
+            location, name = self._value()
             if name in earlier:
-                raise place.error(f"name appears twice, first on line {earlier[name].line}", name, "keep one of them")
-            earlier[name] = place
+                raise location.error(
+                    f"name appears twice, first on line {earlier[name].line}", name, "keep one of them"
+                )
+            earlier[name] = location
             self._expect(":")
-            yield name, place, self._value()[1]
+            yield name, location, self._value()[1]
 
     def _elements(self, opening: str, closing: str) -> Iterator[None]:
         """Stop before every element, so that the caller can read it."""
@@ -224,17 +181,17 @@ class JsonText:
 
     def _value(self) -> tuple[JsonLocation, Any]:
         self._peek()
-        start, place = self._at, JsonLocation(self._path, self._line)
+        start, location = self._at, JsonLocation(self._path, self._line)
         try:
             value, end = _DECODER.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
             self._reject(error.msg, error.pos)
         except _RejectedError as rejected:
-            raise place.error(str(rejected), rejected.value, rejected.hint) from rejected
+            raise location.error(str(rejected), rejected.value, rejected.hint) from rejected
         except RecursionError as deep:
-            raise place.error("nested too deeply", hint=_HINT) from deep
+            raise location.error("nested too deeply", hint=_HINT) from deep
         except ValueError as number:  # Python does not parse integers of thousands of digits
-            raise place.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
+            raise location.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
         if _SURROGATE.search(self._text, start, end):
             # Reject unpaired surrogates, without recursion: the value may be nested as deeply as the decoder allows.
             stack = [value]
@@ -246,9 +203,9 @@ class JsonText:
                     stack += node
                 elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
                     hint = "write the character itself, or both halves of its pair"
-                    raise place.error("half of a surrogate pair is no character", node, hint)
+                    raise location.error("half of a surrogate pair is no character", node, hint)
         self._advance(end)
-        return place, value
+        return location, value
 
     def _expect(self, char: str) -> None:
         if self._peek() != char:
@@ -275,8 +232,8 @@ class JsonText:
         line = self._line + self._text.count("\n", self._at, at)
         column = at - self._text.rfind("\n", 0, at)
         rest = self._text[at:].partition("\n")[0].strip()
-        place = JsonLocation(self._path, line)
-        raise place.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", rest or None, _HINT)
+        location = JsonLocation(self._path, line)
+        raise location.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", rest or None, _HINT)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -305,7 +262,7 @@ _QUESTION: Final = ("question", "q", "query")
 _CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
 
 
-class WrongValueError(ValueError):
+class _WrongValueError(ValueError):
     """A value of the wrong type, or an empty one.
 
     Attributes:
@@ -319,169 +276,140 @@ class WrongValueError(ValueError):
         self.value = value
 
 
-def string(value: Any) -> str:
-    """A string, which may be empty."""
+def _string(value: Any) -> str:
     if not isinstance(value, str):
-        raise WrongValueError("is not a string", value)
+        raise _WrongValueError("is not a string", value)
     return value
 
 
-def text(value: Any) -> str:
-    """A string that is not blank: an empty phrase would occur in every answer."""
-    if not string(value).strip():
-        raise WrongValueError("is empty", value)
+def _text(value: Any) -> str:
+    # An empty phrase would occur in every answer.
+    if not _string(value).strip():
+        raise _WrongValueError("is empty", value)
     return str(value)
 
 
-def id_string(value: Any) -> str:
-    """A string that is not blank; an integer becomes one, a boolean or another number is refused."""
+def _id(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise WrongValueError("is neither a string nor an integer", value)
-    return text(value)
+        raise _WrongValueError("is neither a string nor an integer", value)
+    return _text(value)
 
 
-def flag(value: Any) -> bool:
-    """True or false."""
+def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise WrongValueError("is not a boolean", value)
+        raise _WrongValueError("is not a boolean", value)
     return value
 
 
-def ids(value: Any) -> list[str]:
-    """A list of ids."""
-    return _list(id_string, value)
+def _ids(value: Any) -> list[str]:
+    return _list(_id, value)
 
 
-def texts(value: Any) -> list[str]:
-    """A list of strings that are not blank."""
-    return _list(text, value)
+def _texts(value: Any) -> list[str]:
+    return _list(_text, value)
 
 
 def _list(read: Callable[[Any], str], value: Any) -> list[str]:
     if not isinstance(value, list):
-        raise WrongValueError("is not a list", value)
+        raise _WrongValueError("is not a list", value)
     return [_read_entry(read, entry, index) for index, entry in enumerate(value)]
 
 
-def strings(value: Any) -> dict[str, str]:
-    """An object of strings."""
+def _strings(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise WrongValueError("is not an object", value)
-    return {string(name): _read_entry(string, entry, name) for name, entry in value.items()}
+        raise _WrongValueError("is not an object", value)
+    return {_string(name): _read_entry(_string, entry, name) for name, entry in value.items()}
 
 
-def _read_entry(read: Callable[[Any], str], entry: Any, place: int | str) -> str:
-    """Read an entry of a list or an object; an error names its place."""
+def _read_entry(read: Callable[[Any], str], entry: Any, key: int | str) -> str:
     try:
         return read(entry)
-    except WrongValueError as wrong:
-        wrong.path = f"[{place!r}]"
+    except _WrongValueError as wrong:
+        wrong.path = f"[{key!r}]"
         raise
 
 
 class RowField(NamedTuple):
-    """A field of a row.
-
-    Attributes:
-        read: The value of what the file holds; raises `WrongValueError`.
-        hint: What would be right.
-        is_required: Neither null nor absent is allowed.
-    """
+    """A field of a row: how its value is read, and what would be right; a required one is neither null nor absent."""
 
     read: Callable[[Any], Any]
     hint: str
     is_required: bool = False
 
 
-RowFields = Mapping[str, RowField]
-
 _QUESTION_HINT: Final = "write the question as a string"
 _IDS_HINT: Final = 'write a list of ids: ["p1#2"]'
-GOLD_ROW: Final[RowFields] = {
+GOLD_ROW: Final[Mapping[str, RowField]] = {
     "qid": RowField(
-        id_string, 'give every item a permanent id, a non-empty string or an integer: "qid": "A0001"', is_required=True
+        _id, 'give every item a permanent id, a non-empty string or an integer: "qid": "A0001"', is_required=True
     ),
-    "question": RowField(string, _QUESTION_HINT),
-    "q": RowField(string, _QUESTION_HINT),
-    "query": RowField(string, _QUESTION_HINT),
-    "answerable": RowField(flag, 'write true or false, without quotes: "answerable": true'),
-    "gold_claim_substr": RowField(texts, 'write a list of phrases: ["rejects null keys"]'),
-    "gold_claim": RowField(string, "write the reference answer as one string"),
-    "gold_citations": RowField(ids, _IDS_HINT),
-    "gold_ids": RowField(ids, _IDS_HINT),
-    "relevant": RowField(ids, _IDS_HINT),
-    "gold_contexts": RowField(texts, "write a list of passages"),
-    "anchor_section": RowField(id_string, "write the section's id, a string or an integer"),
-    "tags": RowField(strings, 'write an object of strings: {"lang": "de"}'),
-    "paraphrases": RowField(texts, "write a list of questions"),
-    "negatives": RowField(ids, _IDS_HINT),
-    "constraints": RowField(texts, "write a list of statements"),
+    "question": RowField(_string, _QUESTION_HINT),
+    "q": RowField(_string, _QUESTION_HINT),
+    "query": RowField(_string, _QUESTION_HINT),
+    "answerable": RowField(_flag, 'write true or false, without quotes: "answerable": true'),
+    "gold_claim_substr": RowField(_texts, 'write a list of phrases: ["rejects null keys"]'),
+    "gold_claim": RowField(_string, "write the reference answer as one string"),
+    "gold_citations": RowField(_ids, _IDS_HINT),
+    "gold_ids": RowField(_ids, _IDS_HINT),
+    "relevant": RowField(_ids, _IDS_HINT),
+    "gold_contexts": RowField(_texts, "write a list of passages"),
+    "anchor_section": RowField(_id, "write the section's id, a string or an integer"),
+    "tags": RowField(_strings, 'write an object of strings: {"lang": "de"}'),
+    "paraphrases": RowField(_texts, "write a list of questions"),
+    "negatives": RowField(_ids, _IDS_HINT),
+    "constraints": RowField(_texts, "write a list of statements"),
 }
 """One question in any of the one-row-per-question shapes."""
 
 
-def read_row(fields: RowFields, place: JsonLocation, raw: Any) -> dict[str, Any]:
-    """The values of one JSON object by field, without fields that are absent or null.
-
-    Args:
-        fields: The fields of the row.
-        place: The location of the row.
-        raw: The decoded JSON.
-
-    Raises:
-        GoldError: It is not an object, a field has the wrong type, or the name of a field is misspelt.
-    """
+def _read_row(fields: Mapping[str, RowField], location: JsonLocation, raw: Any) -> dict[str, Any]:
+    """The values of one JSON object by field, without fields that are absent or null."""
     if not isinstance(raw, dict):
-        raise place.error("not a JSON object", raw, SHAPES)
+        raise location.error("not a JSON object", raw, SHAPES)
     for name in raw:
         if name not in fields and (intended := _intended_field(name, tuple(fields))):
-            raise place.error("misspelt field", name, f"did you mean {intended}?")
+            raise location.error("misspelt field", name, f"did you mean {intended}?")
     row = {}
     for name, field in fields.items():
         value = raw.get(name)
         if value is None and not field.is_required:
             continue
         if name not in raw:
-            raise place.error(f"{name} is missing", hint=field.hint)
+            raise location.error(f"{name} is missing", hint=field.hint)
         try:
             row[name] = field.read(value)
-        except WrongValueError as wrong:
-            raise place.error(f"{name}{wrong.path} {wrong}", wrong.value, field.hint) from wrong
+        except _WrongValueError as wrong:
+            raise location.error(f"{name}{wrong.path} {wrong}", wrong.value, field.hint) from wrong
     return row
 
 
 @lru_cache(maxsize=256)
 def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
-    """The known field whose name is misspelt; None where the name is a different one."""
     plain = re.sub(r"[\W_]", "", name).casefold()
     equal = [field for field in field_names if field.replace("_", "") == plain]
     return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
 
 
-def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
-    """The gold item of one row.
-
-    Args:
-        place: The location of the row.
-        raw: The decoded JSON.
-        match: How its gold texts are compared with contexts.
-
-    Raises:
-        GoldError: The row is not a valid gold row.
-    """
-    row = read_row(GOLD_ROW, place, raw)
+def _read_item(location: JsonLocation, raw: Any, match: Match) -> GoldItem:
+    """The gold item of one row."""
+    row = _read_row(GOLD_ROW, location, raw)
     if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
         hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
-        raise place.error("citations is no field of gold", raw["citations"], hint)
+        raise location.error("citations is no field of gold", raw["citations"], hint)
+    question = _first_given(row, _QUESTION, location) or ""
+    # The shapes for retrieval alone have no `answerable`: they name the documents that hold the answer.
+    answerable = row.get("answerable", bool(row.get("relevant") or row.get("gold_contexts")) or None)
+    if answerable is None:
+        raise location.error("answerable is missing", hint=GOLD_ROW["answerable"].hint)
     return GoldItem(
         qid=row["qid"],
-        question=_first_given(row, _QUESTION, place) or "",
-        answerable=_answerable(row, place),
+        question=question,
+        answerable=answerable,
         claim_substrings=_tuple_or_none(row.get("gold_claim_substr")),
         gold_claim=row.get("gold_claim") or None,
-        citations=_tuple_or_none(_first_given(row, _CITATIONS, place)),
+        citations=_tuple_or_none(_first_given(row, _CITATIONS, location)),
         contexts=_tuple_or_none(row.get("gold_contexts")),
         tags=row.get("tags", {}),
         paraphrases=tuple(row.get("paraphrases", ())),
@@ -492,48 +420,37 @@ def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
 
 
 def _tuple_or_none(values: list[str] | None) -> tuple[str, ...] | None:
-    """The values as a tuple. An absent list, null and [] mean the same, so they must give the same version."""
+    # An absent list, null and [] mean the same, so they must give the same version.
     return tuple(values) if values else None
 
 
-def _first_given(row: Mapping[str, Any], names: tuple[str, ...], place: JsonLocation) -> Any:
+def _first_given(row: Mapping[str, Any], names: tuple[str, ...], location: JsonLocation) -> Any:
     """The value of a field that has several names; if more than one is given, the values must be equal."""
     given = {name: row[name] for name in names if name in row}
     values = list(given.values())
     for value in values[1:]:
         if value != values[0]:
-            raise place.error(f"{' and '.join(given)} differ", value, "these are names of one field: keep one")
+            raise location.error(f"{' and '.join(given)} differ", value, "these are names of one field: keep one")
     return values[0] if values else None
 
 
-def _answerable(row: Mapping[str, Any], place: JsonLocation) -> bool:
-    if "answerable" in row:
-        return bool(row["answerable"])
-    # The shapes for retrieval alone have no such field: they name the documents that hold the answer.
-    if row.get("relevant") or row.get("gold_contexts"):
-        return True
-    raise place.error("answerable is missing", hint=GOLD_ROW["answerable"].hint)
-
-
-NAMES: Final = ("queries.json", "qrels.json", "answers.json")
+_NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 
 _log = logging.getLogger("ragmon")
 
 
-_QUERY_ROW: Final[RowFields] = {
-    "query": RowField(string, "write the question as a string", is_required=True),
-    "type": RowField(string, "write the kind of query as a string"),
-    "source": RowField(string, "write where the answer stands as a string"),
+_QUERY_ROW: Final[Mapping[str, RowField]] = {
+    "query": RowField(_string, "write the question as a string", is_required=True),
+    "type": RowField(_string, "write the kind of query as a string"),
+    "source": RowField(_string, "write where the answer stands as a string"),
 }
-"""An entry of `queries.json`."""
-_QREL_ROW: Final[RowFields] = {
-    "doc_id": RowField(id_string, "write the document's id, a string or an integer"),
-    "section_id": RowField(id_string, "write the section's id, a string or an integer"),
+_QREL_ROW: Final[Mapping[str, RowField]] = {
+    "doc_id": RowField(_id, "write the document's id, a string or an integer"),
+    "section_id": RowField(_id, "write the section's id, a string or an integer"),
 }
-"""An entry of `qrels.json`."""
 
 
-class BenchmarkFiles(NamedTuple):
+class _BenchmarkFiles(NamedTuple):
     """The three files that make one gold set of the seed 004 shape."""
 
     queries: Path
@@ -541,96 +458,72 @@ class BenchmarkFiles(NamedTuple):
     answers: Path
 
 
-def files_in(directory: Path) -> BenchmarkFiles:
-    """The three files of a directory.
-
-    Raises:
-        GoldError: One of them does not exist.
-    """
-    files = []
-    for name in NAMES:
-        candidates = (directory / name, directory / f"{name}.gz")
-        path = next((p for p in candidates if p.exists()), None)
-        if path is None:
-            hint = f"name a gold file, or a directory that holds {', '.join(NAMES)}"
-            raise file_location(directory).error("directory lacks a file", name, hint)
-        files.append(path)
-    return BenchmarkFiles(*files)
-
-
-def group_files(paths: Sequence[str | Path]) -> list[str | Path | BenchmarkFiles]:
+def _group_files(paths: Sequence[str | Path]) -> list[str | Path | _BenchmarkFiles]:
     """The paths in their order; a directory, or three files that belong together, become one entry."""
-    triples = _triples(paths)
-    sources: list[str | Path | BenchmarkFiles] = []
+    by_directory: dict[Path, dict[str, Path]] = {}
+    for file in map(Path, paths):
+        by_directory.setdefault(file.parent, {})[file.name.removesuffix(".gz")] = file
+    sources: list[str | Path | _BenchmarkFiles] = []
     for path in paths:
-        triple = triples.get(Path(path).parent)
+        together = by_directory[Path(path).parent]
         if Path(path).is_dir():
-            sources.append(files_in(Path(path)))
-        elif triple is None or Path(path) not in triple:
+            sources.append(_files_in(Path(path)))
+        elif set(_NAMES) <= together.keys() and Path(path) in (files := [together[name] for name in _NAMES]):
+            benchmark = _BenchmarkFiles(*files)
+            sources += [benchmark] if benchmark not in sources else []
+        else:
             sources.append(path)
-        elif triple not in sources:
-            sources.append(triple)
     return sources
 
 
-def _triples(paths: Sequence[str | Path]) -> dict[Path, BenchmarkFiles]:
-    """The complete triples of files among the paths, by directory."""
-    by_directory: dict[Path, dict[str, Path]] = {}
-    for path in map(Path, paths):
-        by_directory.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
-    complete = {directory: names for directory, names in by_directory.items() if set(NAMES) <= names.keys()}
-    return {directory: BenchmarkFiles(*(names[name] for name in NAMES)) for directory, names in complete.items()}
+def _files_in(directory: Path) -> _BenchmarkFiles:
+    files = []
+    for name in _NAMES:
+        path = next((path for path in (directory / name, directory / f"{name}.gz") if path.exists()), None)
+        if path is None:
+            hint = f"name a gold file, or a directory that holds {', '.join(_NAMES)}"
+            raise _file_location(directory).error("directory lacks a file", name, hint)
+        files.append(path)
+    return _BenchmarkFiles(*files)
 
 
-def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
+def _read_benchmark(files: _BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item for each query whose relevant section is known.
 
     Other queries are left out and their number is logged: they cannot be scored.
-
-    Raises:
-        GoldError: A file is broken.
     """
     qrels = {qid: row for qid, _, row in _rows(files.qrels, _QREL_ROW)}
-    answers = _answers(files.answers)
+    answers: dict[str, str | None] = {}
+    for name, location, answer in _JsonText.of_file(files.answers).members():
+        if answer is not None and not isinstance(answer, str):
+            hint = "write the reference answer as one string"
+            raise location.error(f"answer of {name!r} is not a string", answer, hint)
+        answers[name] = answer
     unusable = total = 0
-    for qid, place, row in _rows(files.queries, _QUERY_ROW):
+    for qid, location, row in _rows(files.queries, _QUERY_ROW):
         total += 1
         qrel = qrels.get(qid, {})
         if len(qrel) < len(_QREL_ROW):
             unusable += 1
             continue
-        prefix = f"{qrel['doc_id']}_{qrel['section_id']}_"
-        answer = answers.get(qid)
-        tags = {name: row[name] for name in ("type", "source") if row.get(name)}
-        yield (
-            place,
-            GoldItem(
-                qid=qid,
-                question=row["query"],
-                answerable=True,
-                gold_claim=answer or None,
-                sections=(prefix,),
-                tags=tags,
-            ),
+        item = GoldItem(
+            qid=qid,
+            question=row["query"],
+            answerable=True,
+            gold_claim=answers.get(qid) or None,
+            sections=(f"{qrel['doc_id']}_{qrel['section_id']}_",),
+            tags={name: row[name] for name in ("type", "source") if row.get(name)},
         )
+        yield location, item
     if unusable:
         _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
 
 
-def _rows(path: Path, fields: RowFields) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
-    for name, place, raw in JsonText(str(path), read_text(path)).members():
+def _rows(path: Path, fields: Mapping[str, RowField]) -> Iterator[tuple[str, JsonLocation, dict[str, Any]]]:
+    for name, location, raw in _JsonText.of_file(path).members():
         if not name.strip():
-            raise place.error("query id is empty", name, "give every query a permanent id")
-        yield name, place, read_row(fields, place, raw)
-
-
-def _answers(path: Path) -> dict[str, str | None]:
-    answers: dict[str, str | None] = {}
-    for name, place, raw in JsonText(str(path), read_text(path)).members():
-        if raw is not None and not isinstance(raw, str):
-            raise place.error(f"answer of {name!r} is not a string", raw, "write the reference answer as one string")
-        answers[name] = raw
-    return answers
+            raise location.error("query id is empty", name, "give every query a permanent id")
+        yield name, location, _read_row(fields, location, raw)
 
 
 _COLUMNS: Final = 4
@@ -638,18 +531,10 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _QRELS_HINT: Final = "write qid, iteration, docid and relevance, separated by spaces: 301 0 FR940202-2-00150 1"
 
 
-def looks_like_qrels(line: str) -> bool:
-    """Whether a line has the four columns of a relevance judgement."""
-    return len(line.split()) == _COLUMNS
-
-
-def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
+def _read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item per query id, without question text, in the order of the file.
 
     A relevance above zero is relevant, whatever its grade.
-
-    Raises:
-        GoldError: A line is not a judgement, or judges a document a second time.
     """
     first_location: dict[str, JsonLocation] = {}
     judged: dict[tuple[str, str], JsonLocation] = {}
@@ -657,31 +542,23 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        place = JsonLocation(path, number)
-        qid, docid, relevance = _judgement(line, place)
-        earlier = judged.setdefault((qid, docid), place)
-        if earlier is not place:
-            raise place.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
-        first_location.setdefault(qid, place)
-        relevant.setdefault(qid, []).extend([docid] if relevance > 0 else [])
+        location = JsonLocation(path, number)
+        columns = line.split()
+        if len(columns) != _COLUMNS:
+            raise location.error(f"{len(columns)} columns instead of {_COLUMNS}", line.strip(), _QRELS_HINT)
+        qid, _, docid, relevance = columns
+        if not _INTEGER.fullmatch(relevance):
+            raise location.error("relevance is not an integer", relevance, _QRELS_HINT)
+        earlier = judged.setdefault((qid, docid), location)
+        if earlier is not location:
+            raise location.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
+        first_location.setdefault(qid, location)
+        relevant.setdefault(qid, []).extend([docid] if int(relevance) > 0 else [])
     for qid, ids in relevant.items():
         yield first_location[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
 
 
-def _judgement(line: str, place: JsonLocation) -> tuple[str, str, int]:
-    columns = line.split()
-    if len(columns) != _COLUMNS:
-        raise place.error(f"{len(columns)} columns instead of {_COLUMNS}", line.strip(), _QRELS_HINT)
-    qid, _, docid, relevance = columns
-    if not _INTEGER.fullmatch(relevance):
-        raise place.error("relevance is not an integer", relevance, _QRELS_HINT)
-    return qid, docid, int(relevance)
-
-
-Paths = str | Path | Sequence[str | Path]
-
-
-def as_paths(path: Paths) -> tuple[str | Path, ...]:
+def as_paths(path: str | Path | Sequence[str | Path]) -> tuple[str | Path, ...]:
     """One path or several, as a tuple."""
     return (path,) if isinstance(path, (str, Path)) else tuple(path)
 
@@ -692,61 +569,52 @@ def set_name(paths: Sequence[str | Path]) -> str:
     if str(first) == STDIN:
         return "stdin"
     bare = first.name.removesuffix(".gz")
-    if bare in NAMES:
+    if bare in _NAMES:
         return first.resolve().parent.name
     return first.resolve().name if first.is_dir() else Path(bare).stem
 
 
 def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem, ...]:
-    """Read the items of all files, in their order.
-
-    Args:
-        paths: At least one file or directory.
-        reader: Reads the rows.
-
-    Raises:
-        GoldError: One of the files is broken or empty, or a qid appears twice.
-    """
+    """Read the items of all files, in their order."""
     if not paths:
         raise GoldError("no gold file given", hint=SHAPES)
     first_location: dict[str, JsonLocation] = {}
     items: list[GoldItem] = []
-    for source in group_files(paths):
+    for source in _group_files(paths):
         before = len(items)
-        for place, item in _read_source(source, reader):
-            earlier = first_location.setdefault(item.qid, place)
-            if earlier is not place:
-                raise _duplicate_error(item, place, earlier)
+        for location, item in _read_source(source, reader):
+            earlier = first_location.setdefault(item.qid, location)
+            if earlier is not location:
+                where = (
+                    f"on line {earlier.line}" if earlier.path == location.path else f"in {earlier.path}:{earlier.line}"
+                )
+                hint = "qids are permanent: give one question a new one"
+                raise location.error(f"qid appears twice, first {where}", item.qid, hint)
             items.append(item)
         if len(items) == before:
-            file = file_location(source.queries if isinstance(source, BenchmarkFiles) else source)
+            file = _file_location(source.queries if isinstance(source, _BenchmarkFiles) else source)
             raise file.error("holds no item", hint=SHAPES)
     return tuple(items)
 
 
-def _duplicate_error(item: GoldItem, place: JsonLocation, earlier: JsonLocation) -> GoldError:
-    where = f"on line {earlier.line}" if earlier.path == place.path else f"in {earlier.path}:{earlier.line}"
-    return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
-
-
-def _read_source(source: str | Path | BenchmarkFiles, reader: RowReader) -> Iterator[tuple[JsonLocation, GoldItem]]:
-    if isinstance(source, BenchmarkFiles):
-        return read_benchmark(source)
-    path, kind = file_location(source).path, table_format(source)
+def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Iterator[tuple[JsonLocation, GoldItem]]:
+    if isinstance(source, _BenchmarkFiles):
+        return _read_benchmark(source)
+    path, kind = _file_location(source).path, table_format(source)
     if kind in ("parquet", "xlsx"):
         return reader.table(binary_table(path, kind, reader.options), path)
-    raw = read_bytes(source)
+    raw = _read_bytes(source)
     if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
-        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse_row(path)), path)
-    text = as_text(raw, path)
+        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, _refuse_row(path)), path)
+    text = _as_text(raw, path)
     start = text.lstrip()
-    if not start.startswith(("[", "{")) and looks_like_qrels(start.partition("\n")[0]):
-        return read_qrels(path, text)
-    rows = JsonText(path, text).array() if start.startswith("[") else JsonText.lines(path, text)
+    if not start.startswith(("[", "{")) and len(start.partition("\n")[0].split()) == _COLUMNS:
+        return _read_qrels(path, text)
+    rows = _JsonText(path, text).array() if start.startswith("[") else _JsonText.lines(path, text)
     return reader.objects(rows)
 
 
-OWN_MEMBERS: Final = frozenset(
+_OWN_MEMBERS: Final = frozenset(
     ("answerable", "gold_claim", "gold_claim_substr", "gold_citations", "gold_ids", "gold_contexts", "relevant")
 )
 """Members that make an object a row of a gold file."""
@@ -771,34 +639,20 @@ class RowReader:
     skipped: int = 0
 
     def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
-        """The items of JSON objects: rows of gold files, or rows with the usual names of other programs.
-
-        Raises:
-            GoldError: An object is no gold item.
-        """
-        for place, raw in rows:
-            item = self._object(place, raw)
+        """The items of JSON objects: rows of gold files, or rows with the usual names of other programs."""
+        for location, raw in rows:
+            is_object = isinstance(raw, dict)
+            if is_object and (self.options.columns or (_OWN_MEMBERS.isdisjoint(raw) and has_reference(raw))):
+                item = self._row(location, raw)
+            elif is_object and is_trace(raw):
+                raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT)
+            else:
+                item = _read_item(location, raw, self.match)
             if item is not None:
-                yield place, item
-
-    def _object(self, place: JsonLocation, raw: Any) -> GoldItem | None:
-        if isinstance(raw, dict):
-            if self.options.columns or (OWN_MEMBERS.isdisjoint(raw) and has_reference(raw)):
-                return self._row(place, raw)
-            if is_trace(raw):
-                raise place.error(TRACES_AS_GOLD, hint=TRACES_HINT)
-        return read_item(place, raw, self.match)
+                yield location, item
 
     def table(self, table: TableRows, path: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
-        """The items of a table.
-
-        Args:
-            table: The table.
-            path: The file, for messages.
-
-        Raises:
-            GoldError: Its columns are no gold, or a row is no gold item.
-        """
+        """The items of a table."""
         try:
             rows = list(table.rows)
             check_gold(table.columns, rows[0][1] if rows else {}, self.options, path)
@@ -808,24 +662,24 @@ class RowReader:
             message = str(error).removeprefix(f"{error.path}: ")
             raise GoldError(message, path=error.path, line=error.line, hint=error.hint) from None
         for number, row in rows:
-            place = JsonLocation(path, number)
-            item = self._row(place, row)
+            location = JsonLocation(path, number)
+            item = self._row(location, row)
             if item is not None:
-                yield place, item
+                yield location, item
 
-    def _row(self, place: JsonLocation, row: Mapping[str, Any]) -> GoldItem | None:
+    def _row(self, location: JsonLocation, row: Mapping[str, Any]) -> GoldItem | None:
         try:
             fields = gold_fields(row, self.options, self.empty_reference)
         except MissingReferenceError as error:
-            hint = f"ragmon gold from-table {place.path} --empty-reference {', or '.join(EMPTY_REFERENCE)}"
-            raise place.error(str(error), hint=hint) from None
+            hint = f"ragmon gold from-table {location.path} --empty-reference {', or '.join(EMPTY_REFERENCE)}"
+            raise location.error(str(error), hint=hint) from None
         except (CellError, InputError) as error:
             hint = error.hint if isinstance(error, InputError) else "mend the row, or map another column"
-            raise place.error(str(error), hint=hint) from None
+            raise location.error(str(error), hint=hint) from None
         if fields is None:
             self.skipped += 1
             return None
-        return read_item(place, fields, self.match)
+        return _read_item(location, fields, self.match)
 
 
 def as_line(item: GoldItem) -> dict[str, Any]:
@@ -848,9 +702,7 @@ def as_line(item: GoldItem) -> dict[str, Any]:
     return {"qid": item.qid, "question": item.question, "answerable": item.answerable, **given}
 
 
-def refuse_row(path: str) -> RejectRow:
-    """Raises the error of a row that cannot be read: a gold file is accepted as a whole or not at all."""
-
+def _refuse_row(path: str) -> RejectRow:
     def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
         raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
 
@@ -860,13 +712,13 @@ def refuse_row(path: str) -> RejectRow:
 _ID: Final = {"type": ["string", "integer"], "pattern": r"\S"}
 _TEXT: Final = {"type": "string", "pattern": r"\S"}
 _TYPES: Final[Mapping[Callable[[Any], Any], Schema]] = {
-    id_string: _ID,
-    text: _TEXT,
-    string: {"type": "string"},
-    flag: {"type": "boolean"},
-    ids: {"type": "array", "items": _ID},
-    texts: {"type": "array", "items": _TEXT},
-    strings: {"type": "object", "additionalProperties": {"type": "string"}},
+    _id: _ID,
+    _text: _TEXT,
+    _string: {"type": "string"},
+    _flag: {"type": "boolean"},
+    _ids: {"type": "array", "items": _ID},
+    _texts: {"type": "array", "items": _TEXT},
+    _strings: {"type": "object", "additionalProperties": {"type": "string"}},
 }
 _NOTES: Final = {
     "qid": "A permanent id. A whole number is read as its digits.",
@@ -891,7 +743,23 @@ _NOTES: Final = {
 
 def gold_schema() -> Schema:
     """The JSON Schema of one gold item as an object."""
-    own = {"anyOf": [{"required": [name]} for name in sorted(OWN_MEMBERS)]}
+    own = {"anyOf": [{"required": [name]} for name in sorted(_OWN_MEMBERS)]}
+    properties: dict[str, Schema] = {}
+    for name, field in GOLD_ROW.items():
+        schema = _TYPES[field.read] if name == "qid" else {"anyOf": [_TYPES[field.read], {"type": "null"}]}
+        properties[name] = {"description": _NOTES[name], **schema}
+    not_null = {"properties": {"answerable": {"type": "boolean"}}, "required": ["answerable"]}
+    named = [
+        {"properties": {name: {"type": "array", "minItems": 1}}, "required": [name]}
+        for name in ("relevant", "gold_contexts")
+    ]
+    item = {
+        "description": "A row in the names of gold files.",
+        "type": "object",
+        "properties": properties,
+        "required": ["qid"],
+        "anyOf": [not_null, *named],
+    }
     return {
         "$schema": DRAFT,
         "$id": identifier("gold", 1),
@@ -905,25 +773,5 @@ def gold_schema() -> Schema:
         "if": own,
         "then": {"$ref": "#/$defs/GoldItem"},
         "else": {"not": {"propertyNames": {"enum": list(GOLD_ROW)}}},
-        "$defs": {"GoldItem": _item_schema({name: _TYPES[field.read] for name, field in GOLD_ROW.items()})},
-    }
-
-
-def _item_schema(types: Mapping[str, Schema]) -> Schema:
-    """A row in the names of gold files."""
-    properties = {
-        name: {"description": _NOTES[name], **(schema if name == "qid" else {"anyOf": [schema, {"type": "null"}]})}
-        for name, schema in types.items()
-    }
-    not_null = {"properties": {"answerable": {"type": "boolean"}}, "required": ["answerable"]}
-    named = [
-        {"properties": {name: {"type": "array", "minItems": 1}}, "required": [name]}
-        for name in ("relevant", "gold_contexts")
-    ]
-    return {
-        "description": "A row in the names of gold files.",
-        "type": "object",
-        "properties": properties,
-        "required": ["qid"],
-        "anyOf": [not_null, *named],
+        "$defs": {"GoldItem": item},
     }

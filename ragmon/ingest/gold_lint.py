@@ -1,12 +1,13 @@
-"""Checks of a gold set that could be read: contradictions, and items that measure less than they seem to.
+"""Checks of a gold set that could be read, and the difference between two versions of a gold set.
 
-The difference between two versions of a gold set.
+A check finds a contradiction, or items that measure less than they seem to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Literal
 
 from ragmon.core.errors import shorten
@@ -33,8 +34,6 @@ class LintFinding:
     Attributes:
         qid: The item; None for the set as a whole.
         severity: error (the item contradicts itself or another), warning (it measures less than it seems), info.
-        message: What was found.
-        hint: How to correct it.
     """
 
     qid: str | None
@@ -44,118 +43,36 @@ class LintFinding:
 
 
 def lint(gold: GoldSet) -> list[LintFinding]:
-    """Check a gold set.
-
-    Args:
-        gold: A set that was read without an error.
-
-    Returns:
-        Findings, the worst first; within a severity grouped by kind, in the order of the items.
+    """Check a gold set; the worst findings come first, within a severity grouped by kind.
 
     >>> [finding.message for finding in lint(GoldSet("g", (GoldItem("a", "Why?", True, ["so"], None, ["d1"]),)))][-1]
     'all substrings are shorter than 5 characters'
     """
-    findings = [finding for rule in _RULES for finding in rule(gold)]
+    findings = [*_contradictions(gold), *_too_few_items(gold), *_missing_fields(gold), *_useless_substrings(gold)]
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def _negatives_in_gold(gold: GoldSet) -> Iterator[LintFinding]:
+def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
     for item in gold:
         common_ids = sorted(item.ids.intersection(item.negatives))
         if common_ids:
             hint = "an id is either gold or a negative: drop it from one list"
             yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(common_ids)}", hint)
-
-
-def _shared_wordings(gold: GoldSet) -> Iterator[LintFinding]:
     questions = [(item, item.question, "question") for item in gold]
     paraphrases = [(item, wording, "paraphrase") for item in gold for wording in item.paraphrases]
     owners: dict[str, GoldItem] = {}
     for item, wording, kind in questions + paraphrases:
         key = normalise_question(wording)
         owner = owners.setdefault(key, item)
-        if not key or owner is item:
-            continue
-        message = f"{kind} {shorten(wording)} is also asked by {shorten(owner.qid)}"
-        if owner.answerable != item.answerable:
-            message += ", and only one of them is answerable"
-            yield LintFinding(item.qid, "error", message, "no answer is right for both: keep one, or tell them apart")
-        else:
-            yield LintFinding(
-                item.qid, "warning", message, "by its text it matches neither: reword one, or send the qid"
-            )
-
-
-def _gold_of_unanswerables(gold: GoldSet) -> Iterator[LintFinding]:
-    for item in gold:
-        fields = {
-            "gold_claim_substr": item.claim_substrings,
-            "gold_claim": item.gold_claim,
-            "gold_citations": item.citations,
-            "gold_contexts": item.contexts,
-        }
-        present = [name for name, value in fields.items() if value]
-        if present and not item.answerable:
-            hint = "its one right answer is the refusal: drop them, or set answerable to true"
-            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(present)}", hint)
-
-
-def _without_substrings(gold: GoldSet) -> Iterator[LintFinding]:
-    answerable = _answerable(gold)
-    lacking = [item for item in answerable if not item.phrases]
-    hint = 'name a phrase every right answer contains: ["rejects null keys"]'
-    finding = LintFinding(None, "warning", "no gold_claim_substr, answer_precision stays unassessed", hint)
-    yield from _per_item(finding, lacking, answerable)
-
-
-def _without_citations(gold: GoldSet) -> Iterator[LintFinding]:
-    answerable = _answerable(gold)
-    lacking = [item for item in answerable if not item.ids]
-    message = "no gold_citations, answer_precision and citation_hit_rate stay unassessed"
-    finding = LintFinding(None, "warning", message, 'name the documents that hold the answer: ["p1#2"]')
-    yield from _per_item(finding, lacking, answerable)
-
-
-def _without_question(gold: GoldSet) -> Iterator[LintFinding]:
-    lacking = [item for item in gold if not normalise_question(item.question)]
-    finding = LintFinding(None, "info", "no question text", "it is matched by its qid only, and no probe can ask it")
-    yield from _per_item(finding, lacking, gold.items)
-
-
-def _per_item(finding: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
-    """The finding once for each item, or once for the set where it applies to all of several items."""
-    if 1 < len(items) == len(out_of):
-        yield replace(finding, message=f"all {len(items)} {_answerable_prefix(items)}items: {finding.message}")
-        return
-    for item in items:
-        yield replace(finding, qid=item.qid)
-
-
-def _answerable_prefix(items: Sequence[GoldItem]) -> str:
-    return "answerable " if all(item.answerable for item in items) else ""
-
-
-def _short_substrings(gold: GoldSet) -> Iterator[LintFinding]:
-    for item in _answerable(gold):
-        if item.phrases and all(len(phrase) < ANYWHERE for phrase in item.claim_substrings or ()):
-            hint = "ragmon matches them at word boundaries; the published seed 000 scorer can never match them"
-            yield LintFinding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
-
-
-def _nested_substrings(gold: GoldSet) -> Iterator[LintFinding]:
-    for item in _answerable(gold):
-        pairs = (
-            (longer, shorter)
-            for i, longer in enumerate(item.phrases)
-            for j, shorter in enumerate(item.phrases)
-            if i != j and contains_phrase(longer, shorter) and (longer != shorter or i > j)
-        )
-        for longer, shorter in pairs:
-            message = f"substring {shorten(longer)} contains {shorten(shorter)}"
-            yield LintFinding(
-                item.qid, "info", message, "any of them makes the claim right: the longer one adds nothing"
-            )
-            break
+        if key and owner is not item:
+            message = f"{kind} {shorten(wording)} is also asked by {shorten(owner.qid)}"
+            if owner.answerable == item.answerable:
+                hint = "by its text it matches neither: reword one, or send the qid"
+                yield LintFinding(item.qid, "warning", message, hint)
+            else:
+                message += ", and only one of them is answerable"
+                hint = "no answer is right for both: keep one, or tell them apart"
+                yield LintFinding(item.qid, "error", message, hint)
 
 
 def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
@@ -171,21 +88,62 @@ def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
             yield LintFinding(None, "warning", message, hint)
 
 
+def _missing_fields(gold: GoldSet) -> Iterator[LintFinding]:
+    for item in gold:
+        fields = {
+            "gold_claim_substr": item.claim_substrings,
+            "gold_claim": item.gold_claim,
+            "gold_citations": item.citations,
+            "gold_contexts": item.contexts,
+        }
+        present = [name for name, value in fields.items() if value]
+        if present and not item.answerable:
+            hint = "its one right answer is the refusal: drop them, or set answerable to true"
+            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(present)}", hint)
+    answerable = _answerable(gold)
+    message = "no gold_claim_substr, answer_precision stays unassessed"
+    hint = 'name a phrase every right answer contains: ["rejects null keys"]'
+    lacking = [item for item in answerable if not item.phrases]
+    yield from _per_item(LintFinding(None, "warning", message, hint), lacking, answerable)
+    message = "no gold_citations, answer_precision and citation_hit_rate stay unassessed"
+    hint = 'name the documents that hold the answer: ["p1#2"]'
+    lacking = [item for item in answerable if not item.ids]
+    yield from _per_item(LintFinding(None, "warning", message, hint), lacking, answerable)
+    hint = "it is matched by its qid only, and no probe can ask it"
+    lacking = [item for item in gold if not normalise_question(item.question)]
+    yield from _per_item(LintFinding(None, "info", "no question text", hint), lacking, gold.items)
+
+
+def _per_item(finding: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
+    """The finding once for each item, or once for the set where it applies to all of several items."""
+    if 1 < len(items) == len(out_of):
+        kind = "answerable " if all(item.answerable for item in items) else ""
+        yield replace(finding, message=f"all {len(items)} {kind}items: {finding.message}")
+        return
+    for item in items:
+        yield replace(finding, qid=item.qid)
+
+
+def _useless_substrings(gold: GoldSet) -> Iterator[LintFinding]:
+    for item in _answerable(gold):
+        if item.phrases and all(len(phrase) < ANYWHERE for phrase in item.claim_substrings or ()):
+            hint = "ragmon matches them at word boundaries; the published seed 000 scorer can never match them"
+            yield LintFinding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
+    for item in _answerable(gold):
+        pairs = (
+            (longer, shorter)
+            for i, longer in enumerate(item.phrases)
+            for j, shorter in enumerate(item.phrases)
+            if i != j and contains_phrase(longer, shorter) and (longer != shorter or i > j)
+        )
+        for longer, shorter in islice(pairs, 1):
+            message = f"substring {shorten(longer)} contains {shorten(shorter)}"
+            hint = "any of them makes the claim right: the longer one adds nothing"
+            yield LintFinding(item.qid, "info", message, hint)
+
+
 def _answerable(gold: GoldSet) -> list[GoldItem]:
     return [item for item in gold if item.answerable]
-
-
-_RULES: Final[tuple[Callable[[GoldSet], Iterator[LintFinding]], ...]] = (
-    _negatives_in_gold,
-    _shared_wordings,
-    _too_few_items,
-    _gold_of_unanswerables,
-    _without_substrings,
-    _without_citations,
-    _without_question,
-    _short_substrings,
-    _nested_substrings,
-)
 
 
 MUTATED: Final = "mutated: qids are permanent, give it a new one"
@@ -201,12 +159,9 @@ _FILE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """An item both versions have, with different content.
+    """An item both versions have, with the names of the fields that differ.
 
-    Attributes:
-        qid: The item.
-        fields: Names of the fields that differ, as gold files spell them; empty where a frozen set is compared, which
-            holds only fingerprints.
+    The names are those of gold files. A frozen set holds only fingerprints, so its changes have no names.
     """
 
     qid: str
@@ -220,15 +175,7 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The difference of two versions.
-
-    Attributes:
-        added: qids only the new version has, in its order.
-        removed: qids only the old version has, in its order.
-        changed: Items whose content differs, in the new order.
-        unchanged: How many items are the same.
-        old_version, new_version: The versions compared.
-    """
+    """The difference of two versions: qids in the order of their version, changed items in the new order."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -246,10 +193,6 @@ class Diff:
 def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     """Compare two versions of a gold set; the order of items does not matter.
 
-    Args:
-        old: A gold set, or a frozen one.
-        new: A later version of it.
-
     >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
     >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed
     (ItemChange(qid='a', fields=('question',)),)
@@ -257,15 +200,19 @@ def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     before, after = _fingerprints(old), _fingerprints(new)
     common = [qid for qid in after if qid in before]
     old_items, new_items = _items(old), _items(new)
-    changed = tuple(
-        ItemChange(qid, _changed_fields(old_items[qid], new_items[qid]) if old_items and new_items else ())
-        for qid in common
-        if before[qid] != after[qid]
-    )
+    changed = []
+    for qid in common:
+        if before[qid] != after[qid]:
+            fields: tuple[str, ...] = ()
+            if old_items and new_items:
+                was, now = _comparable_content(old_items[qid]), _comparable_content(new_items[qid])
+                names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+                fields = tuple(_FILE_NAMES.get(name, name) for name in names)
+            changed.append(ItemChange(qid, fields))
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
         removed=tuple(qid for qid in before if qid not in after),
-        changed=changed,
+        changed=tuple(changed),
         unchanged=len(common) - len(changed),
         old_version=old.version,
         new_version=new.version,
@@ -278,12 +225,6 @@ def _fingerprints(gold: GoldSet | FrozenGoldSet) -> Mapping[str, str]:
 
 def _items(gold: GoldSet | FrozenGoldSet) -> Mapping[str, GoldItem]:
     return {} if isinstance(gold, FrozenGoldSet) else {item.qid: item for item in gold}
-
-
-def _changed_fields(old: GoldItem, new: GoldItem) -> tuple[str, ...]:
-    before, after = _comparable_content(old), _comparable_content(new)
-    names = [*before, *(name for name in after if name not in before)]
-    return tuple(_FILE_NAMES.get(name, name) for name in names if before.get(name) != after.get(name))
 
 
 def _comparable_content(item: GoldItem) -> dict[str, object]:

@@ -19,7 +19,6 @@ NAMED: Final = 10
 COLUMNS: Final = ("trace_id", "correct", "answerable", "relevant_ids", "rater", "ts", "comment")
 _DELIMITERS: Final = ",;\t"
 _SEPARATORS: Final = str.maketrans(";|\n\t", "    ")
-"""Separators between ids; they are turned into spaces."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
 
     A row without any judgement is skipped: a sheet looks like that before it is filled in.
 
-    Args:
-        path: A `.csv` or `.tsv` file with a line of column names, or JSON Lines.
-        words: The columns and values of the file.
-
     Raises:
         InputError: It cannot be read, or some rows are not labels; the message and the hint name the first ones.
     """
@@ -69,7 +64,6 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
 
 
 def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows by field name, with the lines they end on."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -77,55 +71,45 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
         raise InputError(f"it cannot be read ({error.strerror})", path=str(path), hint=hint) from error
     except UnicodeDecodeError as error:
         raise InputError("it is not UTF-8", path=str(path), hint="save it as CSV UTF-8") from error
-    is_table = path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{")
-    return _table_rows(path, text, spelling) if is_table else _json_rows(path, text, spelling)
+    if path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{"):
+        header = text.partition("\n")[0]
+        reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
+        try:
+            columns = _columns(path, reader.fieldnames or (), spelling)
+            for row in reader:
+                yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
+        except csv.Error as error:
+            number, hint = reader.line_num + 1, "save it as CSV UTF-8"
+            raise InputError(f"it is no table: {error}", path=str(path), line=number, hint=hint) from error
+        return
+    hint = "one object a line"
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError("this is no JSON", path=str(path), line=number, value=line, hint=hint) from error
+            if not isinstance(row, dict):
+                raise InputError("this is no object", path=str(path), line=number, value=row, hint=hint)
+            yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
-def _table_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    header = text.partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
-    try:
-        columns = _columns(path, reader.fieldnames or (), spelling)
-        for row in reader:
-            yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
-    except csv.Error as error:
-        line = reader.line_num + 1
-        raise InputError(f"it is no table: {error}", path=str(path), line=line, hint="save it as CSV UTF-8") from error
-
-
-def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str, str]:
-    """The column of each field that the table has."""
+def _columns(path: Path, names: Sequence[str], spelling: LabelSpelling) -> dict[str, str]:
     headers = {name.strip().casefold(): name for name in names if name}
     columns = {
-        field: headers[column.casefold()] for field, column in words.columns.items() if column.casefold() in headers
+        field: headers[column.casefold()] for field, column in spelling.columns.items() if column.casefold() in headers
     }
     if "trace_id" not in columns:
         column_names = ", ".join(headers.values()) or "none"
         hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; its columns: {column_names}'
-        raise InputError("there is no column of this name", path=str(path), value=words.columns["trace_id"], hint=hint)
+        raise InputError(
+            "there is no column of this name", path=str(path), value=spelling.columns["trace_id"], hint=hint
+        )
     return columns
 
 
-def _json_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, text_line in enumerate(text.split("\n"), 1):
-        if text_line.strip():
-            try:
-                row = json.loads(text_line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(
-                    "this is no JSON", path=str(path), line=line, value=text_line, hint="one object a line"
-                ) from error
-            if not isinstance(row, dict):
-                raise InputError("this is no object", path=str(path), line=line, value=row, hint="one object a line")
-            yield line, {field: row[column] for field, column in spelling.columns.items() if column in row}
-
-
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
-    """The label of a row; None where the row has no judgement.
-
-    Raises:
-        ValueError: The row is not a label.
-    """
+    """The label of a row; None where the row has no judgement."""
     given = {name: value for name, value in row.items() if value not in ("", None)}
     if not given.keys() & {"correct", "answerable", "relevant_ids"}:
         return None
@@ -186,15 +170,7 @@ def _time(value: str) -> float:
 
 
 def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
-    """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects.
-
-    Args:
-        rows: Rows by field name; they may have further columns for the rater's information.
-        words: The columns and values of the sheet.
-
-    Raises:
-        RagmonError: There is no row.
-    """
+    """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects."""
     records = list(rows)
     if not records:
         raise RagmonError("there is nothing to label", hint="answers are queued as they come in")

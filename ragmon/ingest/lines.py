@@ -1,22 +1,17 @@
-"""Values of JSON from other programs, converted to the types of the trace contract.
+"""One line of a trace log becomes a record, a totals line or a label, or is rejected with a reason.
 
-A value that fits no type is rejected, never guessed.
+Other programs' formats are read too: seeds 000 and 002, the WFGY live record, older logs. Their values are converted to
+the types of the trace contract; a value that fits no type is rejected, never guessed.
 
-The decoder of trace logs: one line becomes a record, a totals line or a label, or is rejected with a reason.
-
-Other programs' formats are read too: seeds 000 and 002, the WFGY live record, older logs.
-
-The JSON Schema of a line of a trace log: what the reader accepts, which is more than the trace contract asks for.
-
-The contract's own types come from the structs of `ragmon.core.record`. Where the reader also converts values of other
-programs (a number as an id, ISO 8601 as a time), the schema allows them too. It never rejects a line that is read.
+The JSON Schema of a line says what the reader accepts, which is more than the trace contract asks for: it never rejects
+a line that is read.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -47,7 +42,7 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import Path, look_up
+from ragmon.core.text import look_up
 from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces, is_gold, usual_fields
 
 
@@ -160,36 +155,20 @@ def as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_tags(value: Any) -> dict[str, str]:
-    """Convert tags to text, because other programs also use numbers and booleans; a null tag is left out."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise wrong_type("tags", "an object", value)
-    tags = {}
-    for name, tag_value in value.items():
-        text = str(tag_value).lower() if isinstance(tag_value, bool) else as_text(tag_value, f"the tag {name!r}")
-        if text is not None:
-            tags[name] = text
-    return tags
-
-
 def as_verdicts(value: Any) -> list[bool] | None:
     """Convert the relevance of each document: booleans, yes and no, or objects with a `verdict`."""
     if value is None:
         return None
     if not isinstance(value, list):
         raise wrong_type("verdicts", "a list", value)
-    return list(_relevance(value))
-
-
-def _relevance(entries: Iterable[Any]) -> Iterable[bool]:
-    for entry in entries:
+    relevance = []
+    for entry in value:
         verdict = entry.get("verdict") if isinstance(entry, dict) else entry
         relevant = _BOOLEANS.get(str(verdict).strip().lower())
         if relevant is None:
             raise wrong_type("a verdict", "yes or no", verdict)
-        yield relevant
+        relevance.append(relevant)
+    return relevance
 
 
 def as_type(value: Any, kind: Any, name: str) -> Any:
@@ -252,11 +231,7 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
 
 
 def adapt(value: AnyShape) -> Record:
-    """Convert a line of any known format to a record.
-
-    Raises:
-        Rejected: A field has a type or value that no format allows, or no field belongs to a trace.
-    """
+    """Convert a line of any known format to a record."""
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     ids = value.retrieved_ids if value.retrieved_ids is not None else documents
@@ -265,8 +240,14 @@ def adapt(value: AnyShape) -> Record:
     retrieved_ids = as_ids(ids, "retrieved_ids")
     if isinstance(value.answer, str):  # a text, which may cite as the answers of decorated calls and of spans do
         answer = with_marks(answer, retrieved_ids)
+    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
+    if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
+        raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
+    error = "not ok" if value.ok is False else None
+    if value.error:
+        error = value.error if isinstance(value.error, str) else shorten(value.error)
     record = Record(
-        v=_version(value.v),
+        v=CONTRACT_VERSION if has_version else None,
         trace_id=as_text(value.trace_id, "trace_id"),
         ts=as_time(value.ts, "ts"),
         pipeline=as_text(value.pipeline, "pipeline"),
@@ -275,10 +256,10 @@ def adapt(value: AnyShape) -> Record:
         q=as_text(question, "the question"),
         retrieved_ids=retrieved_ids,
         candidate_ids=as_ids(value.candidate_ids, "candidate_ids"),
-        scores=_scores(value.scores, documents),
-        contexts=_contexts(value.contexts, documents),
+        scores=as_type(_or_default(value.scores, _member_of_each(documents, "score")), list[float], "scores"),
+        contexts=as_type(_or_default(value.contexts, _member_of_each(documents, "text")), list[str], "contexts"),
         answer_json=answer,
-        error=_error(value),
+        error=error,
         latency_ms=_latency(value),
         index_hash=as_text(_or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
         build=as_text(_or_default(value.build, context.get("build")), "build"),
@@ -292,45 +273,21 @@ def adapt(value: AnyShape) -> Record:
         verdicts=as_verdicts(value.verdicts),
         measures=as_type(value.measures, dict[str, float], "measures"),
         judge_versions=as_type(value.judge_versions, dict[str, str], "judge_versions"),
-        **_written_by_ragmon(value),
+        ended=as_text(value.ended, "ended"),
+        exported=as_flag(value.exported, "exported"),
+        parent_span_id=as_text(value.parent_span_id, "parent_span_id"),
+        matched=as_text(value.matched, "matched"),
     )
-    if record.v is None and _is_empty(record):
-        raise Rejected(constants.INVALID_SCHEMA, _EMPTY)
+    if record.v is None:
+        values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
+        if all(field is None for field in (*values, record.verdicts)):
+            raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
     return record
-
-
-def _written_by_ragmon(value: AnyShape) -> dict[str, Any]:
-    """The fields that only a log of ragmon has."""
-    return {
-        "ended": as_text(value.ended, "ended"),
-        "exported": as_flag(value.exported, "exported"),
-        "parent_span_id": as_text(value.parent_span_id, "parent_span_id"),
-        "matched": as_text(value.matched, "matched"),
-    }
-
-
-_EMPTY: Final = "it has no question, no document, no answer and no error"
 
 
 def _name(value: Any) -> str | None:
     """The name of a model or a user; other programs write objects and numbers there."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
-
-
-def _is_empty(record: Record) -> bool:
-    """Whether a line of another program has nothing of a trace in it."""
-    values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
-    return all(value is None for value in values) and record.verdicts is None
-
-
-def _version(version: Any) -> int | None:
-    if version is None or isinstance(version, str):  # other programs write their own version here, as text
-        return None
-    if isinstance(version, bool) or version != constants.CONTRACT_VERSION:
-        raise wrong_type(
-            "v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", version
-        )
-    return constants.CONTRACT_VERSION
 
 
 def _source(line: AnyShape) -> str | None:
@@ -343,14 +300,19 @@ def _source(line: AnyShape) -> str | None:
 
 
 def _answer(line: AnyShape) -> tuple[Answer | None, TextFacts | None]:
-    """The answer, and the facts about it where its text was not logged."""
     if isinstance(line.answer_json, dict):
         claim = as_text(line.answer_json.get("claim"), "claim")
         return Answer(claim=claim, citations=_citations(line.answer_json.get("citations"))), None
     if line.answer_json is not None:
         raise wrong_type("answer_json", "an object", line.answer_json)
     if isinstance(line.answer, dict):
-        return _wfgy_answer(line.answer)
+        # A WFGY live record has citations with offsets, and no text unless it was added.
+        citations = _citations(line.answer.get("citations"))
+        if "claim" in line.answer:
+            return Answer(claim=as_text(line.answer["claim"], "claim"), citations=citations), None
+        # An answer with citations is no refusal; without citations it may be either.
+        facts = TextFacts(answered=True, refused=False) if citations else TextFacts()
+        return Answer(citations=citations), facts
     text = as_text(line.answer, "answer")
     if text is None:
         return None, None
@@ -359,25 +321,9 @@ def _answer(line: AnyShape) -> tuple[Answer | None, TextFacts | None]:
     return Answer(claim=claim, citations=citations if citations is not None else inline), None
 
 
-def _wfgy_answer(answer: Mapping[str, Any]) -> tuple[Answer, TextFacts | None]:
-    """The answer of a WFGY live record: citations with offsets, and no text unless it was added."""
-    citations = _citations(answer.get("citations"))
-    if "claim" in answer:
-        return Answer(claim=as_text(answer["claim"], "claim"), citations=citations), None
-    # An answer with citations is no refusal; without citations it may be either.
-    facts = TextFacts(answered=True, refused=False) if citations else TextFacts()
-    return Answer(citations=citations), facts
-
-
 def _citations(citations: Any) -> list[str] | None:
     """A list of citations; None for anything but a list, a string too."""
     return as_ids(citations, "citations") if isinstance(citations, list) else None
-
-
-def _error(line: AnyShape) -> str | None:
-    if line.error:
-        return line.error if isinstance(line.error, str) else shorten(line.error)
-    return "not ok" if line.ok is False else None
 
 
 def _latency(line: AnyShape) -> Latency | None:
@@ -413,32 +359,25 @@ def _latency(line: AnyShape) -> Latency | None:
 
 
 def _or_default(value: Any, default: Any) -> Any:
-    """The value, or the default where it is None."""
     return value if value is not None else default
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:
-    """One member of every document; None unless all documents have it."""
     if not isinstance(documents, list) or not documents:
         return None
     members = [as_object(entry).get(name) for entry in documents]
     return None if None in members else members
 
 
-def _scores(logged: Any, documents: Any) -> list[float] | None:
-    scores: list[float] | None = as_type(
-        _or_default(logged, _member_of_each(documents, "score")), list[float], "scores"
-    )
-    return scores
-
-
-def _contexts(logged: Any, documents: Any) -> list[str] | None:
-    contexts: list[str] | None = as_type(_or_default(logged, _member_of_each(documents, "text")), list[str], "contexts")
-    return contexts
-
-
 def _tags(logged: Any, context: Mapping[str, Any]) -> dict[str, str] | None:
-    tags = as_tags(logged)
+    if not isinstance(logged, dict | None):
+        raise wrong_type("tags", "an object", logged)
+    tags = {}
+    for name, value in (logged or {}).items():
+        # Other programs use numbers and booleans, too; a null tag is left out.
+        text = str(value).lower() if isinstance(value, bool) else as_text(value, f"the tag {name!r}")
+        if text is not None:
+            tags[name] = text
     for name in ("client", "region"):
         if isinstance(context.get(name), str):
             tags.setdefault(name, context[name])
@@ -457,7 +396,6 @@ DEEPEST: Final = 400
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BRACKETS: Final = 1 << 20
-"""Brackets of a line that are looked at."""
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -470,16 +408,12 @@ Unknown = Callable[[str, str], None]
 def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
-    A line of the trace contract takes one pass in C. A line that does not fit it, or lacks fields that other formats
-    give other names, is decoded a second time by the rules of all formats.
+    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats.
 
     Args:
         line: One line, with or without its newline.
         unknown: Called for each field of the record that is out of range, and so is unknown.
         options: Which members of lines that are not of the contract hold which field.
-
-    Raises:
-        Rejected: With the reason.
     """
     try:
         record = _decode_record(line)
@@ -499,18 +433,16 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
             or options.columns
         ):
             return _decode_any_format(line, unknown, options)
-    elif record.v != constants.CONTRACT_VERSION:
+    elif record.v != CONTRACT_VERSION:
         return _decode_any_format(line, unknown, options)
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
         return _decode_any_format(line, unknown, options)
-    latency = record.latency_ms
-    return (
-        record if len(line) <= SHORT and (latency is None or latencies_in_range(latency)) else _bounded(record, unknown)
-    )
+    if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):
+        return record
+    return _bounded(record, unknown)
 
 
 def _bounded(record: Record, unknown: Unknown | None) -> Record:
-    """A record without the values that are out of range."""
     kept, reasons = bounded(record)
     if unknown is not None:
         for field, reason in reasons.items():
@@ -528,7 +460,12 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
                 if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
                     continue
                 if options.id_from is not None:
-                    entries = [_with_id(entry, options.id_from) for entry in entries]
+                    # A document without an id there keeps its own.
+                    ids = [look_up(entry, options.id_from) if isinstance(entry, dict) else None for entry in entries]
+                    entries = [
+                        entry if found is None else {**entry, "id": found}
+                        for entry, found in zip(entries, ids, strict=True)
+                    ]
                     setattr(fields, name, entries)
                 for entry in map(as_object, entries):
                     if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
@@ -536,7 +473,15 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
             _add_usual_names(fields, line, options)
             return _bounded(adapt(fields), unknown)
         if fields.kind == "totals":
-            return _checked_totals(_decode_totals(line))
+            totals = _decode_totals(line)
+            for key, n in (
+                *(("calls", totals.calls), ("kept", totals.kept)),
+                *totals.dropped.items(),
+                *totals.latency_ms.items(),
+            ):
+                if n > LARGEST:  # it would spoil every sum it is added to
+                    raise wrong_type(f"the count of {key}", f"at most {LARGEST}", n)
+            return totals
         if fields.kind == constants.LABEL:
             return parse_label(_decode_object(line))
     except _DECODE_ERRORS as error:
@@ -546,27 +491,31 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
 
 
-def _with_id(entry: Any, id_from: Path) -> Any:
-    """A document with the id that stands where `id_from` says; one that has nothing there keeps its own."""
-    found = look_up(entry, id_from) if isinstance(entry, dict) else None
-    return entry if found is None else {**entry, "id": found}
-
-
 def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:
-    """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`.
-
-    Raises:
-        Rejected: Two members have usual names of one field, or a mapped member holds no value of its field.
-    """
-    missing = _missing(fields)
-    if not options.columns and not missing & _MAIN_FIELDS:
+    """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`."""
+    has_documents = fields.chunks is not None or fields.retrieval is not None
+    has_answer = fields.answer_json is not None
+    has = {
+        "question": fields.question is not None or fields.q is not None,
+        "answer": fields.answer is not None or has_answer,
+        "retrieved_ids": fields.retrieved_ids is not None or has_documents,
+        "contexts": fields.contexts is not None or has_documents,
+        "citations": fields.citations is not None or has_answer or isinstance(fields.answer, dict),
+        "qid": fields.qid is not None or fields.q_id is not None,
+        "latency_ms": fields.latency_ms is not None or fields.perf is not None,
+        "error": fields.error is not None or fields.ok is not None,
+        "ts": fields.ts is not None,
+        "session": fields.session is not None,
+        "trace_id": fields.trace_id is not None,
+    }
+    if not options.columns and has["question"] and has["answer"] and has["retrieved_ids"]:
         return
     try:
         row = _decode_object(line)
     except _DECODE_ERRORS:  # in a member that no field is read from
         return
     try:
-        found = usual_fields(row, options, missing)
+        found = usual_fields(row, options, [name for name, is_there in has.items() if not is_there])
     except (CellError, InputError) as error:
         hint = error.hint if isinstance(error, InputError) else ""
         raise Rejected(constants.INVALID_SCHEMA, f"{error}{hint and f'; {hint}'}") from None
@@ -578,52 +527,14 @@ def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> No
             fields.answer_json = None
 
 
-_MAIN_FIELDS: Final = frozenset({"question", "answer", "retrieved_ids"})
-"""A line that has all of these is read as it stands."""
-
-
-def _missing(fields: AnyShape) -> frozenset[str]:
-    """The fields that a line does not have by any name of `AnyShape`."""
-    names = {
-        "question": fields.question is None and fields.q is None,
-        "answer": fields.answer is None and fields.answer_json is None,
-        "retrieved_ids": fields.retrieved_ids is None and fields.chunks is None and fields.retrieval is None,
-        "contexts": fields.contexts is None and fields.chunks is None and fields.retrieval is None,
-        "citations": fields.citations is None and fields.answer_json is None and not isinstance(fields.answer, dict),
-        "qid": fields.qid is None and fields.q_id is None,
-        "latency_ms": fields.latency_ms is None and fields.perf is None,
-        "error": fields.error is None and fields.ok is None,
-        "ts": fields.ts is None,
-        "session": fields.session is None,
-        "trace_id": fields.trace_id is None,
-    }
-    return frozenset(name for name, lacks in names.items() if lacks)
-
-
 def refuse_gold(line: bytes, path: str) -> None:
-    """Refuse a file whose first line is a gold item: it was given in the place of traces.
-
-    Raises:
-        InputError: It is.
-    """
+    """Refuse a file whose first line is a gold item, which was given instead of traces."""
     try:
         row = _decode_object(line.removeprefix(BOM))
     except _DECODE_ERRORS:
         return
     if is_gold(row):
         raise gold_as_traces(path)
-
-
-def _checked_totals(line: Totals) -> Totals:
-    """A totals line with plausible counts.
-
-    Raises:
-        Rejected: A count is too large: it would spoil every sum it is added to.
-    """
-    for name, n in (("calls", line.calls), ("kept", line.kept), *line.dropped.items(), *line.latency_ms.items()):
-        if n > LARGEST:
-            raise wrong_type(f"the count of {name}", f"at most {LARGEST}", n)
-    return line
 
 
 def _rejection(line: bytes, error: Exception) -> Rejected:
@@ -633,7 +544,9 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
         return Rejected(constants.DEPTH, "it is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return Rejected(constants.INVALID_UTF8, message)
-    if OUT_OF_RANGE in message or _not_json_number(line, message):
+    offset = _BYTE_OFFSET.search(message)
+    is_python_number = offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
+    if OUT_OF_RANGE in message or is_python_number:
         return Rejected(constants.NON_FINITE, f"a number is not finite or has too many digits ({message})")
     if isinstance(error, msgspec.ValidationError):
         return Rejected(constants.INVALID_SCHEMA, message)
@@ -652,12 +565,6 @@ def _is_deep(line: bytes) -> bool:
         if depth > DEEPEST:
             return True
     return False
-
-
-def _not_json_number(line: bytes, message: str) -> bool:
-    """Whether decoding stopped at NaN or Infinity, which Python writes and JSON does not have."""
-    offset = _BYTE_OFFSET.search(message)
-    return offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
 
 
 _NULL: Final[Schema] = {"type": "null"}
@@ -743,7 +650,6 @@ _MORE: Final = {
     "verdicts": "true and false, yes and no, or objects with a `verdict`.",
     "probe": "true: the source is `probe`. Older logs have it instead of a source.",
 }
-"""What to say beside the sentences of the docstring."""
 
 
 def trace_schema() -> Schema:
@@ -770,15 +676,14 @@ def trace_schema() -> Schema:
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Record", "Totals", "Label")],
         "$defs": {
             "Record": defs.pop("Record"),
-            "Totals": _totals(defs.pop("Totals")),
-            "Label": _label(defs.pop("Label")),
+            "Totals": _totals_schema(defs.pop("Totals")),
+            "Label": _label_schema(defs.pop("Label")),
         }
         | defs,
     }
 
 
-def _totals(schema: Schema) -> Schema:
-    """Totals, with the limits that the reader checks."""
+def _totals_schema(schema: Schema) -> Schema:
     properties = schema["properties"]
     properties["kind"] = {"const": "totals"}
     count = {"type": "integer", "minimum": 0, "maximum": LARGEST}
@@ -790,7 +695,7 @@ def _totals(schema: Schema) -> Schema:
     return schema | {"required": ["kind", *schema["required"]]}
 
 
-def _label(schema: Schema) -> Schema:
+def _label_schema(schema: Schema) -> Schema:
     """A label, with the limits of `ragmon.core.record.parse_label`."""
     properties: dict[str, Any] = schema["properties"]
     name = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
@@ -803,5 +708,5 @@ def _label(schema: Schema) -> Schema:
     properties["comment"] |= {"anyOf": [{"type": "string", "maxLength": LONGEST_COMMENT}, _NULL]}
     for added in ("answer", "arrived"):  # what a journal or a chunk adds; in a line that is sent it is passed over
         del properties[added]
-    said = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
-    return schema | {"anyOf": said}
+    judgements = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
+    return schema | {"anyOf": judgements}

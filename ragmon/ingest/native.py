@@ -1,6 +1,6 @@
-"""Native records: the spans that ragmon's own capture sends, each of which is a whole record.
+"""What ragmon's own capture sends: native records, and the totals of producers.
 
-The totals of producers, read from the OTLP metrics that `ragmon.capture.otlp_exporter` writes.
+A native record is a span that is a whole record. Totals are OTLP metrics (`ragmon.capture.otlp_exporter`).
 
 Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
 """
@@ -30,14 +30,9 @@ STEP_NS: Final = 10_000_000_000
 
 
 class NativeRecord(NamedTuple):
-    """A record that arrived as one span.
+    """A record that arrived as one span, and its journal line.
 
-    Attributes:
-        key: Its unique key: its step of event time, its trace and its span.
-        ended: When its span ended, seconds since the epoch.
-        trace_id: Its trace id.
-        record: The record.
-        line: The record as a journal line.
+    The key is unique: the step of event time, the trace and the span.
     """
 
     key: tuple[int, bytes]
@@ -48,12 +43,7 @@ class NativeRecord(NamedTuple):
 
 
 def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
-    """The record in a native span with its key and its line, or the reason why it cannot be read.
-
-    Args:
-        native: The native span.
-        unknown: Counts the fields of the record that are out of range.
-    """
+    """The record in a native span with its key and its line, or the reason why it cannot be read."""
     record = record_in(native, unknown)
     if isinstance(record, str):
         return record
@@ -62,15 +52,14 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
 
 
 def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
-    """The record in a native span, or the reason why it cannot be read.
-
-    Args:
-        native: The native span.
-        unknown: Counts the fields of the record that are out of range.
-    """
+    """The record in a native span, or the reason why it cannot be read."""
     record = own_record(native.line, native.trace_id.hex(), native.end_ns)
     if isinstance(record, str):
-        return _reason(native.line, record)
+        try:
+            decode(native.line.encode("utf-8", "surrogatepass"))
+        except Rejected as error:
+            return error.reason  # the reason of such a line in a trace file
+        return record
     if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
     latency = record.latency_ms
@@ -83,15 +72,6 @@ def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     if record.source is None:
         record.source = constants.LIVE
     return record
-
-
-def _reason(line: str, default: str) -> str:
-    """Why a line is no record; the reasons are those of lines in trace files."""
-    try:
-        decode(line.encode("utf-8", "surrogatepass"))
-    except Rejected as error:
-        return error.reason
-    return default
 
 
 _SECOND: Final = 1e9
@@ -117,113 +97,81 @@ _Key = tuple[str, float, float, str, str, str]
 """The instance, its start time, the time of the point, and the series."""
 
 
-@dataclass
-class _TotalsAssembler:
-    """Assembles the points of a request into totals: a collector may reorder or separate them."""
-
-    counted: dict[_Key, _Counted] = field(default_factory=dict)
-    points: int = 0
-    rejected: int = 0
-    first: str = ""
-
-    def refuse(self, rejected: Rejected, points: int = 1) -> None:
-        """Count rejected points."""
-        self.first = self.first or str(rejected)
-        self.rejected += points
-
-    def add(self, instance: Any, metric: Any) -> None:
-        """Add the points of one metric of one instance.
-
-        Raises:
-            Rejected: The request has too many points.
-        """
-        add_point, kind = _METRICS[metric.name]
-        data_kind = metric.WhichOneof("data")
-        points = [] if data_kind is None else getattr(metric, data_kind).data_points
-        self.points += len(points)
-        if self.points > MAX_ITEMS:
-            raise too_many()
-        try:
-            _check_type(metric, kind, data_kind)
-        except Rejected as rejected:
-            self.refuse(rejected, len(points))
-            return
-        for point in points:
-            if not point.flags & _NO_VALUE:
-                try:
-                    labels = _labels(point.attributes)
-                    key = _key(instance, point, labels)
-                    add_point(self.counted.get(key) or self.counted.setdefault(key, _Counted()), point, labels)
-                except Rejected as rejected:
-                    self.refuse(rejected)
-
-    def totals(self) -> Iterator[Totals]:
-        """The totals, in the order of their first points."""
-        for (instance, started, ts, pipeline, source, stratum), counts in self.counted.items():
-            yield Totals(
-                ts=ts,
-                instance=instance,
-                started=started,
-                pipeline=pipeline,
-                source=source,
-                stratum=stratum,
-                calls=counts.kept + counts.unkept,
-                kept=counts.kept,
-                dropped=counts.dropped,
-                latency_ms=counts.latency_ms,
-            )
-
-
 def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     """The totals in a request with metrics; metrics of other programs are ignored.
 
     Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
     counts as zero.
 
-    Args:
-        body: The decompressed body.
-        json: Whether the body is JSON; otherwise it is protobuf.
-
     Returns:
         The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
-
-    Raises:
-        Rejected: The body is no such request, or holds too much.
 
     Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)
         ([], 0, '')
     """
-    request = _from_json(body) if json else parse_message(ExportMetricsServiceRequest, body)
-    assembler = _TotalsAssembler()
+    if json:
+        check_size(body, ExportMetricsServiceRequest, json=True)
+        if body.lstrip()[:1] != b"{":
+            raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
+        try:
+            request = Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
+        except UnicodeDecodeError as error:
+            raise Rejected(constants.INVALID_UTF8, str(error)) from None
+        except (ParseError, ValueError, RecursionError) as error:
+            raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+    else:
+        request = parse_message(ExportMetricsServiceRequest, body)
+    # A collector may reorder or separate the points of one producer, series and time.
+    counted: dict[_Key, _Counted] = {}
+    points, rejected, first = 0, 0, ""
+    for instance, metric in _own_metrics(request):
+        add_point, kind = _METRICS[metric.name]
+        data_kind = metric.WhichOneof("data")
+        metric_points = [] if data_kind is None else getattr(metric, data_kind).data_points
+        points += len(metric_points)
+        if points > MAX_ITEMS:
+            raise too_many()
+        try:
+            _check_type(metric, kind, data_kind)
+        except Rejected as rejection:
+            rejected, first = rejected + len(metric_points), first or str(rejection)
+            continue
+        for point in metric_points:
+            if not point.flags & _NO_VALUE:
+                try:
+                    labels = _labels(point.attributes)
+                    key = _key(instance, point, labels)
+                    add_point(counted.get(key) or counted.setdefault(key, _Counted()), point, labels)
+                except Rejected as rejection:
+                    rejected, first = rejected + 1, first or str(rejection)
+    lines = [
+        Totals(
+            ts=ts,
+            instance=instance,
+            started=started,
+            pipeline=pipeline,
+            source=source,
+            stratum=stratum,
+            calls=counts.kept + counts.unkept,
+            kept=counts.kept,
+            dropped=counts.dropped,
+            latency_ms=counts.latency_ms,
+        )
+        for (instance, started, ts, pipeline, source, stratum), counts in counted.items()
+    ]
+    return lines, rejected, first
+
+
+def _own_metrics(request: Any) -> Iterator[tuple[str | None, Any]]:
     for resource_metrics in request.resource_metrics:
         instance = _labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE)
         for scope_metrics in resource_metrics.scope_metrics:
             if scope_metrics.scope.name == OWN_SCOPE:
-                for metric in scope_metrics.metrics:
-                    if metric.name in _METRICS:
-                        assembler.add(instance, metric)
-    return list(assembler.totals()), assembler.rejected, assembler.first
-
-
-def _from_json(body: bytes) -> Any:
-    check_size(body, ExportMetricsServiceRequest, json=True)
-    if body.lstrip()[:1] != b"{":
-        raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
-    try:
-        return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
-    except UnicodeDecodeError as error:
-        raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    except (ParseError, ValueError, RecursionError) as error:
-        raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+                yield from ((instance, metric) for metric in scope_metrics.metrics if metric.name in _METRICS)
 
 
 def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
-    """Check that a metric has the kind, the temporality and the monotonicity that ragmon writes.
-
-    Raises:
-        Rejected: It has not.
-    """
     if data_kind != kind:
         raise wrong_type(metric.name, f"a metric of the kind {kind}", data_kind)
     data = getattr(metric, kind)
@@ -236,20 +184,18 @@ def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
 
 
 def _labels(attributes: Iterable[Any]) -> dict[str, str]:
-    """The attributes with text values."""
     return {pair.key: pair.value.string_value for pair in attributes if pair.value.HasField("string_value")}
 
 
 def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
-    """The key of the counts that a point belongs to.
-
-    Raises:
-        Rejected: A part of the key is missing.
-    """
     if instance is None:
         raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
-    started, ts = (_seconds(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
+    times = {name: getattr(point, name) for name in ("start_time_unix_nano", "time_unix_nano")}
+    for name, nanoseconds in times.items():
+        if not nanoseconds:
+            raise wrong_type(name, "a time", nanoseconds)
+    started, ts = (nanoseconds / _SECOND for nanoseconds in times.values())
     return instance, started, ts, pipeline, source, stratum
 
 
@@ -257,13 +203,6 @@ def _label(labels: Mapping[str, str], name: str) -> str:
     if name not in labels:
         raise Rejected(constants.INVALID_SCHEMA, f"a point has no {name}")
     return labels[name]
-
-
-def _seconds(name: str, nanoseconds: int) -> float:
-    """Convert a time to seconds since the epoch."""
-    if not nanoseconds:
-        raise wrong_type(name, "a time", nanoseconds)
-    return nanoseconds / _SECOND
 
 
 def _add_requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
@@ -295,39 +234,27 @@ def _count(point: Any) -> int:
 
 
 def _bounded_count(count: int) -> int:
-    """A count that may be added to others.
-
-    Raises:
-        Rejected: It is so large that it would spoil every sum it is added to.
-    """
+    """A count that may be added to others."""
     if count > LARGEST:
         raise wrong_type("a count", f"at most {LARGEST}", count)
     return count
 
 
 def _buckets(point: Any) -> dict[int, int]:
-    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one.
-
-    Raises:
-        Rejected: The buckets cannot be those of a latency.
-    """
+    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one."""
     if any(point.negative.bucket_counts):
         raise Rejected(constants.INVALID_SCHEMA, "a latency is not below zero")
     counts = {NOT_POSITIVE: _bounded_count(point.zero_count)} if point.zero_count else {}
     for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
         if n:
-            own_bucket = _bucket_of(index, point.scale)
+            try:
+                own_bucket = bucket(2.0 ** ((index + 0.5) * 2.0**-point.scale) * _MILLISECONDS)
+            except OverflowError:
+                raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {point.scale}") from None
             counts[own_bucket] = _bounded_count(counts.get(own_bucket, 0) + n)
     if sum(counts.values()) != point.count:
         raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(counts.values()))
     return counts
-
-
-def _bucket_of(index: int, scale: int) -> int:
-    try:
-        return bucket(2.0 ** ((index + 0.5) * 2.0**-scale) * _MILLISECONDS)
-    except OverflowError:
-        raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {scale}") from None
 
 
 _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {
@@ -335,4 +262,3 @@ _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], 
     semconv.RECORDS_DROPPED: (_add_dropped, "sum"),
     semconv.E2E_LATENCY: (_add_latency, "exponential_histogram"),
 }
-"""The function that adds a point of each metric, and the kind of the metric."""

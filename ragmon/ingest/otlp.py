@@ -1,18 +1,9 @@
-"""OTLP requests decoded and assembled into one record per request of the application.
+"""Requests with traces in either encoding of OTLP, read as spans.
 
-The spans of one OTLP request: what is read of the messages of either encoding.
+The messages of the JSON encoding have the fields of protobuf's, so the spans of both are read by the same code. In JSON
+ids are hexadecimal, 64-bit integers may be strings, and unknown fields are ignored.
 
-`ragmon.ingest.otlp` has messages with the fields of protobuf's, so all that follows the wire is here.
-
-OTLP's JSON encoding, as exporters send it and as collectors write it to files, one export request per line.
-
-Ids are hexadecimal, 64-bit integers may be strings, unknown fields are ignored.
-
-Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
-
-Requests in OTLP's protobuf encoding, and `read` for a request with traces in either encoding.
-
-Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
+Source: OpenTelemetry, OTLP specification 1.5 with its JSON Protobuf encoding, and its protocol definitions.
 """
 
 from __future__ import annotations
@@ -20,7 +11,8 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -37,16 +29,16 @@ from ragmon.ingest.otlp_wire import (
     MAX_ITEMS,
     TOO_MANY,
     check_size,
-    json,
-    repaired,
-    span,
+    decode_span,
+    repaired_json,
+    repaired_protobuf,
     spans_in,
     split_request,
     too_many,
 )
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
-from ragmon.ingest.spans.span import HIT_EVENTS, OWN_SCOPE, PLACES, Event, Span
+from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.tools import LISTS, Memo
 
 _EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
@@ -62,10 +54,6 @@ def is_export(line: bytes, of: str | None = None) -> bool:
     return start is not None and of in (None, start[1].decode())
 
 
-_SERVICE: Final = "service.name"
-"""The resource attribute with the name of the service."""
-_BUILD: Final = "service.version"
-"""The resource attribute with the version of the application."""
 _RECORD_SEARCH_LIMIT: Final = 2
 """In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
 first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
@@ -76,21 +64,11 @@ _SPAN_ID_BYTES: Final = 8
 _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
 _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
 _NO_PARENT: Final = (b"", _NO_SPAN)
-"""The parent ids of a root span."""
-_FAILED: Final = trace_pb2.Status.STATUS_CODE_ERROR
 _SAMPLED: Final = 1
-"""The bit of a span's flags that says that its trace is sampled."""
 
 
 class NativeSpan(msgspec.Struct, gc=False):
-    """A span of ragmon that holds a whole record.
-
-    Attributes:
-        trace_id: 16 bytes.
-        span_id: 8 bytes.
-        end_ns: The end time, nanoseconds since the epoch.
-        line: The record, one line of the trace contract, not decoded yet.
-    """
+    """A span of ragmon that holds a whole record: a line of the trace contract, not decoded yet."""
 
     trace_id: bytes
     span_id: bytes
@@ -102,10 +80,6 @@ class ExternalSpan(msgspec.Struct, gc=False):
     """A span of another instrumentation.
 
     Attributes:
-        trace_id: 16 bytes.
-        span_id: 8 bytes.
-        is_root: Whether it has no parent.
-        end_ns: The end time, nanoseconds since the epoch.
         failed: Whether its status is an error.
         service: The service of its process, `service.name`; None where that is unknown.
         build: The version of the application, `service.version`.
@@ -131,13 +105,7 @@ class ExternalSpan(msgspec.Struct, gc=False):
 
 
 class SpanOrigin(NamedTuple):
-    """The program that a span is of, and the instrumentation that made it.
-
-    Attributes:
-        service: Its service; None where that is unknown.
-        build: Its version.
-        scope: The name of the instrumentation.
-    """
+    """The service and version of a span's program, and the name of the instrumentation."""
 
     service: str | None
     build: str | None
@@ -150,11 +118,9 @@ class SpanBatch:
 
     Attributes:
         spans: The number of all spans.
-        native: The spans of ragmon that hold whole records.
-        external: The spans of other instrumentations.
         stages: The number of child spans of ragmon; they add nothing to the record on their root.
         rejected: The number of rejected spans, by reason.
-        first: The details of the first rejection; "" where there is none.
+        first: The details of the first rejection.
         body: The request as it was read, where it had to be repaired first; b"" where it was read unchanged.
     """
 
@@ -172,22 +138,13 @@ class SpanBatch:
         self.first = self.first or str(rejected)
         self.rejected[rejected.reason] += 1
 
-    def sort(self, message: Any, process: SpanOrigin) -> None:
-        """Add a span to the list that it belongs to.
-
-        Args:
-            message: The span.
-            process: What made it.
-
-        Raises:
-            Rejected: It is malformed.
-        """
+    def add(self, message: Any, origin: SpanOrigin) -> None:
+        """Add a span to the list that it belongs to; raises `Rejected` where it is malformed."""
         trace_id, span_id, end_ns = message.trace_id, message.span_id, message.end_time_unix_nano
-        check_ids(message)
-        own, pairs = process.scope == OWN_SCOPE, message.attributes
-        record = next(
-            (p.value for p in (pairs if own else pairs[:_RECORD_SEARCH_LIMIT]) if p.key == semconv.RAGMON_RECORD), None
-        )
+        _check_ids(message)
+        own = origin.scope == OWN_SCOPE
+        pairs = message.attributes if own else message.attributes[:_RECORD_SEARCH_LIMIT]
+        record = next((pair.value for pair in pairs if pair.key == semconv.RAGMON_RECORD), None)
         if record is not None:
             if record.WhichOneof("value") != "string_value":
                 raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
@@ -195,53 +152,29 @@ class SpanBatch:
         elif own:
             self.stages += 1
         else:
-            is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == _FAILED
-            content = (
-                message.SerializeToString() if isinstance(message, trace_pb2.Span) else to_span(message, process.scope)
-            )
-            self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *process, content))
+            is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == Status.STATUS_CODE_ERROR
+            is_message = isinstance(message, trace_pb2.Span)
+            content = message.SerializeToString() if is_message else to_span(message, origin.scope)
+            self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *origin, content))
         self.spans += 1
 
 
 def spans_of(request: Any) -> Iterator[tuple[Any, SpanOrigin]]:
-    """The spans of a request, each with what made it.
-
-    Raises:
-        Rejected: There are too many.
-    """
-    processes = request.resource_spans
-    count = sum(len(scope_spans.spans) for resource_spans in processes for scope_spans in resource_spans.scope_spans)
+    """The spans of a request, each with what made it."""
+    resources = request.resource_spans
+    count = sum(len(scope_spans.spans) for resource_spans in resources for scope_spans in resource_spans.scope_spans)
     if count > MAX_ITEMS:
         raise too_many(count)
-    for resource_spans in processes:
+    for resource_spans in resources:
         texts = {pair.key: pair.value.string_value for pair in resource_spans.resource.attributes}
-        service, build = texts.get(_SERVICE) or None, texts.get(_BUILD) or None
+        service, build = texts.get("service.name") or None, texts.get("service.version") or None
         for scope_spans in resource_spans.scope_spans:
-            process = SpanOrigin(service, build, scope_spans.scope.name)
+            origin = SpanOrigin(service, build, scope_spans.scope.name)
             for message in scope_spans.spans:
-                yield message, process
+                yield message, origin
 
 
-def sorted_spans(batch: SpanBatch, request: Any) -> SpanBatch:
-    """A batch with the spans of a request; malformed ones are left out and counted.
-
-    Raises:
-        Rejected: There are too many.
-    """
-    for message, process in spans_of(request):
-        try:
-            batch.sort(message, process)
-        except Rejected as rejected:
-            batch.refuse(rejected)
-    return batch
-
-
-def check_ids(message: Any) -> None:
-    """Check the ids of a span.
-
-    Raises:
-        Rejected: One of them is none.
-    """
+def _check_ids(message: Any) -> None:
     trace_id, span_id, parent = message.trace_id, message.span_id, message.parent_span_id
     if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
         raise wrong_type("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
@@ -253,77 +186,39 @@ def check_ids(message: Any) -> None:
 
 _READ_KEYS: Final = frozenset(
     {
-        semconv.RAGMON_RECORD,
-        semconv.RAGMON_QID,
-        semconv.RAGMON_CLAIM,
-        semconv.RAGMON_CITATIONS,
-        semconv.RAGMON_INTERNAL,
-        semconv.OPERATION,
-        semconv.WORKFLOW_NAME,
-        semconv.INPUT_MESSAGES,
-        semconv.OUTPUT_MESSAGES,
-        semconv.QUERY_TEXT,
-        semconv.DOCUMENTS,
-        semconv.GENAI_TOOL_NAME,
-        semconv.TOOL_RESULT,
-        semconv.MCP_METHOD,
-        semconv.ERROR_TYPE,
-        semconv.CONVERSATION,
-        semconv.SPAN_KIND,
-        semconv.INPUT_VALUE,
-        semconv.OUTPUT_VALUE,
-        semconv.RERANKER_QUERY,
-        semconv.LLM_MODEL,
-        semconv.PROMPT_TEMPLATE,
-        semconv.METADATA,
-        semconv.SESSION,
-        semconv.REQUEST_MODEL,
-        semconv.RESPONSE_MODEL,
-        semconv.USER,
-        semconv.END_USER,
-        semconv.TOOL_NAME,
-        semconv.TRACELOOP_KIND,
-        semconv.TRACELOOP_WORKFLOW,
-        semconv.ENTITY_NAME,
-        semconv.FUNCTION_NAME,
-        semconv.ENTITY_INPUT,
-        semconv.ENTITY_OUTPUT,
-        semconv.TASK_STATUS,
-        semconv.REQUEST_TYPE,
-        semconv.VECTOR_TOP_K,
-        semconv.CHROMA_RESULTS,
-        semconv.TRULENS_KIND,
-        semconv.TRULENS_INPUT,
-        semconv.TRULENS_OUTPUT,
-        semconv.TRULENS_ERROR,
-        semconv.TRULENS_QUERY,
-        semconv.TRULENS_CONTEXTS,
-        semconv.TRULENS_RERANKED,
-        semconv.TRULENS_INPUT_ID,
+        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_CLAIM, semconv.RAGMON_CITATIONS),
+        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE),
+        # OpenTelemetry's GenAI conventions and MCP
+        *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
+        *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
+        *(semconv.CONVERSATION, semconv.REQUEST_MODEL, semconv.RESPONSE_MODEL, semconv.END_USER),
+        # OpenInference
+        *(semconv.SPAN_KIND, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE, semconv.RERANKER_QUERY, semconv.LLM_MODEL),
+        *(semconv.PROMPT_TEMPLATE, semconv.METADATA, semconv.SESSION, semconv.USER, semconv.TOOL_NAME),
+        # OpenLLMetry
+        *(semconv.TRACELOOP_KIND, semconv.TRACELOOP_WORKFLOW, semconv.ENTITY_NAME, semconv.FUNCTION_NAME),
+        *(semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT, semconv.TASK_STATUS, semconv.REQUEST_TYPE),
+        *(semconv.VECTOR_TOP_K, semconv.CHROMA_RESULTS),
+        # TruLens
+        *(semconv.TRULENS_KIND, semconv.TRULENS_INPUT, semconv.TRULENS_OUTPUT, semconv.TRULENS_ERROR),
+        *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
         semconv.TRULENS_CONVERSATION,
         *KEYS,
     }
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
 _READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
-"""The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
 
 
-def _is_read(key: str) -> bool:
-    return key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(PLACES[key])
-
-
-IS_READ: Final = Memo(_is_read)
+IS_READ: Final[Memo[str, bool]] = Memo(
+    lambda key: key in _READ_KEYS or key.startswith(_READ_PREFIXES) or bool(MEANINGS[key])
+)
 """Whether an attribute of a span is read, by its key; texts and names of models in any convention are, because the
 reason for an unknown field depends on whether there are such."""
 
 
 def on_event(event: str, key: str) -> bool:
     """Whether an attribute of an event is read.
-
-    Args:
-        event: The event's name.
-        key: The attribute's key.
 
     >>> on_event("exception", "exception.type"), on_event("exception", "exception.stacktrace")
     (True, False)
@@ -337,15 +232,7 @@ def on_event(event: str, key: str) -> bool:
 
 
 def to_span(message: Any, scope: str) -> Span:
-    """A span in the mapper's form, with only the attributes the mapper reads.
-
-    Args:
-        message: The span.
-        scope: The name of the instrumentation.
-
-    Raises:
-        Rejected: A value is no number, or nested too deeply; only in JSON.
-    """
+    """A span in the mapper's form, with only the attributes the mapper reads."""
     parent, flags = message.parent_span_id, message.flags
     return Span(
         message.trace_id.hex(),
@@ -354,9 +241,12 @@ def to_span(message: Any, scope: str) -> Span:
         message.name,
         message.start_time_unix_nano,
         message.end_time_unix_nano,
-        {key: value(pair.value) for pair in message.attributes if IS_READ[key := pair.key]},
-        [_event(event) for event in message.events],
-        message.status.code == _FAILED,
+        {key: _value(pair.value) for pair in message.attributes if IS_READ[key := pair.key]},
+        [
+            Event(event.name, {p.key: _value(p.value) for p in event.attributes if on_event(event.name, p.key)})
+            for event in message.events
+        ],
+        message.status.code == Status.STATUS_CODE_ERROR,
         message.dropped_attributes_count,
         message.dropped_events_count,
         scope,
@@ -365,87 +255,53 @@ def to_span(message: Any, scope: str) -> Span:
     )
 
 
-def _event(message: Any) -> Event:
-    name = message.name
-    return Event(name, {pair.key: value(pair.value) for pair in message.attributes if on_event(name, pair.key)})
-
-
-def value(any_value: Any, depth: int = 0) -> Any:
-    """The value of an attribute as a Python object; bytes become base64 text, as in JSON.
-
-    Args:
-        any_value: The message `AnyValue`.
-        depth: The number of values around it.
-
-    Raises:
-        Rejected: It is nested too deeply, or no number; only in JSON.
-    """
+def _value(any_value: Any, depth: int = 0) -> Any:
+    """The value of an attribute as a Python object; bytes become base64 text, as in JSON."""
     kind = any_value.WhichOneof("value")
     if kind == "string_value":
         return any_value.string_value
-    if kind == "array_value":
-        return [value(member, depth + 1) for member in _members(any_value.array_value, depth)]
-    if kind == "kvlist_value":
-        return {pair.key: value(pair.value, depth + 1) for pair in _members(any_value.kvlist_value, depth)}
+    if kind in ("array_value", "kvlist_value"):
+        if depth >= _MAX_DEPTH:
+            raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
+        if kind == "array_value":
+            return [_value(member, depth + 1) for member in any_value.array_value.values]
+        return {pair.key: _value(pair.value, depth + 1) for pair in any_value.kvlist_value.values}
     if kind == "bytes_value":
         content = any_value.bytes_value
         return base64.b64encode(content).decode() if isinstance(content, bytes) else content
-    return getattr(any_value, kind) if kind in _NUMBERS else None
+    # An index into a string table, which traces do not have, is unset.
+    return getattr(any_value, kind) if kind in ("bool_value", "int_value", "double_value") else None
 
 
-_NUMBERS: Final = ("bool_value", "int_value", "double_value")
-"""The other kinds of values that are set; an index into a string table, which traces do not have, is unset."""
-
-
-def _members(values: Any, depth: int) -> Iterable[Any]:
-    """The members of a list or an object.
-
-    Raises:
-        Rejected: It is nested too deeply.
-    """
-    if depth >= _MAX_DEPTH:
-        raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
-    members: Iterable[Any] = values.values
-    return members
-
-
-_SMALLEST: Final = -(2**63)
-_LARGEST: Final = 2**64 - 1
 _START_TIME: Final = b'"startTimeUnixNano"'
 """A key that is once in every span; quoted inside a string it has a backslash before its second quotation mark."""
-_FAILED_STATUS: Final = (2, "2", "STATUS_CODE_ERROR")
-Integer = int | float | str
+_Integer = int | float | str
 
 
 class _Message(msgspec.Struct, rename="camel", gc=False):
     """A message; its unknown fields are ignored."""
 
 
-class AttributeValue(_Message):
-    """The value of an attribute; one of the fields is set."""
-
+class _AttributeValue(_Message):
     string_value: str | None = None
     bool_value: bool | None = None
-    int_text: Integer | None = msgspec.field(default=None, name="intValue")
+    int_text: _Integer | None = msgspec.field(default=None, name="intValue")
     double_text: float | str | None = msgspec.field(default=None, name="doubleValue")
-    array_value: Array | None = None
-    kvlist_value: Pairs | None = None
+    array_value: _Array | None = None
+    kvlist_value: _Pairs | None = None
     bytes_value: str | None = None
 
     def WhichOneof(self, _: str) -> str | None:  # noqa: N802 - protobuf's name
-        """The name of the field that is set."""
         return next((kind for kind, name in _KINDS if getattr(self, name) is not None), None)
 
     @property
     def int_value(self) -> int:
-        """The integer."""
-        return integer("intValue", self.int_text or 0)
+        return _integer("intValue", self.int_text or 0)
 
     @property
     def double_value(self) -> float:
-        """The number; NaN and infinities are strings in JSON."""
         try:
-            return float(self.double_text or 0)
+            return float(self.double_text or 0)  # NaN and infinities are strings in JSON
         except ValueError:
             raise wrong_type("doubleValue", "a number", self.double_text) from None
 
@@ -459,106 +315,79 @@ _KINDS: Final = (
     ("bool_value", "bool_value"),
     ("bytes_value", "bytes_value"),
 )
-"""The kinds of values, and the fields that hold them."""
 
 
-class Array(_Message):
-    """Values in order."""
-
-    values: list[AttributeValue] = []
+class _Array(_Message):
+    values: list[_AttributeValue] = []
 
 
-class Pair(_Message):
-    """An attribute."""
-
+class _Pair(_Message):
     key: str = ""
-    value: AttributeValue = msgspec.field(default_factory=AttributeValue)
+    value: _AttributeValue = msgspec.field(default_factory=_AttributeValue)
 
 
-class Pairs(_Message):
-    """Values by name."""
-
-    values: list[Pair] = []
+class _Pairs(_Message):
+    values: list[_Pair] = []
 
 
-class EventMessage(_Message):
-    """An event of a span."""
-
+class _Event(_Message):
     name: str = ""
-    attributes: list[Pair] = []
+    attributes: list[_Pair] = []
 
 
-class LinkMessage(_Message):
-    """A link to another span."""
-
+class _Link(_Message):
     trace_hex: str = msgspec.field(default="", name="traceId")
 
     @property
     def trace_id(self) -> bytes:
-        """The id of its trace."""
         return _id_bytes("traceId", self.trace_hex, 32)
 
 
-class SpanStatus(_Message):
-    """The status of a span."""
-
+class _Status(_Message):
     code_text: int | str = msgspec.field(default=0, name="code")
 
     @property
     def code(self) -> int:
-        """Protobuf's number for an error, 0 for anything else."""
-        return Status.STATUS_CODE_ERROR if self.code_text in _FAILED_STATUS else 0
+        return Status.STATUS_CODE_ERROR if self.code_text in (2, "2", "STATUS_CODE_ERROR") else 0
 
 
-class SpanMessage(_Message):
-    """A span."""
-
+class _Span(_Message):
     trace_hex: str = msgspec.field(default="", name="traceId")
     span_hex: str = msgspec.field(default="", name="spanId")
     parent_hex: str = msgspec.field(default="", name="parentSpanId")
     name: str = ""
-    start_time: Integer = msgspec.field(default=0, name="startTimeUnixNano")
-    end_time: Integer = msgspec.field(default=0, name="endTimeUnixNano")
-    attributes: list[Pair] = []
+    start_time: _Integer = msgspec.field(default=0, name="startTimeUnixNano")
+    end_time: _Integer = msgspec.field(default=0, name="endTimeUnixNano")
+    attributes: list[_Pair] = []
     dropped_attributes_count: int = 0
-    events: list[EventMessage] = []
+    events: list[_Event] = []
     dropped_events_count: int = 0
-    links: list[LinkMessage] = []
-    status: SpanStatus = msgspec.field(default_factory=SpanStatus)
+    links: list[_Link] = []
+    status: _Status = msgspec.field(default_factory=_Status)
     flags: int | None = None
 
     @property
     def trace_id(self) -> bytes:
-        """The id of its trace."""
         return _id_bytes("traceId", self.trace_hex, 32)
 
     @property
     def span_id(self) -> bytes:
-        """Its id."""
         return _id_bytes("spanId", self.span_hex, 16)
 
     @property
     def parent_span_id(self) -> bytes:
-        """The id of its parent; empty for a root."""
         return _id_bytes("parentSpanId", self.parent_hex, 16) if self.parent_hex else b""
 
     @property
     def start_time_unix_nano(self) -> int:
-        """When it began, nanoseconds since the epoch."""
-        return integer("startTimeUnixNano", self.start_time, 0)
+        return _integer("startTimeUnixNano", self.start_time, 0)
 
     @property
     def end_time_unix_nano(self) -> int:
-        """When it ended."""
-        return integer("endTimeUnixNano", self.end_time, 0)
+        return _integer("endTimeUnixNano", self.end_time, 0)
 
 
 def _id_bytes(name: str, digits: str, size: int) -> bytes:
-    """An id.
-
-    Raises:
-        Rejected: It has another number of hexadecimal digits.
-    """
     try:
         found = bytes.fromhex(digits)
     except ValueError:
@@ -568,126 +397,109 @@ def _id_bytes(name: str, digits: str, size: int) -> bytes:
     return found
 
 
-class Scope(_Message):
-    """An instrumentation scope."""
+def _integer(name: str, value: _Integer, least: int = -(2**63)) -> int:
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        raise wrong_type(name, "an integer", value) from None
+    if isinstance(value, float) and number != value:
+        raise wrong_type(name, "an integer", value)
+    if not least <= number < 2**64:
+        raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
+    return number
 
+
+class _Scope(_Message):
     name: str = ""
 
 
-class ScopeSpans(_Message):
-    """The spans of one instrumentation scope."""
-
-    scope: Scope = msgspec.field(default_factory=Scope)
-    spans: list[SpanMessage] = []
+class _ScopeSpans(_Message):
+    scope: _Scope = msgspec.field(default_factory=_Scope)
+    spans: list[_Span] = []
 
 
-class Resource(_Message):
-    """The resource of a process."""
-
-    attributes: list[Pair] = []
+class _Resource(_Message):
+    attributes: list[_Pair] = []
 
 
-class ResourceSpans(_Message):
-    """The spans of one resource."""
-
-    resource: Resource = msgspec.field(default_factory=Resource)
-    scope_spans: list[ScopeSpans] = []
+class _ResourceSpans(_Message):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_spans: list[_ScopeSpans] = []
 
 
-class ExportRequest(_Message):
-    """An export request with traces."""
-
-    resource_spans: list[ResourceSpans] = []
+class _ExportRequest(_Message):
+    resource_spans: list[_ResourceSpans] = []
 
 
-_decode_export = msgspec.json.Decoder(ExportRequest).decode
+_decode_export = msgspec.json.Decoder(_ExportRequest).decode
 
 
-def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportRequest, bytes]:
-    """Decode an export request with traces; invalid UTF-8 and half surrogate pairs are repaired.
-
-    Args:
-        line: The request.
-        refuse: Called for every span that is no JSON or has a field of a wrong type; the other spans are read.
+def _export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[_ExportRequest, bytes]:
+    """Decode a request in JSON; invalid UTF-8 and half surrogate pairs are repaired, and malformed spans are refused.
 
     Returns:
-        The request, and its encoding after repairs and without rejected spans; b"" where it was read unchanged.
-
-    Raises:
-        Rejected: The request itself is malformed, not only its spans.
+        The request, and its encoding after repairs and without refused spans; b"" where it was read unchanged.
     """
     rejections: list[Rejected] = []
+    is_whole = False
     try:
-        request = _decode_request(line, rejections.append)
-        result = _as_encoded(request) if rejections else (request, b"")
+        request = _decode_request(line, rejections)
+        is_whole = not rejections
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
         rejections.clear()
-        repaired = _repaired(json(line), rejections)
+        repaired = _repaired(repaired_json(line), rejections)
         if repaired is None:
             raise Rejected(rejected.reason, str(rejected), max(1, line.count(_START_TIME))) from None
-        result = _as_encoded(repaired)
+        request = repaired
+    body = b""
+    if not is_whole:
+        # Decoded again, numbers that are not finite are null.
+        with suppress(msgspec.MsgspecError, OverflowError, RecursionError):  # a count too large for an integer
+            encoded = msgspec.json.encode(request)
+            request, body = _decode_export(encoded), encoded
     for rejection in rejections:
         refuse(rejection)
-    return result
+    return request, body
 
 
-def _as_encoded(request: ExportRequest) -> tuple[ExportRequest, bytes]:
-    """Encode a request and decode it again; numbers that are not finite become null."""
-    try:
-        body = msgspec.json.encode(request)
-        return _decode_export(body), body
-    except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count too large for an integer
-        return request, b""
-
-
-def _repaired(line: bytes, rejections: list[Rejected]) -> ExportRequest | None:
+def _repaired(line: bytes, rejections: list[Rejected]) -> _ExportRequest | None:
     """Decode a repaired request, if necessary without the spans that are no JSON; None where that fails too."""
     try:
-        return _decode_request(line, rejections.append)
+        return _decode_request(line, rejections)
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
         rejections.clear()
-    parts = split_request(line)
-    if parts is None:
+    split = split_request(line)
+    if split is None:
         return None
     try:
-        if len(parts.spans) > MAX_ITEMS:
-            raise too_many(len(parts.spans))
-        request, remaining = msgspec.json.decode(parts.envelope), len(parts.spans)
-        for resource_spans in _list_member(request, "resourceSpans"):
-            for scope_spans in _list_member(resource_spans, "scopeSpans"):
-                if indexes := _list_member(scope_spans, "spans"):
-                    remaining -= len(indexes)
-                    scope_spans["spans"] = list(
-                        _decoded_spans((parts.spans[index] for index in indexes), rejections.append)
-                    )
-        return None if remaining else _convert_leniently(_without_nulls(request), rejections.append)
+        envelope, raw_spans = split
+        if len(raw_spans) > MAX_ITEMS:
+            raise too_many(len(raw_spans))
+        request, remaining = msgspec.json.decode(envelope), len(raw_spans)
+        for scope_spans in _scopes(request):
+            if indexes := _list_member(scope_spans, "spans"):
+                remaining -= len(indexes)
+                scope_spans["spans"] = decoded = []
+                for index in indexes:
+                    try:
+                        decoded.append(decode_span(raw_spans[index]))
+                    except Rejected as rejected:
+                        rejections.append(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
+        return None if remaining else _convert_leniently(_without_nulls(request), rejections)
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
 
 
-def _decoded_spans(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Iterator[Any]:
-    for raw_span in spans:
-        try:
-            yield span(raw_span)
-        except Rejected as rejected:
-            refuse(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
-
-
-def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """Decode a request that is JSON.
-
-    Raises:
-        Rejected: It is no JSON, or no request.
-    """
+def _decode_request(line: bytes, rejections: list[Rejected]) -> _ExportRequest:
     try:
         try:
             return _decode_export(line)
         except msgspec.ValidationError:
-            return _convert_leniently(_without_nulls(msgspec.json.decode(line)), refuse)
+            return _convert_leniently(_without_nulls(msgspec.json.decode(line)), rejections)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -695,38 +507,32 @@ def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRe
         raise Rejected(reason, str(error)) from None
 
 
-def _convert_leniently(request: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out.
-
-    Raises:
-        msgspec.ValidationError: It is no request.
-    """
-    scopes = [
-        scope_spans
-        for resource_spans in _list_member(request, "resourceSpans")
-        for scope_spans in _list_member(resource_spans, "scopeSpans")
-    ]
+def _convert_leniently(request: Any, rejections: list[Rejected]) -> _ExportRequest:
+    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out."""
+    scopes = list(_scopes(request))
     count = sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes)
     if count > MAX_ITEMS:
         raise too_many(count)
     for scope_spans in scopes:
         if spans := _list_member(scope_spans, "spans"):
-            scope_spans["spans"] = [span for span in spans if _fits(span, refuse)]
-    return msgspec.convert(request, ExportRequest, strict=False)
+            scope_spans["spans"] = fitting = []
+            for span in spans:
+                try:
+                    msgspec.convert(span, _Span, strict=False)
+                    fitting.append(span)
+                except msgspec.ValidationError as error:
+                    rejections.append(Rejected(constants.INVALID_SCHEMA, str(error)))
+    return msgspec.convert(request, _ExportRequest, strict=False)
+
+
+def _scopes(request: Any) -> Iterator[Any]:
+    for resource_spans in _list_member(request, "resourceSpans"):
+        yield from _list_member(resource_spans, "scopeSpans")
 
 
 def _list_member(message: Any, name: str) -> list[Any]:
     member = message.get(name) if isinstance(message, dict) else None
     return member if isinstance(member, list) else []
-
-
-def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
-    try:
-        msgspec.convert(span, SpanMessage, strict=False)
-    except msgspec.ValidationError as error:
-        refuse(Rejected(constants.INVALID_SCHEMA, str(error)))
-        return False
-    return True
 
 
 def _without_nulls(decoded: Any) -> Any:
@@ -736,68 +542,21 @@ def _without_nulls(decoded: Any) -> Any:
     return [_without_nulls(value) for value in decoded] if isinstance(decoded, list) else decoded
 
 
-def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
-    """An integer of at most 64 bits.
-
-    Args:
-        name: The name of the field.
-        value: The value in JSON.
-        least: The smallest valid integer.
-
-    Raises:
-        Rejected: It is no such integer.
-    """
-    try:
-        number = int(value)
-    except (ValueError, OverflowError):
-        raise wrong_type(name, "an integer", value) from None
-    if isinstance(value, float) and number != value:
-        raise wrong_type(name, "an integer", value)
-    if not least <= number <= _LARGEST:
-        raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
-    return number
-
-
 def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, SpanOrigin]]:
-    """The spans of one request, each with what made it; requests with metrics or logs have none.
+    """The spans of one request in JSON, each with its origin; requests with metrics or logs have none.
 
-    Args:
-        line: One request.
-        refuse: Called for every span that is malformed; the other spans are read.
-
-    Raises:
-        Rejected: The request itself is malformed.
+    Each malformed span is refused. `Rejected` is raised where the request itself is malformed.
     """
-    for message, process in spans_of(export(line, refuse)[0]):
+    for message, origin in spans_of(_export(line, refuse)[0]):
         try:
-            check_ids(message)
-            yield to_span(message, process.scope), process
+            _check_ids(message)
+            yield to_span(message, origin.scope), origin
         except Rejected as rejected:
             refuse(rejected)
 
 
-def read_json(body: bytes) -> SpanBatch:
-    """The spans of a request in JSON; a malformed span is left out and counted.
-
-    Raises:
-        Rejected: The request itself is malformed.
-    """
-    check_size(body, ExportTraceServiceRequest, json=True)
-    batch = SpanBatch()
-    request, batch.body = export(body, batch.refuse)
-    return sorted_spans(batch, request)
-
-
 def parse_message(message: Any, body: bytes) -> Any:
-    """Parse a request.
-
-    Args:
-        message: Its class.
-        body: The bytes.
-
-    Raises:
-        Rejected: The body is no such message, or holds too many.
-    """
+    """Parse a protocol message of a class, within the limits of a request."""
     check_size(body, message, json=False)
     try:
         return message.FromString(body)
@@ -805,27 +564,8 @@ def parse_message(message: Any, body: bytes) -> Any:
         raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}") from None
 
 
-def _read_protobuf(body: bytes) -> SpanBatch:
-    batch = SpanBatch()
-    try:
-        request = parse_message(ExportTraceServiceRequest, body)
-    except Rejected as rejected:
-        if rejected.reason != MALFORMED_PROTOBUF:
-            raise
-        try:
-            request = repaired(body, batch.refuse)
-        except DecodeError:
-            raise Rejected(rejected.reason, str(rejected), spans_in(body)) from None
-        batch.body = request.SerializeToString()
-    return sorted_spans(batch, request)
-
-
 def read(body: bytes, *, json: bool) -> SpanBatch:
     """The spans of a request; invalid text is repaired, and a malformed span is left out and counted.
-
-    Args:
-        body: The decompressed body.
-        json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
 
     Raises:
         Rejected: The request itself is truncated, malformed, or holds too much.
@@ -836,4 +576,24 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
         >>> batch.spans, batch.external, batch.first
         (1, [], "traceId is 32 hex digits, not '0'")
     """
-    return read_json(body) if json else _read_protobuf(body)
+    batch = SpanBatch()
+    if json:
+        check_size(body, ExportTraceServiceRequest, json=True)
+        request, batch.body = _export(body, batch.refuse)
+    else:
+        try:
+            request = parse_message(ExportTraceServiceRequest, body)
+        except Rejected as rejected:
+            if rejected.reason != MALFORMED_PROTOBUF:
+                raise
+            try:
+                request = repaired_protobuf(body, batch.refuse)
+            except DecodeError:
+                raise Rejected(rejected.reason, str(rejected), spans_in(body)) from None
+            batch.body = request.SerializeToString()
+    for message, origin in spans_of(request):
+        try:
+            batch.add(message, origin)
+        except Rejected as rejected:
+            batch.refuse(rejected)
+    return batch

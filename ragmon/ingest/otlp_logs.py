@@ -29,10 +29,6 @@ from ragmon.ingest.spans.conventions import MESSAGE_EVENTS
 from ragmon.ingest.spans.messages import LOG_SCOPE
 from ragmon.ingest.spans.span import Span
 
-_EVENT_NAME: Final = "event.name"
-"""The attribute with the name of an event, where the log record has no field for it."""
-_TEXT: Final = "content"
-"""The attribute of an event that a body becomes which is a text."""
 _ID_BYTES: Final = 8
 
 
@@ -51,10 +47,6 @@ class LogEvents(NamedTuple):
 def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
     """The events of model calls in an `ExportLogsServiceRequest`.
 
-    Args:
-        body: The decompressed body.
-        as_json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
-
     Raises:
         Rejected: It is no such request, or holds too much.
 
@@ -62,8 +54,16 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
         >>> read_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
         LogEvents(body=b'', unread=2)
     """
+    if as_json:
+        logs = _read_json(body)
+    else:
+        request = parse_message(ExportLogsServiceRequest, body)
+        logs = (
+            (part.resource, [r for scope in part.scope_logs for r in scope.log_records])
+            for part in request.resource_logs
+        )
     traces, events, unread = ExportTraceServiceRequest(), 0, 0
-    for resource, records in _read_json(body) if as_json else _read_protobuf(body):
+    for resource, records in logs:
         named = [(record, name) for record in records if (name := _event_name(record)) in MESSAGE_EVENTS]
         unread += len(records) - len(named)
         events += len(named)
@@ -85,33 +85,20 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
                         pair for pair in record.body.kvlist_value.values if on_event(name, pair.key)
                     )
                 elif kind == "string_value":
-                    event.attributes.add(key=_TEXT, value=record.body)
+                    event.attributes.add(key="content", value=record.body)
     return LogEvents(traces.SerializeToString() if events else b"", unread)
 
 
-def _read_protobuf(body: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """The log records of each process, with its resource."""
-    for resource_logs in parse_message(ExportLogsServiceRequest, body).resource_logs:
-        records = [record for scope_logs in resource_logs.scope_logs for record in scope_logs.log_records]
-        yield resource_logs.resource, records
-
-
 class _ScopeLogs(msgspec.Struct, rename="camel"):
-    """The log records of one instrumentation scope, not decoded yet."""
-
     log_records: list[msgspec.Raw] | None = None
 
 
 class _ResourceLogs(msgspec.Struct, rename="camel"):
-    """The log records of one resource."""
-
     resource: dict[str, Any] | None = None
     scope_logs: list[_ScopeLogs] | None = None
 
 
 class _ExportLogs(msgspec.Struct, rename="camel"):
-    """An export request with logs."""
-
     resource_logs: list[_ResourceLogs] | None = None
 
 
@@ -150,20 +137,13 @@ def _event_name(record: Any) -> str:
     """The name of an event that belongs to a span; "" for other log records."""
     if not (record.trace_id.strip(b"\0") and len(record.span_id) == _ID_BYTES and record.span_id.strip(b"\0")):
         return ""
-    attribute = next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
+    attribute = next((pair.value.string_value for pair in record.attributes if pair.key == "event.name"), "")
     name: str = getattr(record, "event_name", "") or attribute  # messages of OpenTelemetry before 1.35 lack the field
     return name
 
 
 def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
-    """The spans that stand for the events in a line with logs, each with what made it.
-
-    Args:
-        line: A line as collectors write it; one without logs has none.
-
-    Raises:
-        Rejected: The line is no request with logs.
-    """
+    """The spans that stand for the events in a line with logs, each with what made it."""
     if is_export(line, "Logs"):
         traces = ExportTraceServiceRequest.FromString(read_logs(line, as_json=True).body)
         for message, process in spans_of(traces):

@@ -1,13 +1,9 @@
-"""What protobuf's parser leaves to do: a limit on how much a request holds, and the repair of one that it refuses.
+"""What a parser leaves to do: a limit on how much a request holds, and the repair of requests that it refuses.
 
-Two bytes can be a whole span, so the messages of a large request are counted before they are parsed. The parser refuses
-a request for one invalid byte in a text, or for one malformed span; programs truncate text inside a character.
-
-Repair of OTLP requests in JSON that no parser accepts: invalid text is repaired, and malformed spans are left out.
-
-Programs truncate text inside a character. In UTF-8 an incomplete sequence of bytes is left; in UTF-16 half of a
-surrogate pair is left, which JSON writes as an escape. Both become a question mark, as in `ragmon.core.text.clean`. All
-of this runs only for requests that could not be read.
+Two bytes can be a whole span, so the messages of a large request are counted before they are parsed. A parser refuses
+a request for one invalid byte in a text, or for one malformed span. Programs truncate text inside a character: in UTF-8
+an incomplete sequence of bytes is left, in UTF-16 half of a surrogate pair, which JSON writes as an escape. Both become
+a question mark, as in `ragmon.core.text.clean`, and malformed spans are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import json as lenient
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -31,7 +27,6 @@ from ragmon.core import constants
 from ragmon.ingest.lines import Rejected
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
-"""The reason for a request or span that is rejected because it is no protocol message of that type."""
 TOO_MANY: Final = "too_many_messages"
 """The reason for a request that is rejected because its messages would fill the memory."""
 MAX_ITEMS: Final = 50_000
@@ -39,9 +34,7 @@ MAX_ITEMS: Final = 50_000
 MAX_MESSAGES: Final = 900_000
 """The maximum number of messages in a request; an attribute is two. An empty one takes two bytes, and 200 in memory."""
 MAX_FIELDS: Final = 2 * MAX_MESSAGES
-"""The maximum number of fields in all of them: to count them takes time."""
 _MAX_BRACKETS: Final = 12 * MAX_ITEMS
-"""The maximum number of opening brackets of a request in JSON."""
 _MAX_QUOTES: Final = 60 * MAX_ITEMS
 """The maximum number of its quotation marks: an attribute has two brackets and ten quotation marks."""
 _MAX_DEPTH: Final = 100
@@ -77,21 +70,13 @@ for _request in (ExportMetricsServiceRequest, ExportLogsServiceRequest):
 _TAGS: Final = bytes(
     {0, *(number << 3 | 2 for fields in _layouts.values() for number, inner in fields.items() if inner is not None)}
 )
-"""The tags of all fields that hold messages, and how a tag ends that is longer than it need be."""
+"""The tags of all fields that hold messages, and the last byte of a tag with redundant bytes."""
 _SPANS_DEPTH: Final = 3
 """The depth of spans: request, process, instrumentation."""
 
 
 def check_size(body: bytes, message: Any, *, json: bool) -> None:
     r"""Check that a request holds no more than any regular exporter or collector sends, before it is parsed.
-
-    Args:
-        body: The decompressed body.
-        message: The class of the request.
-        json: Whether the body is JSON; otherwise it is protobuf.
-
-    Raises:
-        Rejected: It holds too much.
 
     >>> check_size(1_000_000 * b"\n\x00", ExportTraceServiceRequest, json=False)
     Traceback (most recent call last):
@@ -122,12 +107,8 @@ def spans_in(body: bytes) -> int:
     return max(1, sum(layout is _SPAN for _, _, layout in _parts(body, _REQUEST)))
 
 
-def repaired(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
+def repaired_protobuf(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
     """A request in protobuf with its text repaired, without the spans that are malformed.
-
-    Args:
-        body: The request.
-        refuse: Called for each span that is left out.
 
     Raises:
         DecodeError: The request itself is malformed, not only its spans.
@@ -168,14 +149,7 @@ def _parts(body: bytes, layout: Layout, strict_depth: int = 0) -> Iterator[tuple
 
     A message comes before what is in it. A malformed field ends its message, and not the messages around it.
 
-    Args:
-        body: The request.
-        layout: Its layout.
-        strict_depth: The depth up to which a malformed field is an error.
-
-    Raises:
-        Rejected: There are too many.
-        DecodeError: A message up to that depth is malformed.
+    `Rejected` is raised where there are too many, `DecodeError` where a message up to `strict_depth` is malformed.
     """
     at, end, messages, fields, around = 0, len(body), 0, 0, list[tuple[int, int, Layout]]()
     while True:
@@ -226,7 +200,6 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _end_of_value(body: bytes, at: int, tag: int) -> int:
-    """The end of a value that is not length-delimited."""
     kind = tag & 7
     if tag < 8 or kind > 5:
         raise DecodeError(f"there is no field {tag >> 3} of wire type {kind}")
@@ -253,16 +226,15 @@ _LONE_SURROGATES: Final = (
 """Half surrogate pairs: a low one after text that looks like a high one, a high one alone, a low one alone."""
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]])', re.DOTALL)
-"""The next bracket outside of strings."""
 _SPAN_LIST_PREFIX: Final = b"{[{[{["
-"""The open brackets at a place where spans are: request, resources, resource, scopes, scope, spans."""
+"""The open brackets around a span: request, resources, resource, scopes, scope, spans."""
 _OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
 
 
-def json(body: bytes) -> bytes:
+def repaired_json(body: bytes) -> bytes:
     r"""Replace the bytes of JSON that are not valid UTF-8, and half surrogate pairs, by question marks.
 
-    >>> json(rb'{"text": "so \ud83d"}'), json(rb'"\ud83d\ude00 \\ud83d"')
+    >>> repaired_json(rb'{"text": "so \ud83d"}'), repaired_json(rb'"\ud83d\ude00 \\ud83d"')
     (b'{"text": "so ?"}', b'"\\ud83d\\ude00 \\\\ud83d"')
     """
     body = utf8(body)
@@ -272,23 +244,13 @@ def json(body: bytes) -> bytes:
     return body
 
 
-class SplitRequest(NamedTuple):
-    """A request in JSON, separated from its spans.
-
-    Attributes:
-        envelope: The request with an index into `spans` in place of each span.
-        spans: The bytes of each span.
-    """
-
-    envelope: bytes
-    spans: list[bytes]
-
-
-def split_request(body: bytes) -> SplitRequest | None:
+def split_request(body: bytes) -> tuple[bytes, list[bytes]] | None:
     """Separate a request in JSON from its spans by brackets alone; None where the brackets do not match.
 
-    >>> split = split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
-    >>> split.envelope, split.spans
+    The request has the index of each span in the place of the span.
+
+    >>> envelope, spans = split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
+    >>> envelope, spans
     (b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', [b'{"name":NaN}', b'{"name":"}"}'])
     """
     open_brackets, rest, spans = bytearray(), [], list[bytes]()
@@ -309,15 +271,11 @@ def split_request(body: bytes) -> SplitRequest | None:
             open_brackets += bracket
         match = _BRACKET.match(body, position + 1)
     rest.append(body[copied:])
-    return None if open_brackets or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
+    return None if open_brackets or b'"' in body[body.rfind(b"}") :] else (b"".join(rest), spans)
 
 
-def span(message: bytes) -> Any:
-    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters.
-
-    Raises:
-        Rejected: It is no JSON.
-    """
+def decode_span(message: bytes) -> Any:
+    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters."""
     try:
         return msgspec.json.decode(message)
     except RecursionError:

@@ -70,8 +70,6 @@ from ragmon.ingest.lines import Rejected
 from ragmon.ingest.otlp_logs import read_logs
 from ragmon.ingest.otlp_wire import TOO_MANY
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 class Encoding(Enum):
     """The encoding of an OTLP request."""
@@ -82,15 +80,13 @@ class Encoding(Enum):
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The result of a request that was accepted and is on disk.
-
-    Attributes:
-        rejected: How many of its spans, data points or labels are invalid.
-        message: The error of the first invalid one.
-    """
+    """A request is on disk: how many of its spans, points or labels are invalid, and the error of the first of them."""
 
     rejected: int = 0
     message: str = ""
+
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Consumer(Protocol):
@@ -118,7 +114,6 @@ class Consumer(Protocol):
 
 IDENTITY: Final = "identity"
 MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
-"""The first bytes of a body of each encoding."""
 _CHUNK: Final = 1 << 18
 _SLACK: Final = 1 << 18
 """Compressed bytes read before the meter applies: a decompressor returns its output in blocks."""
@@ -134,9 +129,6 @@ class _Metered(io.BytesIO):
 
     No compressor enlarges data that much. An attacker who joins hundreds of thousands of empty members does: they
     decompress to nothing, and take seconds to do so.
-
-    Attributes:
-        inflated: How many bytes were decompressed so far.
     """
 
     inflated = 0
@@ -149,11 +141,6 @@ class _Metered(io.BytesIO):
 
 def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
     """Decompress a body, and stop as soon as it exceeds the limits.
-
-    Args:
-        body: The compressed body.
-        encoding: Its content encoding, one of `encodings()`.
-        limits: The limits of its size and its ratio.
 
     Raises:
         HTTPError: It is too large (413), or damaged (400).
@@ -170,17 +157,14 @@ def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes
         while chunk := stream.read(_CHUNK):
             source.inflated += len(chunk)
             if source.inflated > limit:
-                raise HTTPError(413, DECOMPRESS_LIMIT, _too_large(limit, limits))
+                most = f"{limits.inflated} bytes"
+                if limit != limits.inflated:
+                    most = f"{limits.free} bytes and {limits.ratio} times its size"
+                raise HTTPError(413, DECOMPRESS_LIMIT, f"the body inflates to more than {most}")
             chunks.append(chunk)
     except BrokenStreamError as error:
         raise HTTPError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
     return b"".join(chunks)
-
-
-def _too_large(limit: int, limits: RequestLimits) -> str:
-    if limit == limits.inflated:
-        return f"the body inflates to more than {limits.inflated} bytes"
-    return f"the body inflates to more than {limits.free} bytes and {limits.ratio} times its size"
 
 
 T = TypeVar("T")
@@ -193,11 +177,7 @@ _MAX_INFLATING: Final = 2
 
 
 class MemoryLimiter:
-    """Limits the requests and the memory of one receiver. Belongs to one event loop.
-
-    Args:
-        limits: The limits.
-    """
+    """Limits the requests and the memory of one receiver. Belongs to one event loop."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -207,32 +187,19 @@ class MemoryLimiter:
         self.reserved = 0
 
     def ticket(self) -> Reservation:
-        """A reservation for a request.
-
-        Raises:
-            HTTPError: Too many requests are in flight; the request need not be read.
-        """
+        """A reservation for a request."""
         self._check_in_flight()
         return Reservation(self)
 
     def begin(self) -> None:
-        """Count a request that was received completely.
-
-        Raises:
-            HTTPError: Too many are in flight.
-        """
+        """Count a request that was received completely."""
         self._check_in_flight()
         self.in_flight += 1
 
     def reserve(self, size: int, *, whole: int | None = None) -> None:
         """Count bytes that are held; a negative number releases them.
 
-        Args:
-            size: How many bytes.
-            whole: How many bytes the request holds with them; default: `size`.
-
-        Raises:
-            HTTPError: Too many bytes are held.
+        `whole` is the number of bytes that the request holds with them.
         """
         limit = self._limits.memory
         if (size if whole is None else whole) <= self._limits.small:
@@ -250,12 +217,6 @@ class MemoryLimiter:
         """Wait until a body may be decoded; small bodies do not wait.
 
         One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
-
-        Args:
-            size: Bytes of the body.
-
-        Raises:
-            HTTPError: It waited longer than the deadline.
         """
         if size <= self._limits.small:
             yield
@@ -270,16 +231,7 @@ class MemoryLimiter:
             self._turns.release()
 
     async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
-        """Decompress a body, in a thread pool.
-
-        Args:
-            ticket: The reservation of its request.
-            body: The body.
-            encoding: Its content encoding.
-
-        Raises:
-            HTTPError: It is damaged or too large.
-        """
+        """Decompress a body, in a thread pool."""
         if encoding == IDENTITY:
             return body
         async with self._inflating:
@@ -292,32 +244,20 @@ class MemoryLimiter:
 
 
 class Reservation:
-    """The reservation of one request; it is released when the block ends.
+    """The reservation of one request; it is released when the block ends."""
 
-    Args:
-        intake: The limiter.
-    """
-
-    def __init__(self, intake: MemoryLimiter) -> None:
-        self._limiter = intake
+    def __init__(self, limiter: MemoryLimiter) -> None:
+        self._limiter = limiter
         self._held = 0
         self._is_in_flight = False
 
     def reserve(self, size: int) -> None:
-        """Reserve more bytes.
-
-        Raises:
-            HTTPError: Too many bytes are held.
-        """
+        """Reserve more bytes."""
         self._limiter.reserve(size, whole=self._held + size)
         self._held += size
 
     def begin(self) -> None:
-        """Count the request as in flight: it was received completely.
-
-        Raises:
-            HTTPError: Too many requests are in flight.
-        """
+        """Count the request as in flight: it was received completely."""
         self._limiter.begin()
         self._is_in_flight = True
 
@@ -341,19 +281,13 @@ def busy_error() -> HTTPError:
     return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
 
 
-async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
+async def submit_and_wait(submit: Callable[[], Future[T]]) -> T:
     """Submit a request to the consumer, in a thread pool, and wait until it is done.
 
     Cancelling the wait does not cancel the request: it may be on disk already.
-
-    Args:
-        take: Submits the request.
-
-    Raises:
-        RejectedError: The request is rejected.
     """
     try:
-        future = await run_in_threadpool(take)
+        future = await run_in_threadpool(submit)
     except RejectedError as error:
         raise error.with_traceback(None) from None  # its traceback would keep the body in memory
     loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -370,17 +304,12 @@ async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
 _MESSAGE: Final = (
     "ragmon reads traces, metrics, and log records that are messages of a model call with the ids of its span"
 )
-LOGS_NOT_READ: Final = "logs_not_read"
+_LOGS_NOT_READ: Final = "logs_not_read"
 """The reason for a request with other logs, which is answered without an error."""
 
 
 def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
     """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
-
-    Args:
-        consumer: Receives what belongs to spans, and counts a request with other records.
-        body: The request.
-        encoding: Its encoding.
 
     Raises:
         RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
@@ -390,47 +319,39 @@ def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[E
     except Rejected as rejected:
         raise HTTPError(413 if rejected.reason == TOO_MANY else 400, rejected.reason, str(rejected)) from None
     result: Future[ExportResult] = Future()
+    message = _MESSAGE if events.unread else ""
+
+    def add_unread(accepted: Future[ExportResult]) -> None:
+        error = accepted.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            spans = accepted.result()
+            result.set_result(ExportResult(spans.rejected + events.unread, spans.message or message))
+
     if events.body:
-        consumer.traces(events.body, Encoding.PROTOBUF).add_done_callback(partial(_with_unread, result, events.unread))
+        consumer.traces(events.body, Encoding.PROTOBUF).add_done_callback(add_unread)
     else:
-        result.set_result(ExportResult(events.unread, _MESSAGE if events.unread else ""))
+        result.set_result(ExportResult(events.unread, message))
     if events.unread:
-        consumer.refuse(LOGS_NOT_READ)
+        consumer.refuse(_LOGS_NOT_READ)
     return result
-
-
-def _with_unread(result: Future[ExportResult], unread: int, taken: Future[ExportResult]) -> None:
-    """Pass the consumer's result on, with the log records that it did not get."""
-    error = taken.exception()
-    if error is not None:
-        result.set_exception(error)
-        return
-    accepted = taken.result()
-    message = accepted.message or (_MESSAGE if unread else "")
-    result.set_result(ExportResult(accepted.rejected + unread, message))
 
 
 PROTOBUF: Final = "application/x-protobuf"
 FORMS: Final = {PROTOBUF: Encoding.PROTOBUF, JSON: Encoding.JSON}
-_BEARER: Final = b"bearer"
-_BASIC: Final = b"basic"
 
 
 def authorise(given: bytes, token: str | None) -> None:
-    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send.
-
-    Args:
-        given: The `Authorization` of the request; empty if there is none.
-        token: The token; None if none is required.
-
-    Raises:
-        HTTPError: The token is missing or wrong (401).
-    """
+    """Check the token of a request: a bearer token, or the password of Basic, which Langfuse's exporters send."""
     if token is None:
         return
     scheme, _, credential = given.partition(b" ")
+    given_token = credential.strip() if scheme.lower() == b"bearer" else b""
+    if scheme.lower() == b"basic":  # RFC 7617
+        with suppress(binascii.Error):
+            given_token = base64.b64decode(credential.strip(), validate=True).partition(b":")[2]
     # The comparison takes the same time for any value, so its time reveals nothing about the token.
-    given_token = credential.strip() if scheme.lower() == _BEARER else _password(scheme, credential)
     if not hmac.compare_digest(given_token, token.encode()):
         hint = (
             "Authorization: Bearer, and what is in the file of `[serve] token_file`, or that as the password of Basic"
@@ -438,26 +359,8 @@ def authorise(given: bytes, token: str | None) -> None:
         raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
 
 
-def _password(scheme: bytes, credential: bytes) -> bytes:
-    """The password in the credential of Basic, RFC 7617; empty where there is none."""
-    if scheme.lower() != _BASIC:
-        return b""
-    try:
-        return base64.b64decode(credential.strip(), validate=True).partition(b":")[2]
-    except binascii.Error:
-        return b""
-
-
-def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
-    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding).
-
-    Args:
-        headers: The headers of the request.
-        hosts: The accepted host names; None if any is accepted, since a token is required.
-
-    Raises:
-        HTTPError: The request came from a web page (403).
-    """
+def _check_host(headers: Headers, hosts: Collection[str] | None) -> None:
+    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding)."""
     if "origin" in headers:
         raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
     if hosts is not None and not is_known(headers.get("host", ""), hosts):
@@ -470,26 +373,18 @@ def body_encoding(headers: Headers) -> Encoding | None:
     return FORMS.get(media_type(headers))
 
 
-def content_type(headers: Headers, *known: Encoding) -> Encoding:
-    """The encoding of a body, if it is one of the known ones.
-
-    Raises:
-        HTTPError: It is another one (415).
-    """
+def _content_type(headers: Headers, *known: Encoding) -> Encoding:
+    """The encoding of a body, if it is one of the known ones."""
     form = body_encoding(headers)
     if form not in known:
         raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
     return form
 
 
-def content_encoding(headers: Headers) -> str:
-    """The content encoding of a body: one of `encodings()`, or identity.
-
-    Raises:
-        HTTPError: The encoding is not supported, or there is more than one (415).
-    """
+def _content_encoding(headers: Headers) -> str:
+    """The content encoding of a body: one of `encodings()`, or identity."""
     value = ",".join(headers.getlist("content-encoding"))
-    names = [name for part in value.split(",") if (name := part.strip().lower()) and name != IDENTITY]
+    names = [name for text in value.split(",") if (name := text.strip().lower()) and name != IDENTITY]
     if not names:
         return IDENTITY
     if names[1:] or names[0] not in encodings():
@@ -498,19 +393,14 @@ def content_encoding(headers: Headers) -> str:
     return names[0]
 
 
-_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
-"""The gRPC code of an HTTP status (google.rpc.Code). Errors that allow a retry have a code on which clients retry."""
+_GRPC_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
+"""By HTTP status (google.rpc.Code). Errors that allow a retry have a code on which clients retry."""
 _INTERNAL: Final = 13
 _NANO: Final = 1_000_000_000
 
 
 class Signal(NamedTuple):
-    """One kind of telemetry.
-
-    Attributes:
-        response: The response message of an export.
-        rejected: The field of its partial success that counts rejected items.
-    """
+    """One kind of telemetry: its response message, and the field of a partial success that counts rejected items."""
 
     response: Any
     rejected: str
@@ -521,36 +411,22 @@ METRICS: Final = Signal(ExportMetricsServiceResponse, "rejected_data_points")
 LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
-def export_success(signal: Signal, taken: ExportResult) -> Any:
-    """The response message for an export that was accepted.
-
-    Args:
-        signal: The signal that was exported.
-        taken: The result.
-    """
+def export_success(signal: Signal, result: ExportResult) -> Any:
+    """The response message for an export that was accepted."""
     response = signal.response()
-    if taken.rejected > 0:
-        setattr(response.partial_success, signal.rejected, taken.rejected)
-        response.partial_success.error_message = taken.message
+    if result.rejected > 0:
+        setattr(response.partial_success, signal.rejected, result.rejected)
+        response.partial_success.error_message = result.message
     return response
 
 
-def export_response(signal: Signal, taken: ExportResult, encoding: Encoding) -> Response:
-    """The HTTP response for an export that was accepted, in the encoding of the request."""
-    message = export_success(signal, taken)
-    if encoding is Encoding.PROTOBUF:
-        return Response(message.SerializeToString(), media_type=PROTOBUF)
-    return Response(MessageToJson(message, indent=None), media_type=JSON)
-
-
-def json_response(answer: object, status: int = 200) -> Response:
-    """An HTTP response with a JSON body."""
+def _json_response(answer: object, status: int = 200) -> Response:
     return Response(json.dumps(answer), status, media_type=JSON)
 
 
 def status(error: RejectedError) -> Any:
     """An error as `google.rpc.Status`, with the retry delay if a retry is allowed."""
-    message = Status(code=_CODES.get(error.status, _INTERNAL), message=_error_text(error))
+    message = Status(code=_GRPC_CODES.get(error.status, _INTERNAL), message=_error_text(error))
     if error.retry_after is not None:
         message.details.add().Pack(retry_info(error.retry_after))
     return message
@@ -564,20 +440,15 @@ def retry_info(seconds: float) -> Any:
 
 
 def refusal(error: RejectedError, encoding: Encoding | None) -> Response:
-    """The HTTP response for an error (OTLP specification, Failures).
-
-    Args:
-        error: The error.
-        encoding: The encoding of the export that was rejected; None for other requests.
-    """
+    """The HTTP response for an error (OTLP specification, Failures)."""
     if encoding is Encoding.PROTOBUF:
         response = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
     elif encoding is Encoding.JSON:
-        response = json_response(
-            {"code": _CODES.get(error.status, _INTERNAL), "message": _error_text(error)}, error.status
+        response = _json_response(
+            {"code": _GRPC_CODES.get(error.status, _INTERNAL), "message": _error_text(error)}, error.status
         )
     else:
-        response = json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
+        response = _json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))  # whole seconds (RFC 9110, 10.2.3)
     if error.status == 401:
@@ -625,7 +496,7 @@ METRICS_PATH: Final = "/v1/metrics"
 LOGS_PATH: Final = "/v1/logs"
 LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
 """The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
-EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
+_EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
     f"acknowledgements to {ACKS_PATH}, all of them POSTed\n"
@@ -649,15 +520,13 @@ def receiver_app(
 
 
 class _WritePort:
-    """The application returned by `receiver_app`."""
-
     def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
         self._consumer = consumer
         self._token = token
         self._hosts = hosts if token is None else None
         self._limits = limits
         self._limiter = MemoryLimiter(limits)
-        self._endpoints: dict[str, Endpoint] = {
+        self._endpoints: dict[str, _Endpoint] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
             LANGFUSE_PATH: partial(self._export, signal=TRACES),
             METRICS_PATH: partial(self._export, signal=METRICS),
@@ -674,20 +543,20 @@ class _WritePort:
         if scope["type"] == "http":
             await self._app(scope, receive, send)
 
-    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+    def _guarded(self, endpoint: _Endpoint) -> _Endpoint:
         """An endpoint for clients with the token; the application answers errors that are expected."""
 
         async def guarded(request: Request) -> Response:
             try:
                 check_headers(request.headers, self._limits.header)
-                check_host(request.headers, self._hosts)
+                _check_host(request.headers, self._hosts)
                 authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
                 return await endpoint(request)
             # Answered here: while Starlette's handlers send a response, the traceback keeps the body in memory.
             except RejectedError as error:
                 return self._rejected(request, error)
             except UnknownNameError as error:
-                return json_response({"error": str(error), "hint": error.hint}, 404)
+                return _json_response({"error": str(error), "hint": error.hint}, 404)
             except ClientDisconnect:
                 return Response()  # nobody reads it
             except asyncio.CancelledError:  # the server stops; the task ends with this response
@@ -720,20 +589,20 @@ class _WritePort:
         response.headers["Allow"] = "POST"
         return response
 
-    def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
-        """The function that accepts exports of a signal."""
-        if signal is LOGS:
-            return partial(accept_logs, self._consumer)
-        return self._consumer.traces if signal is TRACES else self._consumer.metrics
-
     async def _export(self, request: Request, signal: Signal) -> Response:
-        form = content_type(request.headers, *Encoding)
+        encoding = _content_type(request.headers, *Encoding)
+        accept: Callable[[bytes, Encoding], Future[ExportResult]] = partial(accept_logs, self._consumer)
+        if signal is not LOGS:
+            accept = self._consumer.traces if signal is TRACES else self._consumer.metrics
         async with self._body(request, self._limits.wire) as body:
-            result = await submit_and_wait(partial(self._consumer_of(signal), body, form))
-        return export_response(signal, result, form)
+            result = await submit_and_wait(partial(accept, body, encoding))
+        message = export_success(signal, result)
+        if encoding is Encoding.PROTOBUF:
+            return Response(message.SerializeToString(), media_type=PROTOBUF)
+        return Response(MessageToJson(message, indent=None), media_type=JSON)
 
     async def _labels(self, request: Request) -> Response:
-        content_type(request.headers, Encoding.JSON)
+        _content_type(request.headers, Encoding.JSON)
         async with self._body(request, self._limits.wire) as body:
             try:
                 items = await run_in_threadpool(labels, body)
@@ -741,26 +610,18 @@ class _WritePort:
                 raise error.with_traceback(None) from None  # its traceback would keep the parsed data in memory
             result = await submit_and_wait(partial(self._consumer.labels, items))
         summary = {"accepted": len(items) - result.rejected, "rejected": result.rejected, "message": result.message}
-        return json_response(summary)
+        return _json_response(summary)
 
     async def _acknowledge(self, request: Request) -> Response:
-        content_type(request.headers, Encoding.JSON)
+        _content_type(request.headers, Encoding.JSON)
         async with self._body(request, LONGEST_ACK) as body:
             fired = await submit_and_wait(partial(self._consumer.acknowledge, *acknowledgement(body)))
-        return json_response({"fired": fired})
+        return _json_response({"fired": fired})
 
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """The decompressed body of a request; the request counts as in flight inside the block.
-
-        Args:
-            request: The request.
-            most: Maximum bytes it may have as sent.
-
-        Raises:
-            HTTPError: It is too large, too slow or damaged, or there are too many requests.
-        """
-        encoding = content_encoding(request.headers)
+        """The decompressed body of a request; the request counts as in flight inside the block."""
+        encoding = _content_encoding(request.headers)
         check_size(request.headers, most)
         with self._limiter.ticket() as reservation:
             body = await read_body(request, most, self._limits.deadline, reservation.reserve)
@@ -776,4 +637,4 @@ async def _purpose(_: Request) -> Response:
 
 def _error_encoding(request: Request) -> Encoding | None:
     """The encoding of an error response: that of the export; None for other requests and for unknown encodings."""
-    return body_encoding(request.headers) if request.scope["path"] in EXPORTS else None
+    return body_encoding(request.headers) if request.scope["path"] in _EXPORTS else None

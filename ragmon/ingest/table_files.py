@@ -1,10 +1,8 @@
-"""The rows of table files: CSV and TSV as a stream, Parquet and XLSX by the extra `table`, and DataFrames.
+"""The rows of table files and DataFrames, and the records of tables and of TREC runs.
 
-A row is a dictionary by column. A row that cannot be read is rejected with its place, and the next one is read.
-
-The records of a table: a row becomes a line of the trace contract, and is decoded as one.
-
-TREC runs: six columns `qid Q0 docid rank score tag`, one line per retrieved document, as one record per query.
+CSV and TSV are read as a stream, Parquet and XLSX by the extra `table`. A row is a dictionary by column. A row that
+cannot be read is rejected with its line, and the next row is read. A row becomes a line of the trace contract, and is
+decoded as one.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -116,12 +114,6 @@ def is_header(line: bytes, options: TableOptions) -> bool:
 def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: RejectRow) -> TableRows:
     """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows.
 
-    Args:
-        stream: The decompressed bytes.
-        path: The file, for messages.
-        options: Its encoding.
-        reject: Called for a row whose quotes or number of cells are wrong, and for one that is too long.
-
     Raises:
         InputError: It is not in the encoding, or its header cannot be read. Iterating over the rows raises it, too.
     """
@@ -136,22 +128,18 @@ def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: Rejec
 
 
 class _OpenText(io.TextIOWrapper):
-    """Decodes a stream and leaves it open: whoever opened it closes it."""
+    """Decodes a stream and leaves it open for the caller to close."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class _OversizeError(Exception):
-    """A row is longer than `MAX_ROW`; the reader stands behind the line that made it so."""
+    """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
 
 
 class _Lines:
-    """The lines of a text; a row that takes too many characters is an error after which reading goes on.
-
-    Attributes:
-        number: The line that was read last, from 1.
-    """
+    """The lines of a text; a row that takes too many characters is an error after which reading goes on."""
 
     def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
         self.number = 0
@@ -162,7 +150,6 @@ class _Lines:
         self._quotes = 0
 
     def start_row(self) -> int:
-        """The line on which the next row starts."""
         self._size = self._quotes = 0
         return self.number + 1
 
@@ -177,17 +164,14 @@ class _Lines:
         self._size += len(line)
         self._quotes += line.count('"')
         if self._size > MAX_ROW:
-            self._skip_row(line)
+            # Read to the end of the row, which is no line's end while a quote is open, without keeping it.
+            while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
+                ended = line.endswith(("\n", "\r"))
+                line = self._read()
+                self._quotes += line.count('"')
+                self.number += ended and bool(line)
             raise _OversizeError
         return line
-
-    def _skip_row(self, line: str) -> None:
-        """Read to the end of a row, which is no line's end while a quote is open, without keeping it."""
-        while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
-            ended = line.endswith(("\n", "\r"))
-            line = self._read()
-            self._quotes += line.count('"')
-            self.number += ended and bool(line)
 
     def _read(self) -> str:
         try:
@@ -200,14 +184,17 @@ class _Lines:
 
 
 def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str], str]:
-    """The columns and the delimiter."""
     text = ""
-    for line in _first_lines(lines, path):
-        if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
-            continue
-        text += line if text or line.strip() else ""
-        if text and text.count('"') % 2 == 0:
-            break
+    try:
+        for line in islice(lines, _HEADER_LINES):
+            if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
+                continue
+            text += line if text or line.strip() else ""
+            if text and text.count('"') % 2 == 0:
+                break
+    except _OversizeError:
+        hint = "the first line names the columns"
+        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
     if not text:
         raise InputError("it is empty", path=path, hint="the first line names the columns")
     mapped = {normalised(column) for column in options.columns.values()}
@@ -218,15 +205,6 @@ def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str],
 
     delimiter = max(_DELIMITERS, key=known)
     return [name.strip() for name in _split(text, delimiter)], delimiter
-
-
-def _first_lines(lines: _Lines, path: str) -> Iterator[str]:
-    try:
-        for _, line in zip(range(_HEADER_LINES), lines, strict=False):
-            yield line
-    except _OversizeError:
-        hint = "the first line names the columns"
-        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
 
 
 def _split(text: str, delimiter: str) -> list[str]:
@@ -265,17 +243,7 @@ def _csv_rows(
 
 
 def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
-    """The rows of a Parquet file or of a workbook.
-
-    Args:
-        path: The file; it must be seekable.
-        kind: `parquet` or `xlsx`.
-        options: The sheet of a workbook.
-
-    Raises:
-        InputError: The file cannot be read.
-        RagmonError: The extra `table` is not installed.
-    """
+    """The rows of a Parquet file or of a workbook."""
     return _parquet(path) if kind == "parquet" else _workbook(path, options.sheet)
 
 
@@ -292,11 +260,6 @@ def _unreadable(path: str, error: Exception) -> InputError:
 
 
 def _check_size(path: str, size: int) -> None:
-    """Refuse a file that holds too much, before that is in memory.
-
-    Raises:
-        InputError: The size is beyond the limit.
-    """
     if size > MAX_TABLE:
         hint = "split it, or save it as CSV or JSON Lines, which are read line by line"
         raise InputError(
@@ -370,15 +333,13 @@ def _workbook(path: str, sheet: str | None) -> TableRows:
         raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
     page = book[sheet] if sheet is not None else book.worksheets[0]
     page.reset_dimensions()  # some programs write wrong ones
-    numbered = _numbered(book, page, path)
-    _, header = next(numbered, (0, ()))
+    rows = _sheet_rows(book, page, path)
+    _, header = next(rows, (0, ()))
     columns = ["" if name is None else str(plain(name)).strip() for name in header]
+    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in rows))
 
-    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in numbered))
 
-
-def _numbered(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    """The rows of a page that hold something; the book is closed behind them."""
+def _sheet_rows(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
     try:
         yield from ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
     except _BROKEN as error:
@@ -391,9 +352,6 @@ def frame_table(frame: object) -> TableRows | None:
     """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas.
 
     None of these packages is imported: the object is recognised by what it can do.
-
-    Returns:
-        The table; None where the object is none.
     """
     rows: Iterable[Mapping[str, Any]]
     by_name: Any = getattr(frame, "iter_rows", None)  # polars
@@ -438,13 +396,10 @@ def table_records(
         reject: Called for a row that is no record.
         unknown: Called for each field of a record that is out of range.
         note: Called where cells may mean something else than they were read as.
-
-    Raises:
-        InputError: Nothing in the table says what was answered, or its columns are ambiguous.
     """
     first = next(table.rows, None)
     check_traces(table.columns, first[1] if first is not None else {}, options, path)
-    commas = _KeptCommas(path, options)
+    kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma in it, and the first
     for number, row in chain([] if first is None else [first], table.rows):
         if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
             reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
@@ -456,50 +411,25 @@ def table_records(
         except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
             reject(number, INVALID_SCHEMA, str(error), 1)
         else:
-            commas.see(row)
+            members = flat(row)
+            for name, column in assigned_columns(members, options).items():
+                if name in _ID_LISTS and kept_comma(members[column], options.list_separator):
+                    n, example = kept_commas.get(column, (0, members[column]))
+                    kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
-                line.trace_id = row_trace_id(path, number)
+                # The same id in every run over the same file; the folder does not count.
+                name = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(name).hexdigest()[:_TRACE_ID_DIGITS]
             yield line
-    commas.tell(note)
-
-
-def row_trace_id(path: str, number: int) -> str:
-    """The trace id of a row that has none: the same in every run over the same file.
-
-    Args:
-        path: The file; the folder does not count.
-        number: The row.
-    """
-    text = f"{Path(path).name}\n{number}"
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_TRACE_ID_DIGITS]
-
-
-class _KeptCommas:
-    """Counts cells that are one id with a comma in it, by column."""
-
-    def __init__(self, path: str, options: TableOptions) -> None:
-        self._path = path
-        self._options = options
-        self._seen: dict[str, tuple[int, str]] = {}
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        members = flat(row)
-        for name, column in assigned_columns(members, self._options).items():
-            if name in _ID_LISTS and kept_comma(members[column], self._options.list_separator):
-                n, example = self._seen.get(column, (0, members[column]))
-                self._seen[column] = (n + 1, example)
-
-    def tell(self, note: Note) -> None:
-        """Say what was kept whole; nothing where no cell was."""
-        for column, (n, example) in self._seen.items():
-            read = f"{self._path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
-            note(f"{read}; --list-separator , cuts them")
+    for column, (n, example) in kept_commas.items():
+        cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+        note(f"{cells}; --list-separator , cuts them")
 
 
 Reject = Callable[[int, str, str], None]
 """Called with the line number, the reason and the details of a line that cannot be read."""
 
-COLUMNS: Final = 6
+_COLUMNS: Final = 6
 _SINGLE: Final = struct.Struct("f")
 
 
@@ -509,8 +439,8 @@ def is_run(line: bytes) -> bool:
     >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
     (True, False)
     """
-    columns = line.split(None, COLUMNS)
-    if len(columns) != COLUMNS:
+    columns = line.split(None, _COLUMNS)
+    if len(columns) != _COLUMNS:
         return False
     try:
         float(columns[4])
@@ -527,11 +457,16 @@ def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator
     runs: dict[str, list[tuple[float, str, float]]] = {}
     for number, line in lines:
         try:
-            qid, document, score = _columns(line)
+            qid, document, score = _run_columns(line)
         except Rejected as rejected:
             reject(number, rejected.reason, str(rejected))
         else:
-            runs.setdefault(qid, []).append((_single_precision(score), document, score))
+            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
+            try:
+                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+            except OverflowError:
+                single = math.copysign(math.inf, score)
+            runs.setdefault(qid, []).append((single, document, score))
     for qid, documents in runs.items():
         documents.sort(reverse=True)
         yield Record(
@@ -542,14 +477,13 @@ def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator
         )
 
 
-def _columns(line: bytes) -> tuple[str, str, float]:
-    """Query id, document id and score of one line."""
+def _run_columns(line: bytes) -> tuple[str, str, float]:
     try:
-        columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
+        columns = line.removeprefix(BOM).decode().split(None, _COLUMNS)
     except UnicodeDecodeError as error:
         raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    if len(columns) != COLUMNS:
-        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
+    if len(columns) != _COLUMNS:
+        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {_COLUMNS} columns: qid Q0 docid rank score tag")
     try:
         score = float(columns[4])
     except ValueError:
@@ -557,12 +491,3 @@ def _columns(line: bytes) -> tuple[str, str, float]:
     if not math.isfinite(score):
         raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
     return columns[0], columns[2], score
-
-
-def _single_precision(score: float) -> float:
-    """The score in single precision, as in trec_eval: scores that differ only beyond it are ties."""
-    try:
-        single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
-    except OverflowError:
-        return math.copysign(math.inf, score)
-    return single

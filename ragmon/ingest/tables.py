@@ -1,22 +1,13 @@
-"""Cells of tables, converted to values of JSON: what is absent, numbers, times, and lists in one cell.
+"""Rows of tables, DataFrames and JSON of other programs as the fields of a trace or of a gold item.
+
+A row is a dictionary by column; objects in it are looked into. A field's column is named by the user's mapping, else by
+the names that Ragas, DeepEval, LangSmith, Langfuse and Phoenix give, and plain words. Names are compared without case
+and punctuation: `User Input`, `userInput` and `user_input` are one name.
 
 A list in a cell is a JSON array, a Python list as pandas writes it, or entries with separators. `|`, line breaks and
 `;` separate ids and phrases: the first of these that occurs. A comma separates ids only where white space follows each
 and no id holds any: `a#1, b#2` is two ids, `Smith,2020` is one. A text is never cut: a cell of contexts that is no
 array is one context. Where `TableOptions.list_separator` is given, it alone separates.
-
-Which column of a table holds which field: by the user's mapping, else by the names that programs usually give.
-
-Names are compared without case and punctuation: `User Input`, `userInput` and `user_input` are one name. The names of
-Ragas, DeepEval, LangSmith, Langfuse and Phoenix are known, and plain words.
-
-Rows to the fields of a trace, as a line of a trace log holds them.
-
-A row is a dictionary by column, from a table, a DataFrame or a line of JSON; objects in it are looked into.
-
-Rows to gold items: what is right, as a line of a gold file holds it; and which of two files was given as the other.
-
-A row is a dictionary by column, from a table, a DataFrame or a line of JSON; objects in it are looked into.
 """
 
 from __future__ import annotations
@@ -28,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -86,9 +78,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
+        return [plain(entry) for entry in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     as_list = getattr(value, "tolist", None)  # arrays and scalars of numpy
@@ -97,9 +89,6 @@ def plain(value: Any) -> Any:
 
 def as_text(value: Any) -> str | None:
     """The text of a cell, as it stands; a number becomes text, without `.0` where it is whole.
-
-    Raises:
-        CellError: It is a list or an object.
 
     >>> as_text(7.0), as_text("  yes "), as_text(True)
     ('7', '  yes ', 'true')
@@ -116,11 +105,7 @@ def as_text(value: Any) -> str | None:
 
 
 def as_number(value: Any) -> float | None:
-    """The number in a cell; None for the words that programs write in place of one.
-
-    Raises:
-        CellError: It is no number.
-    """
+    """The number in a cell; None for the words that programs write instead of a number."""
     if isinstance(value, str):
         if value.strip().lower() in _NO_NUMBER or not value.strip():
             return None
@@ -143,9 +128,6 @@ def as_time(value: Any) -> float | str | None:
 
 def as_flag(value: Any) -> bool | None:
     """A yes or a no.
-
-    Raises:
-        CellError: It is neither.
 
     >>> as_flag("Yes"), as_flag(0.0), as_flag(" ")
     (True, False, None)
@@ -172,13 +154,7 @@ def as_id(value: Any) -> str | None:
 def as_ids(value: Any, separator: str | None, id_from: Path | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
 
-    Args:
-        value: The cell.
-        separator: What separates ids in a text that is no array; None tries the usual separators.
-        id_from: The location of a document's id; None tries the usual places.
-
-    Raises:
-        CellError: An entry is no id.
+    Without a separator, the usual ones are tried.
 
     >>> as_ids("['p1#2', 'p1#3']", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
     (['p1#2', 'p1#3'], ['a', 'b'], ['Smith,2020'], [])
@@ -209,13 +185,7 @@ def as_texts(value: Any, separator: str | None) -> list[str]:
 
 
 def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """The entries of a cell.
-
-    Args:
-        value: A list, a text that writes one, or a single entry.
-        separator: What separates entries in a text that is no array; None: `cut` decides.
-        cut: The entries of a text that is no array.
-    """
+    """The entries of a cell."""
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
@@ -224,7 +194,7 @@ def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any
     if isinstance(written, list):
         return written
     if separator is not None:
-        return [part for part in value.split(separator) if part.strip()]
+        return [text for text in value.split(separator) if text.strip()]
     return list(cut(value))
 
 
@@ -232,17 +202,17 @@ def _cut_ids(text: str) -> list[str]:
     """Ids with separators; the brackets of a list without quotes are left out."""
     bare = text.strip()
     if bare.startswith("[") and bare.endswith("]"):
-        return [part for part in re.split(r"[,|;\s]+", bare[1:-1]) if part]
+        return [name for name in re.split(r"[,|;\s]+", bare[1:-1]) if name]
     return re.split(r",\s+", bare) if _COMMA_LIST.fullmatch(bare) else _cut_at_separator(bare)
 
 
 def _cut_at_separator(text: str) -> list[str]:
     used = next((separator for separator in _SEPARATORS if separator in text.strip()), None)
-    return [text] if used is None else [part.strip() for part in text.split(used) if part.strip()]
+    return [text] if used is None else [entry.strip() for entry in text.split(used) if entry.strip()]
 
 
 def kept_comma(value: Any, separator: str | None) -> bool:
-    """Whether a cell is one id that holds a comma, so that it may be several ids to the one who wrote it."""
+    """Whether a cell is one id that contains a comma, which may be meant as a list."""
     return isinstance(value, str) and separator is None and len(as_list(value, None, _cut_ids)) == 1 and "," in value
 
 
@@ -256,34 +226,24 @@ def as_structure(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    strings = _strings(text.strip())
-    if strings is not None:
-        return strings
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        # numpy writes strings without commas, where Python would join them to one.
+        strings, position, end = [], 1, len(bare) - 1
+        while match := _STRING.match(bare, position, end):
+            strings.append(match[1])
+            position = match.end()
+        if position == end and strings:
+            with suppress(ValueError, SyntaxError):
+                return [ast.literal_eval(string) for string in strings]
     try:
-        value = ast.literal_eval(text.strip())
+        value = ast.literal_eval(bare)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
     return plain(value) if isinstance(value, list | tuple | dict | set) else None
 
 
-def _strings(text: str) -> list[str] | None:
-    """The entries of a list of Python strings. numpy writes no commas, where Python would join the strings to one."""
-    if not (text.startswith("[") and text.endswith("]")):
-        return None
-    entries, at, end = [], 1, len(text) - 1
-    while match := _STRING.match(text, at, end):
-        entries.append(match[1])
-        at = match.end()
-    if at != end or not entries:
-        return None
-    try:
-        return [ast.literal_eval(entry) for entry in entries]
-    except (ValueError, SyntaxError):
-        return None
-
-
 def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
-    """A retrieved document; its id may be in its metadata."""
     metadata = entry.get("metadata")
     found = None if id_from is None else look_up(entry, id_from)
     if is_absent(found):
@@ -310,11 +270,8 @@ _NOT_WORD: Final = re.compile(r"[\W_]+")
 _MAX_DEPTH: Final = 3
 """How many objects within objects are looked into: `inputs.request.question` is two."""
 _SHOWN: Final = 12
-"""Columns that a message names."""
 _NEAR: Final = 0.75
-"""Similarity from which a column is suggested for a field."""
 _LONGEST: Final = 40
-"""Characters of a column's name in a message."""
 _DEEP_EVAL: Final = frozenset({"actual_output", "expected_output", "retrieval_context"})
 """Columns of DeepEval's test cases, whose `context` is not what was retrieved but what should have been."""
 
@@ -341,7 +298,6 @@ class TableOptions:
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
 """What a row without a reference may mean: the question has no answer, or the row is left out."""
 USUAL: Final = TableOptions()
-"""UTF-8, with the usual names."""
 
 
 class UsualNames(NamedTuple):
@@ -395,7 +351,6 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "index_hash": _names("index_hash index_version"),
     "pipeline": _names("pipeline"),
 }
-"""The fields of a trace."""
 
 GOLD: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
@@ -415,7 +370,6 @@ GOLD: Final[Mapping[str, UsualNames]] = {
     "paraphrases": _names("paraphrases"),
     "negatives": _names("negatives"),
 }
-"""The fields of a gold item."""
 
 
 @lru_cache(4096)  # every row of a file has the same few names
@@ -435,18 +389,14 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
         text: Pairs of a field and its column, separated by commas; a pair with an empty column leaves the field unread.
         known: The fields; a tag is `tags.NAME`.
 
-    Raises:
-        UnknownNameError: There is no such field.
-        InputError: A part is no pair, or a field is named twice.
-
     >>> parse_map("question=User question,tags.lang=language", TRACE)
     {'question': 'User question', 'tags.lang': 'language'}
     """
     columns: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, column = (piece.strip() for piece in part.partition("="))
+    for pair in text.split(","):
+        name, equals, column = (text.strip() for text in pair.partition("="))
         if not equals:
-            raise InputError("a mapping is FIELD=COLUMN,…", value=part, hint="such as question=user_question")
+            raise InputError("a mapping is FIELD=COLUMN,…", value=pair, hint="such as question=user_question")
         if name not in known and not (name.startswith(TAG) and name != TAG):
             raise UnknownNameError("field of a mapping", name, [*known, f"{TAG}NAME"])
         if name in columns:
@@ -464,7 +414,7 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict) and depth > 0:
-            members |= {f"{name}.{inner}": each for inner, each in flat(value, depth - 1).items()}
+            members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
             members[str(name)] = value
     return members
@@ -473,19 +423,23 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
 def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str]) -> dict[str, str]:
     """The column of each field.
 
-    Args:
-        columns: The columns of the table.
-        names: The usual names, by field.
-        mapping: The column of each field that the user names; fields that `names` does not have are left out.
-
-    Raises:
-        InputError: A mapped column is not there, or two columns have usual names of one field.
+    The user's mapping goes before the usual names; a mapped field that has no usual names is left out.
 
     >>> assign(["When", "userInput", "response"], TRACE, {"ts": "When"})
     {'ts': 'When', 'question': 'userInput', 'answer': 'response'}
     """
-    wanted = {name: column for name, column in mapping.items() if column and (name in names or name.startswith(TAG))}
-    assigned = {name: _mapped(name, column, columns) for name, column in wanted.items()}
+    assigned: dict[str, str] = {}
+    for name, wanted in mapping.items():
+        if wanted and (name in names or name.startswith(TAG)):
+            # The column of this very name, else the column whose name is compared alike.
+            alike = [column for column in columns if column == wanted] or [
+                column for column in columns if normalised(column) == normalised(wanted)
+            ]
+            if not alike:
+                raise InputError(f"there is no column for {name}", value=wanted, hint=f"its columns: {_shown(columns)}")
+            if len(alike) > 1:
+                raise InputError(f"several columns are called {shorten(wanted)}", hint="rename them in the file")
+            assigned[name] = alike[0]
     by_key: dict[str, list[str]] = {}
     for column in columns:
         if column not in assigned.values():
@@ -496,43 +450,20 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
     for name, usual in names.items():
         if name in mapping:
             continue
-        weak = [each for each in usual.weak if not (is_deep_eval and name == "contexts" and each == "context")]
-        found = _named(usual.strong, by_key) or _named(weak, by_key)
+        weak = [key for key in usual.weak if not (is_deep_eval and name == "contexts" and key == "context")]
+        found = [column for key in usual.strong for column in by_key.get(key, ())]
+        found = found or [column for key in weak for column in by_key.get(key, ())]
         if len(found) > 1:
             both = " and ".join(f"`{column}`" for column in found[:2])
-            raise InputError(f"columns {both} are both names of {name}", hint=f"say which: {map_hint(name, found[0])}")
+            example = f'--map {name}={found[0]} (in Python: columns={{"{name}": "{found[0]}"}})'
+            raise InputError(f"columns {both} are both names of {name}", hint=f"say which: {example}")
         if found:
             assigned[name] = found[0]
     return assigned
 
 
-def _named(names: Iterable[str], by_key: Mapping[str, Sequence[str]]) -> list[str]:
-    return [column for name in names for column in by_key.get(name, ())]
-
-
-def _mapped(name: str, column: str, columns: Sequence[str]) -> str:
-    """The column of the table that a mapping means: by its very name, else by the one that is compared alike."""
-    alike = [each for each in columns if each == column] or [
-        each for each in columns if normalised(each) == normalised(column)
-    ]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise InputError(f"several columns are called {shorten(column)}", hint="rename them in the file")
-    raise InputError(f"there is no column for {name}", value=column, hint=f"its columns: {shown(columns)}")
-
-
-def map_hint(name: str, column: str) -> str:
-    """How a user maps a column, on the command line and in Python.
-
-    >>> map_hint("answer", "reply")
-    '--map answer=reply (in Python: columns={"answer": "reply"})'
-    """
-    return f'--map {name}={column} (in Python: columns={{"{name}": "{column}"}})'
-
-
-def shown(columns: Sequence[str]) -> str:
-    """The columns for a message, as far as a line holds them."""
+def _shown(columns: Sequence[str]) -> str:
+    # As many columns as a line of a message holds.
     more = f", … {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     return ", ".join(printable(name, _LONGEST) for name in columns[:_SHOWN]) + more
 
@@ -576,7 +507,6 @@ _SINGLE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "pipeline": as_id,
     "answerable": as_flag,
 }
-"""How the cell of a field with one value is read."""
 _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
     "citations": as_ids,
     "gold_ids": as_ids,
@@ -587,9 +517,7 @@ _LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
     "gold_claim_substr": as_phrases,
     "paraphrases": as_phrases,
 }
-"""How the cell of a field with several values is read."""
 _OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
-"""Lists of ids, or of the documents themselves."""
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905
 )
@@ -598,25 +526,20 @@ _FLAGS: Final = frozenset({"partial", "exported", "probe"})
 
 
 @lru_cache(maxsize=256)
-def _assigned(columns: tuple[str, ...], gold: bool, mapping: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    return assign(columns, GOLD if gold else TRACE, dict(mapping))
+def _assigned(
+    columns: tuple[str, ...], gold: bool, mapping: tuple[tuple[str, str], ...], only: tuple[str, ...] | None = None
+) -> Mapping[str, str]:
+    usual = GOLD if gold else TRACE
+    return assign(columns, usual if only is None else {name: usual[name] for name in only}, dict(mapping))
 
 
 def assigned_columns(row: Mapping[str, Any], options: TableOptions, *, gold: bool = False) -> Mapping[str, str]:
-    """The column of each field in a row whose objects have been flattened; remembered for rows of equal columns.
-
-    Raises:
-        InputError: A mapped column is not there, or two columns have usual names of one field.
-    """
+    """The column of each field in a row whose objects have been flattened; remembered for rows of equal columns."""
     return _assigned(tuple(row), gold, tuple(options.columns.items()))
 
 
 def value_of(name: str, cell: Any, options: TableOptions) -> Any:
-    """The value of a field in a cell; None where the cell is absent.
-
-    Raises:
-        CellError: The cell holds no value of the field.
-    """
+    """The value of a field in a cell; None where the cell is absent."""
     cell = plain(cell)
     if is_absent(cell):
         return None
@@ -633,21 +556,25 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
 def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any]:
     """The fields of a trace in a row of a table, for the decoder of trace lines.
 
-    Args:
-        row: The row by column.
-        options: The mapping of the user.
-
-    Raises:
-        CellError: A cell holds no value of its field.
-        InputError: A mapped column is not there, or two columns have usual names of one field.
-
     >>> trace_fields({"user_input": "Why?", "response": "So.", "docs": "a; b", "tags.lang": "en"}, TableOptions())
     {'tags': {'lang': 'en'}, 'question': 'Why?', 'answer': 'So.', 'retrieved_ids': ['a', 'b']}
     """
-    if plain(row.get("v")) in (CONTRACT_VERSION, str(CONTRACT_VERSION)):
-        return _contract_fields(row)
-    members = flat(row)
     fields: dict[str, Any] = {}
+    if plain(row.get("v")) in (CONTRACT_VERSION, str(CONTRACT_VERSION)):
+        # A whole record of the trace contract: a trace log read with pandas.
+        for name, cell in row.items():
+            value = plain(cell)
+            if is_absent(value):
+                continue
+            if name in _STRUCTURED and isinstance(value, str):
+                value = as_structure(value)
+            elif name in _FLAGS:
+                value = as_flag(value)
+            elif name == "ts":
+                value = as_number(value)
+            fields[name] = _without_absent(value)
+        return {**fields, "v": CONTRACT_VERSION}
+    members = flat(row)
     for name, column in assigned_columns(members, options).items():
         value = value_of(name, members[column], options)
         if value is None:
@@ -666,47 +593,30 @@ def _are_documents(name: str, value: Any) -> bool:
     return name == "retrieved_ids" and bool(value) and isinstance(value[0], dict)
 
 
-def _contract_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row that holds a whole record of the trace contract: a trace log read with pandas."""
-    fields: dict[str, Any] = {}
-    for name, cell in row.items():
-        value = plain(cell)
-        if is_absent(value):
-            continue
-        if name in _STRUCTURED and isinstance(value, str):
-            value = as_structure(value)
-        elif name in _FLAGS:
-            value = as_flag(value)
-        elif name == "ts":
-            value = as_number(value)
-        fields[name] = _without_absent(value)
-    return {**fields, "v": CONTRACT_VERSION}
-
-
 def _without_absent(value: Any) -> Any:
     """An object without absent members: a DataFrame gives every object the members of all of them."""
     if isinstance(value, dict):
-        return {name: _without_absent(each) for name, each in value.items() if not is_absent(each) or each == ""}
+        return {
+            name: _without_absent(member) for name, member in value.items() if not is_absent(member) or member == ""
+        }
     return value
 
 
 def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collection[str]) -> dict[str, Any]:
     """Fields of a line of JSON that has none of the contract's names for them.
 
-    A member that holds no value of the field is no such field, except where the user maps it.
-
-    Args:
-        row: The decoded line.
-        options: The mapping of the user, whose fields are read whether they are missing or not.
-        missing: The fields that the line lacks.
-
-    Raises:
-        CellError: A mapped member holds no value of its field.
-        InputError: Two members have usual names of one field.
+    A member that holds no value of the field is no such field, except where the user maps it. The fields that the user
+    maps are read whether they are missing or not.
     """
     members = flat(row)
     fields: dict[str, Any] = {}
-    for name, column in _present(members, options, missing).items():
+    # A mapped member may be absent in some lines.
+    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
+    mapped = dict(mapping)
+    names = tuple(name for name in TRACE if name in missing or name in mapped)
+    for name, column in _assigned(tuple(members), gold=False, mapping=mapping, only=names).items():
+        if name.startswith(TAG) and name not in mapped:
+            continue
         try:
             value = value_of(name, members[column], options)
         except CellError:
@@ -718,27 +628,10 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
     return fields
 
 
-def _present(members: Mapping[str, Any], options: TableOptions, missing: Collection[str]) -> Mapping[str, str]:
-    """The members of a line that hold missing or mapped fields; a mapped member may be absent in some lines."""
-    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
-    names = tuple(name for name in TRACE if name in missing or name in dict(mapping))
-    return _assigned_some(tuple(members), names, mapping)
-
-
-@lru_cache(maxsize=256)
-def _assigned_some(
-    columns: tuple[str, ...], names: tuple[str, ...], mapping: tuple[tuple[str, str], ...]
-) -> Mapping[str, str]:
-    assigned = assign(columns, {name: TRACE[name] for name in names}, dict(mapping))
-    return {name: column for name, column in assigned.items() if not name.startswith(TAG) or name in dict(mapping)}
-
-
-SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
-"""Fields that only a trace has."""
-SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
-"""Fields that only a gold item has."""
-_ANSWERED: Final = frozenset(name for field in SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
-_RIGHT: Final = frozenset(name for field in SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
+_SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
+_SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
+_ANSWERED: Final = frozenset(name for field in _SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
+_RIGHT: Final = frozenset(name for field in _SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
 """The names of these fields that mean nothing else."""
 _TRACE_MEMBERS: Final = ("answer_json", "chunks", "kind", "retrieval", "sampling", "trace_id", "v")
 """Members of trace lines that no gold item has."""
@@ -747,6 +640,8 @@ _NO_REFERENCE: Final = frozenset(("unanswerable", "not answerable", "no answer",
 _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
+TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
+TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
 def gold_fields(
@@ -754,18 +649,8 @@ def gold_fields(
 ) -> dict[str, Any] | None:
     """The fields of a gold item in a row, as a line of a gold file holds them.
 
-    Args:
-        row: The row by column.
-        options: The mapping of the user.
-        empty_reference: What a row means that names no answer and has no `answerable`: one of `EMPTY_REFERENCE`.
-
-    Returns:
-        The fields; None where the row is left out.
-
-    Raises:
-        CellError: A cell holds no value of its field, or there is no question; `MissingReferenceError` where nothing
-            says whether it has an answer.
-        InputError: A mapped column is not there, or two columns have usual names of one field.
+    `empty_reference`, one of `EMPTY_REFERENCE`, says what a row means that names no answer and has no `answerable`.
+    The result is None where the row is left out.
 
     >>> gold_fields({"user_input": "Why?", "reference": "So.", "reference_context_ids": ["a"]}, TableOptions())
     {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_citations': ['a'], 'gold_claim': 'So.'}
@@ -783,13 +668,24 @@ def gold_fields(
         found["gold_claim"] = "; ".join(claim)
     answerable = found.pop("answerable", None)
     if answerable is None:
-        answerable = _answerable(found, empty_reference)
-        if answerable is None:
+        if found.keys() & _SAYS_WHAT_IS_RIGHT:
+            answerable = True
+        elif empty_reference is None:
+            raise MissingReferenceError(
+                "the row names no answer: is its question unanswerable, or is it to be left out?"
+            )
+        elif empty_reference == "unanswerable":
+            answerable = False
+        else:
             return None
     if not answerable:
         found.pop("gold_claim", None)  # what a right refusal says, not what the answer contains
     tags = {name.removeprefix(TAG): found.pop(name) for name in list(found) if name.startswith(TAG)}
-    fields = {"qid": question_id(question) if qid is None else qid, "question": question, "answerable": answerable}
+    fields = {
+        "qid": question_id(question) if qid is None else qid,
+        "question": question,
+        "answerable": answerable,
+    }
     fields |= {_WRITTEN.get(name, name): value for name, value in found.items()}
     fields |= {"tags": tags} if tags else {}
     return {name: value for name, value in fields.items() if value is not None}
@@ -797,15 +693,6 @@ def gold_fields(
 
 class MissingReferenceError(CellError):
     """A row does not say whether its question has an answer."""
-
-
-def _answerable(found: Mapping[str, Any], empty_reference: str | None) -> bool | None:
-    """Whether a question has an answer, where no column says so; None where its row is left out."""
-    if found.keys() & SAYS_WHAT_IS_RIGHT:
-        return True
-    if empty_reference is None:
-        raise MissingReferenceError("the row names no answer: is its question unanswerable, or is it to be left out?")
-    return False if empty_reference == "unanswerable" else None
 
 
 def question_id(question: str) -> str:
@@ -847,79 +734,46 @@ def _is_answered(row: Mapping[str, Any]) -> bool:
 
 
 def _says(row: Mapping[str, Any], strong: frozenset[str]) -> bool:
-    """Whether a row has a member by one of these names, which mean nothing else."""
     return not strong.isdisjoint(map(normalised, flat(row)))
 
 
 def check_traces(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
-    """Refuse a table in which nothing says what was answered: its report would be empty.
-
-    Args:
-        columns: The columns, with names that are there twice.
-        first: The first row.
-        options: The mapping of the user.
-        path: The file, for messages.
-
-    Raises:
-        InputError: Nothing was answered, a mapped column is not there, or two columns are one field.
-    """
+    """Refuse a table in which nothing says what was answered: its report would be empty."""
     if "v" in columns and "answer_json" in columns:
         return
-    members = _members(columns, first)
-    assigned = _checked(members, TRACE, options.columns, path)
-    if assigned.keys() & SAYS_WHAT_WAS_ANSWERED:
+    members, assigned = _assigned_members(columns, first, TRACE, options, path)
+    if assigned.keys() & _SAYS_WHAT_WAS_ANSWERED:
         return
     if _says(dict.fromkeys(members), _RIGHT):
         raise gold_as_traces(path)
     unknown = [name for name in ("question", "answer", "retrieved_ids") if name not in assigned]
-    message = f"no column is known as the answer or what was retrieved; its columns: {shown(members) or 'none'}"
+    message = f"no column is known as the answer or what was retrieved; its columns: {_shown(members) or 'none'}"
     hint = f"{suggestion(members, TRACE, unknown)}; in Python: columns={{...}}"
     raise InputError(message, path=path, hint=hint)
 
 
 def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableOptions, path: str) -> None:
-    """Refuse a table in which nothing says what is right.
-
-    Args:
-        columns: The columns, with names that are there twice.
-        first: The first row.
-        options: The mapping of the user.
-        path: The file, for messages.
-
-    Raises:
-        InputError: Nothing says what is right, a mapped column is not there, or two columns are one field.
-    """
-    members = _members(columns, first)
-    assigned = _checked(members, GOLD, options.columns, path)
-    if assigned.keys() & SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
+    """Refuse a table in which nothing says what is right."""
+    members, assigned = _assigned_members(columns, first, GOLD, options, path)
+    if assigned.keys() & _SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
-    if _is_answered(dict.fromkeys(members)) and not assigned.keys() & SAYS_WHAT_IS_RIGHT:
+    if _is_answered(dict.fromkeys(members)) and not assigned.keys() & _SAYS_WHAT_IS_RIGHT:
         hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
         raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
-    message = f"no column is known as the question and what is right; its columns: {shown(members) or 'none'}"
-    raise InputError(message, path=path, hint=_from_table(members, assigned, path))
+    message = f"no column is known as the question and what is right; its columns: {_shown(members) or 'none'}"
+    unknown = [name for name in ("question", "gold_claim") if name not in assigned]
+    mapping = suggestion(members, GOLD, unknown)
+    hint = f"ragmon gold from-table {path or 'FILE'} {mapping} --output gold.jsonl"
+    raise InputError(message, path=path, hint=hint)
 
 
-TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
-TRACES_HINT: Final = "traces come first, gold after --gold"
-
-
-def _from_table(columns: Sequence[str], assigned: Mapping[str, str], path: str) -> str:
-    """The command that makes gold of a table with other names."""
-    wanted = [name for name in ("question", "gold_claim") if name not in assigned]
-    return f"ragmon gold from-table {path or 'FILE'} {suggestion(columns, GOLD, wanted)} --output gold.jsonl"
-
-
-def _members(columns: Sequence[str], first: Mapping[str, Any]) -> list[str]:
-    """The columns, and the members of objects in the first row."""
-    names = [column for column in columns if column]
-    return [*names, *(name for name in flat(plain(first)) if name not in names and name)]
-
-
-def _checked(
-    columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str], path: str
-) -> dict[str, str]:
+def _assigned_members(
+    columns: Sequence[str], first: Mapping[str, Any], names: Mapping[str, UsualNames], options: TableOptions, path: str
+) -> tuple[list[str], dict[str, str]]:
+    """The columns with the members of objects in the first row, and the column of each field."""
+    members = [column for column in columns if column]
+    members += [name for name in flat(plain(first)) if name not in members and name]
     try:
-        return assign(columns, names, mapping)
+        return members, assign(members, names, options.columns)
     except InputError as error:
         raise InputError(str(error), path=path, hint=error.hint) from None

@@ -101,9 +101,6 @@ Open = TypeVar("Open", bound=BufferedTrace)
 class TraceBuffer(Generic[Key, Open]):
     """The open traces.
 
-    Args:
-        limits: When a trace is due, and how much is held.
-
     Attributes:
         traces: The open traces.
         size: Their size.

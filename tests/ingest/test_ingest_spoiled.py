@@ -289,7 +289,7 @@ def send(running, body, kind, status=200):
 
 def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     """Nothing is repaired before a parser has refused it: most requests pay nothing for the few."""
-    for module, name in ((otlp_wire, "json"), (otlp_wire, "split_request"), (otlp, "repaired")):
+    for module, name in ((otlp, "repaired_json"), (otlp, "split_request"), (otlp, "repaired_protobuf")):
         monkeypatch.setattr(module, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
         assert len(decode_traces(body, form).external) == SPANS

@@ -1,28 +1,11 @@
-"""Haystack's own tracer, in the words of OpenInference.
-
-A pipeline, each of its components and each step of an agent is a span. What a component is follows from the name of its
-class and from what goes in and out; inputs and outputs are there where `HAYSTACK_CONTENT_TRACING_ENABLED` is true.
-
-Source: haystack-ai 3.4 (`haystack.core.pipeline`, `haystack.components.agents`), opentelemetry-haystack 2.0.
-
-MLflow and Langfuse, in the words of OpenInference: a span of theirs has a type, an input and an output.
-
-MLflow writes every value as JSON, texts too; Langfuse only what is no text.
-
-Sources: mlflow-tracing 3.17 (`mlflow.tracing.constant`), langfuse 5.0 (`langfuse._client.attributes`).
-
-The AI SDK of Vercel, in the words of OpenInference and OpenTelemetry.
-
-`ai.generateText` and its kin are one request, `….doGenerate` and `….doStream` inside it the model calls, `ai.toolCall`
-the tools. What the application says of a request is in `ai.telemetry.metadata.…`. AI SDK 7 writes OpenTelemetry's GenAI
-conventions (`@ai-sdk/otel`), and what the application says in `ai.settings.context.…`.
-
-Source: AI SDK 6 and 7, "Telemetry".
-
-Spans of tracers with words of their own, in those of OpenInference and OpenTelemetry, which the mapper reads.
+"""Spans of tracers with words of their own, in those of OpenInference and OpenTelemetry, which the mapper reads.
 
 What a span says in those words itself is kept: translations only add to it. Messages that a convention writes as events
 become the messages of their span.
+
+Sources: haystack-ai 3.4 (`haystack.core.pipeline`, `haystack.components.agents`), opentelemetry-haystack 2.0;
+mlflow-tracing 3.17 (`mlflow.tracing.constant`); langfuse 5.0 (`langfuse._client.attributes`); AI SDK 6 and 7 of Vercel,
+"Telemetry".
 """
 
 from __future__ import annotations
@@ -34,93 +17,83 @@ from ragmon.core import semconv
 from ragmon.ingest.spans.span import Event, Span
 from ragmon.ingest.spans.tools import as_text, decode, decode_container, mapping
 
-HAYSTACK_PREFIX: Final = "haystack."
-"""The start of the names of all its spans, and of the keys of their attributes."""
-COMPONENT_TYPE: Final = "haystack.component.type"
+Attributes = Mapping[str, Any]
+Translation = dict[str, Any]
+
+
+def _call(kind: str, given: Any, returned: Any, model: Any = None) -> Translation:
+    return {
+        semconv.SPAN_KIND: kind,
+        semconv.INPUT_VALUE: given,
+        semconv.OUTPUT_VALUE: returned,
+        semconv.LLM_MODEL: model,
+    }
+
+
+# Haystack: a pipeline, each of its components and each step of an agent is a span. What a component is follows from the
+# name of its class and from what goes in and out, which is there where `HAYSTACK_CONTENT_TRACING_ENABLED` is true.
+
 _COMPONENT: Final = "haystack.component.run"
-_COMPONENT_DATA: Final = ("haystack.component.input", "haystack.component.output")
-_PIPELINES: Final = ("haystack.pipeline.run", "haystack.async_pipeline.run")
-_PIPELINE_DATA: Final = ("haystack.pipeline.input_data", "haystack.pipeline.output_data")
-_AGENT: Final = "haystack.agent.run"
-_AGENT_DATA: Final = ("haystack.agent.input", "haystack.agent.output")
 _MODEL_STEP: Final = "haystack.agent.step.llm"
-_MODEL_DATA: Final = ("haystack.agent.step.llm.input", "haystack.agent.step.llm.output")
 _TOOL_STEP: Final = "haystack.agent.step.tool"
-_TOOL_DATA: Final = ("haystack.agent.step.tool.input", "haystack.agent.step.tool.output")
+_HAYSTACK_SPANS: Final = {
+    "haystack.pipeline.run": (semconv.CHAIN, "haystack.pipeline.input_data", "haystack.pipeline.output_data"),
+    "haystack.async_pipeline.run": (semconv.CHAIN, "haystack.pipeline.input_data", "haystack.pipeline.output_data"),
+    "haystack.agent.run": (semconv.AGENT, "haystack.agent.input", "haystack.agent.output"),
+    _MODEL_STEP: (semconv.LLM, "haystack.agent.step.llm.input", "haystack.agent.step.llm.output"),
+    _TOOL_STEP: (semconv.TOOL, "haystack.agent.step.tool.input", "haystack.agent.step.tool.output"),
+    _COMPONENT: ("", "haystack.component.input", "haystack.component.output"),
+}
+"""The kind of a span by its name, and the keys of its input and output."""
+_COMPONENT_TYPE: Final = "haystack.component.type"
 _HAYSTACK_TOOL_NAME: Final = "haystack.tool.name"
-HAYSTACK_KEYS: Final = frozenset(
-    {COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *_COMPONENT_DATA, *_PIPELINE_DATA, *_AGENT_DATA, *_MODEL_DATA, *_TOOL_DATA}
-)
-"""The keys of the attributes that are read."""
-_RERANKERS: Final = ("Ranker", "Joiner")
-_DOCUMENTS: Final = "documents"
-_REPLIES: Final = "replies"
-_GIVEN_DOCUMENTS: Final = (_DOCUMENTS, "retrieved_documents")
+_DOCUMENT_LISTS: Final = ("documents", "retrieved_documents")
 _OWN_MEMBERS: Final = frozenset({"id", "content", "blob", "score", "embedding", "sparse_embedding", "meta"})
 """The members of a document that are not its metadata, which Haystack writes beside them."""
 
 
-def translate_haystack(span: Span) -> dict[str, Any] | None:
-    """The attributes of a span of Haystack's tracer in OpenInference's words; None where it is none."""
-    if not span.name.startswith(HAYSTACK_PREFIX):
+def _translate_haystack(span: Span) -> Translation | None:
+    if not span.name.startswith("haystack."):
         return None
-    attributes = span.attributes
-    if span.name in _PIPELINES:
-        return _plain(attributes, semconv.CHAIN, _PIPELINE_DATA)
-    if span.name == _AGENT:
-        return _plain(attributes, semconv.AGENT, _AGENT_DATA)
-    if span.name == _MODEL_STEP:
-        return _haystack_model_call(attributes, _MODEL_DATA)
-    if span.name == _TOOL_STEP:
-        return _plain(attributes, semconv.TOOL, _TOOL_DATA) | {semconv.TOOL_NAME: attributes.get(_HAYSTACK_TOOL_NAME)}
-    return _component(attributes) if span.name == _COMPONENT else {}
-
-
-def _plain(attributes: Mapping[str, Any], kind: str, data: tuple[str, str]) -> dict[str, Any]:
-    given, returned = data
-    values = {semconv.INPUT_VALUE: attributes.get(given), semconv.OUTPUT_VALUE: attributes.get(returned)}
-    return {semconv.SPAN_KIND: kind, **{key: value for key, value in values.items() if value is not None}}
-
-
-def _haystack_model_call(attributes: Mapping[str, Any], data: tuple[str, str]) -> dict[str, Any]:
-    """A model call: messages or a prompt in, replies out, the model's name in their metadata."""
-    given, returned = mapping(attributes.get(data[0])), mapping(attributes.get(data[1]))
-    result = _plain(attributes, semconv.LLM, data)
-    if given.get("messages"):
-        result[semconv.INPUT_MESSAGES] = given["messages"]
-    replies = returned.get(_REPLIES)
-    if isinstance(replies, list) and replies:
-        model = mapping(mapping(replies[0]).get("meta")).get("model") or _model_beside(returned)
-        if as_text(model):
-            result[semconv.LLM_MODEL] = model
-    return result
-
-
-def _model_beside(returned: Mapping[str, Any]) -> Any:
-    """The model of generators whose replies are plain text: it stands in a list of metadata beside them."""
-    metadata = returned.get("meta")
-    return mapping(metadata[0]).get("model") if isinstance(metadata, list) and metadata else None
-
-
-def _component(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    name = as_text(attributes.get(COMPONENT_TYPE)) or ""
-    given, returned = (mapping(attributes.get(key)) for key in _COMPONENT_DATA)
-    if name.endswith("Generator") or _REPLIES in returned:
-        return _haystack_model_call(attributes, _COMPONENT_DATA)
-    gets_documents = any(isinstance(given.get(member), list) for member in _GIVEN_DOCUMENTS)
-    found = returned.get(_DOCUMENTS)
-    if name.endswith(_RERANKERS) or (name.endswith("Retriever") and gets_documents):
-        pool = [document for member in _GIVEN_DOCUMENTS for document in _flat(given.get(member))]
-        asked = {"query": given.get("query"), "nodes": pool}
-        result = _plain(attributes, semconv.RERANKER, _COMPONENT_DATA) | {semconv.INPUT_VALUE: asked}
-    # Cleaners, splitters and writers pass documents on too, and answer no query.
-    elif name.endswith("Retriever") or (isinstance(found, list) and "query" in given and not gets_documents):
-        result = _plain(attributes, semconv.RETRIEVER, _COMPONENT_DATA)
-    else:
+    if span.name not in _HAYSTACK_SPANS:
         return {}
-    if isinstance(found, list):
-        result[semconv.DOCUMENTS] = list(_flat(found))
+    kind, given_key, returned_key = _HAYSTACK_SPANS[span.name]
+    result = _call(kind, span.attributes.get(given_key), span.attributes.get(returned_key))
+    given, returned = (mapping(result[key]) for key in (semconv.INPUT_VALUE, semconv.OUTPUT_VALUE))
+    if span.name == _TOOL_STEP:
+        result[semconv.TOOL_NAME] = span.attributes.get(_HAYSTACK_TOOL_NAME)
+    elif span.name in (_MODEL_STEP, _COMPONENT):
+        name = as_text(span.attributes.get(_COMPONENT_TYPE)) or ""
+        gets_documents = any(isinstance(given.get(member), list) for member in _DOCUMENT_LISTS)
+        found = returned.get("documents")
+        if span.name == _MODEL_STEP or name.endswith("Generator") or "replies" in returned:
+            return result | _haystack_model_call(given, returned)
+        if name.endswith(("Ranker", "Joiner")) or (name.endswith("Retriever") and gets_documents):
+            pool = [document for member in _DOCUMENT_LISTS for document in _flat(given.get(member))]
+            result |= {semconv.SPAN_KIND: semconv.RERANKER}
+            result |= {semconv.INPUT_VALUE: {"query": given.get("query"), "nodes": pool}}
+        # Cleaners, splitters and writers pass documents on too, and answer no query.
+        elif name.endswith("Retriever") or (isinstance(found, list) and "query" in given and not gets_documents):
+            result[semconv.SPAN_KIND] = semconv.RETRIEVER
+        else:
+            return {}
+        if isinstance(found, list):
+            result[semconv.DOCUMENTS] = list(_flat(found))
     return result
+
+
+def _haystack_model_call(given: Attributes, returned: Attributes) -> Translation:
+    """Messages or a prompt in, replies out; the model's name is in the metadata of the reply, or beside plain texts."""
+    replies, model = returned.get("replies"), None
+    if isinstance(replies, list) and replies:
+        metadata = returned.get("meta")
+        beside = metadata[0] if isinstance(metadata, list) and metadata else None
+        model = mapping(mapping(replies[0]).get("meta")).get("model") or mapping(beside).get("model")
+    return {
+        semconv.SPAN_KIND: semconv.LLM,
+        semconv.INPUT_MESSAGES: given.get("messages") or None,
+        semconv.LLM_MODEL: model if as_text(model) else None,
+    }
 
 
 def _flat(documents: Any) -> Iterator[Any]:
@@ -137,29 +110,8 @@ def _flat(documents: Any) -> Iterator[Any]:
             yield document
 
 
-class Platform(NamedTuple):
-    """The keys of a platform's attributes.
-
-    Attributes:
-        type: The type of a span; without it a span is none of the platform.
-        given: The input.
-        returned: The output.
-        model: The model's name.
-        workflow: The trace's name.
-        kinds: OpenInference's kinds by the platform's types, in lower case.
-        others: Keys of the conventions by other keys of the platform.
-        as_json: Whether texts are written as JSON.
-    """
-
-    type: str
-    given: str
-    returned: str
-    model: str
-    workflow: str
-    kinds: Mapping[str, str]
-    others: Mapping[str, str]
-    as_json: bool
-
+# MLflow and Langfuse: a span has a type, an input and an output. MLflow writes every value as JSON, texts too; Langfuse
+# only what is no text.
 
 _KINDS: Final = {
     "chain": semconv.CHAIN,
@@ -175,49 +127,54 @@ _KINDS: Final = {
     "guardrail": semconv.GUARDRAIL,
     "evaluator": semconv.EVALUATOR,
 }
-MLFLOW: Final = Platform(
-    type="mlflow.spanType",
-    given="mlflow.spanInputs",
-    returned="mlflow.spanOutputs",
-    model="mlflow.llm.model",
-    workflow="mlflow.traceTag.workflow",
-    kinds=_KINDS,
-    others={
-        "mlflow.trace.session": semconv.SESSION,
-        "mlflow.traceTag.session_id": semconv.SESSION,
-        "mlflow.trace.user": semconv.USER,
-        "mlflow.traceTag.user_id": semconv.USER,
-        "mlflow.traceTag.qid": semconv.RAGMON_QID,
-    },
-    as_json=True,
-)
-LANGFUSE: Final = Platform(
-    type="langfuse.observation.type",
-    given="langfuse.observation.input",
-    returned="langfuse.observation.output",
-    model="langfuse.observation.model.name",
-    workflow="langfuse.trace.name",
-    kinds=_KINDS,
-    others={
-        "langfuse.session.id": semconv.SESSION,
-        "langfuse.user.id": semconv.USER,
-        "langfuse.trace.metadata.qid": semconv.RAGMON_QID,
-    },
-    as_json=False,
-)
-PLATFORMS: Final = (MLFLOW, LANGFUSE)
-PLATFORM_KEYS: Final = frozenset(
-    key
-    for platform in PLATFORMS
-    for key in (*platform[:5], *platform.others)  # the keys are the first five fields
-)
-"""The keys of the attributes that are read."""
 
 
-def translate_platform(span: Span) -> dict[str, Any] | None:
-    """The attributes of a span of MLflow or Langfuse in OpenInference's words; None where it is none."""
+class _Platform(NamedTuple):
+    # The keys of the platform's attributes: a span without a type is none of its own; the workflow is the trace's name.
+    type: str
+    given: str
+    returned: str
+    model: str
+    workflow: str
+    others: Mapping[str, str]
+    as_json: bool
+
+
+_PLATFORMS: Final = (
+    _Platform(
+        type="mlflow.spanType",
+        given="mlflow.spanInputs",
+        returned="mlflow.spanOutputs",
+        model="mlflow.llm.model",
+        workflow="mlflow.traceTag.workflow",
+        others={
+            "mlflow.trace.session": semconv.SESSION,
+            "mlflow.traceTag.session_id": semconv.SESSION,
+            "mlflow.trace.user": semconv.USER,
+            "mlflow.traceTag.user_id": semconv.USER,
+            "mlflow.traceTag.qid": semconv.RAGMON_QID,
+        },
+        as_json=True,
+    ),
+    _Platform(
+        type="langfuse.observation.type",
+        given="langfuse.observation.input",
+        returned="langfuse.observation.output",
+        model="langfuse.observation.model.name",
+        workflow="langfuse.trace.name",
+        others={
+            "langfuse.session.id": semconv.SESSION,
+            "langfuse.user.id": semconv.USER,
+            "langfuse.trace.metadata.qid": semconv.RAGMON_QID,
+        },
+        as_json=False,
+    ),
+)
+
+
+def _translate_platform(span: Span) -> Translation | None:
     attributes = span.attributes
-    platform = next((platform for platform in PLATFORMS if platform.type in attributes), None)
+    platform = next((platform for platform in _PLATFORMS if platform.type in attributes), None)
     if platform is None:
         return None
 
@@ -226,39 +183,28 @@ def translate_platform(span: Span) -> dict[str, Any] | None:
         decoded = decode(raw) if platform.as_json else None
         return decoded if isinstance(decoded, str) else raw
 
-    kind = platform.kinds.get((as_text(value(platform.type)) or "").casefold())
-    given, returned = value(platform.given), value(platform.returned)
-    result = {semconv.SPAN_KIND: kind, semconv.WORKFLOW_NAME: value(platform.workflow)}
+    kind = _KINDS.get((as_text(value(platform.type)) or "").casefold())
+    given, returned, model = value(platform.given), value(platform.returned), value(platform.model)
+    result: Translation = {semconv.SPAN_KIND: kind, semconv.LLM_MODEL: model}
     if kind == semconv.LLM:
-        result |= _platform_model_call(given, returned)
+        # Integrations write requests and replies of a model's API as they are.
+        asked = decode_container(given)
+        if isinstance(asked, Mapping):
+            asked = asked.get("messages", asked.get("input", asked))
+        if isinstance(asked, str):
+            asked = [{"role": "user", "content": asked}]
+        result[semconv.INPUT_MESSAGES] = asked if isinstance(asked, list) else None
+        result[semconv.OUTPUT_MESSAGES] = list(_replies(decode_container(returned))) or None
+        result[semconv.OUTPUT_VALUE] = returned
     elif kind is not None or span.parent_id is None:
         # A span without a kind that holds the request, as a decorated function, is the workflow.
-        result |= {
-            semconv.SPAN_KIND: kind or semconv.CHAIN,
-            semconv.INPUT_VALUE: given,
-            semconv.OUTPUT_VALUE: returned,
-        }
-    result[semconv.LLM_MODEL] = value(platform.model)
-    result |= {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
-    return {key: value for key, value in result.items() if value is not None}
-
-
-def _platform_model_call(given: Any, returned: Any) -> dict[str, Any]:
-    """Messages in, a text or a message out; integrations write requests and replies of a model's API as they are."""
-    asked, replied = decode_container(given), decode_container(returned)
-    if isinstance(asked, Mapping):
-        asked = asked.get("messages", asked.get("input", asked))
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": asked}]
-    return {
-        semconv.INPUT_MESSAGES: asked if isinstance(asked, list) else None,
-        semconv.OUTPUT_MESSAGES: list(_replies(replied)) or None,
-        semconv.OUTPUT_VALUE: returned,
-    }
+        result = _call(kind or semconv.CHAIN, given, returned, model)
+    result[semconv.WORKFLOW_NAME] = value(platform.workflow)
+    return result | {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
 
 
 def _replies(replied: Any) -> Iterable[Any]:
-    """The messages of OpenAI's reply, `{"choices": [{"message": …}]}`, or of a list of them."""
+    # OpenAI's reply, `{"choices": [{"message": …}]}`, or a list of messages.
     if not isinstance(replied, Mapping):
         return replied if isinstance(replied, list) else ()
     choices = replied.get("choices")
@@ -266,41 +212,24 @@ def _replies(replied: Any) -> Iterable[Any]:
     return [entry["message"] for entry in entries if isinstance(entry, Mapping) and "message" in entry]
 
 
-VERCEL_PREFIX: Final = "ai."
-"""The start of the names of all its spans."""
-OPERATION_ID: Final = "ai.operationId"
-METADATA_PREFIX: Final = "ai.telemetry.metadata."
-CONTEXT_PREFIX: Final = "ai.settings.context."
+# The AI SDK of Vercel: `ai.generateText` and its kin are one request, `….doGenerate` and `….doStream` inside it the
+# model calls, `ai.toolCall` the tools. The application's own words are in `ai.telemetry.metadata.…`. AI SDK 7 writes
+# OpenTelemetry's GenAI conventions (`@ai-sdk/otel`), with the application's words in `ai.settings.context.…`.
+
+_OPERATION_ID: Final = "ai.operationId"
+_METADATA_PREFIX: Final = "ai.telemetry.metadata."
+_CONTEXT_PREFIX: Final = "ai.settings.context."
 _FUNCTION: Final = "ai.telemetry.functionId"
 _PROMPT: Final = "ai.prompt"
 _MESSAGES: Final = "ai.prompt.messages"
 _TEXT: Final = "ai.response.text"
 _OBJECT: Final = "ai.response.object"
-_TOOL: Final = "ai.toolCall"
-_VERCEL_TOOL_NAME: Final = "ai.toolCall.name"
+_TOOL_NAME: Final = "ai.toolCall.name"
 _ARGUMENTS: Final = "ai.toolCall.args"
 _RESULT: Final = "ai.toolCall.result"
-_EMBED: Final = "ai.embed"
 _MODEL: Final = "ai.model.id"
 _USED_MODEL: Final = "ai.response.model"
-VERCEL_KEYS: Final = frozenset(
-    {
-        OPERATION_ID,
-        _FUNCTION,
-        _PROMPT,
-        _MESSAGES,
-        _TEXT,
-        _OBJECT,
-        _VERCEL_TOOL_NAME,
-        _ARGUMENTS,
-        _RESULT,
-        _MODEL,
-        _USED_MODEL,
-    }
-)
-"""The keys of the attributes that are read."""
 _REQUESTS: Final = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
-_CALLS: Final = (".doGenerate", ".doStream")
 _VERCEL_MEMBERS: Final = {
     "sessionId": semconv.SESSION,
     "session_id": semconv.SESSION,
@@ -314,78 +243,57 @@ _VERCEL_MEMBERS: Final = {
 """Members of the metadata that stand for attributes of the conventions."""
 
 
-def translate_vercel(span: Span) -> dict[str, Any] | None:
-    """The attributes of a span of the AI SDK in the conventions' words; None where it is none."""
-    operation = as_text(span.attributes.get(OPERATION_ID))
+def _translate_vercel(span: Span) -> Translation | None:
+    attributes = span.attributes
+    operation = as_text(attributes.get(_OPERATION_ID))
     if operation is None:
-        return _named(span.attributes, CONTEXT_PREFIX) or None
-    if not operation.startswith(VERCEL_PREFIX):
+        return _known_members(_under(attributes, _CONTEXT_PREFIX)) or None
+    if not operation.startswith("ai."):
         return None
-    result = _about_the_request(span.attributes)
-    if operation.startswith(_EMBED):
+    metadata = _under(attributes, _METADATA_PREFIX)
+    result = _known_members(metadata)
+    result |= {semconv.METADATA: metadata or None, semconv.WORKFLOW_NAME: attributes.get(_FUNCTION)}
+    returned, model = attributes.get(_TEXT, attributes.get(_OBJECT)), attributes.get(_MODEL)
+    if operation.startswith("ai.embed"):
         result[semconv.SPAN_KIND] = semconv.EMBEDDING
-    elif operation.endswith(_CALLS):
-        result |= _vercel_model_call(span.attributes)
+    elif operation.endswith((".doGenerate", ".doStream")):
+        result[semconv.SPAN_KIND] = semconv.LLM
+        result[semconv.INPUT_MESSAGES] = attributes.get(_MESSAGES)
+        if returned is not None:
+            result[semconv.OUTPUT_MESSAGES] = [{"role": "assistant", "content": returned}]
+        result[semconv.LLM_MODEL] = attributes.get(_USED_MODEL, model)
     elif operation in _REQUESTS:
-        result |= _request(span.attributes)
-    elif operation == _TOOL:
-        result |= {
-            semconv.SPAN_KIND: semconv.TOOL,
-            semconv.TOOL_NAME: span.attributes.get(_VERCEL_TOOL_NAME),
-            semconv.INPUT_VALUE: span.attributes.get(_ARGUMENTS),
-            semconv.OUTPUT_VALUE: span.attributes.get(_RESULT),
-        }
-    return {key: value for key, value in result.items() if value is not None}
+        # The prompt is a text or a list of messages, beside the system's.
+        given = mapping(attributes.get(_PROMPT))
+        prompt = decode_container(given.get("prompt"))
+        messages = given.get("messages") or (prompt if isinstance(prompt, list) else None)
+        question = {"question": prompt} if prompt and not messages else None
+        result |= _call(semconv.CHAIN, question, returned, model) | {semconv.INPUT_MESSAGES: messages}
+    elif operation == "ai.toolCall":
+        result |= _call(semconv.TOOL, attributes.get(_ARGUMENTS), attributes.get(_RESULT))
+        result[semconv.TOOL_NAME] = attributes.get(_TOOL_NAME)
+    return result
 
 
-def _about_the_request(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The session, the user and other members of the metadata, and the name the application gave the function."""
-    metadata = {
-        key.removeprefix(METADATA_PREFIX): attributes[key] for key in attributes if key.startswith(METADATA_PREFIX)
+def _under(attributes: Attributes, prefix: str) -> Translation:
+    return {key.removeprefix(prefix): value for key, value in attributes.items() if key.startswith(prefix)}
+
+
+def _known_members(members: Attributes) -> Translation:
+    return {_VERCEL_MEMBERS[member]: value for member, value in members.items() if member in _VERCEL_MEMBERS}
+
+
+KEYS: Final = frozenset(
+    {
+        *(_COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *(key for _, *keys in _HAYSTACK_SPANS.values() for key in keys)),
+        *(key for platform in _PLATFORMS for key in (*platform[:5], *platform.others)),  # five fields are keys
+        *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
+        *(_MODEL, _USED_MODEL),
     }
-    return {
-        **_named(attributes, METADATA_PREFIX),
-        semconv.METADATA: metadata or None,
-        semconv.WORKFLOW_NAME: attributes.get(_FUNCTION),
-    }
+)
+"""The keys of the attributes that are read here."""
+KEY_PREFIXES: Final = (_METADATA_PREFIX, _CONTEXT_PREFIX)
 
-
-def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The members under a prefix that stand for attributes of the conventions."""
-    names = ((key.removeprefix(prefix), key) for key in attributes if key.startswith(prefix))
-    return {_VERCEL_MEMBERS[member]: attributes[key] for member, key in names if member in _VERCEL_MEMBERS}
-
-
-def _vercel_model_call(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    text = attributes.get(_TEXT, attributes.get(_OBJECT))
-    return {
-        semconv.SPAN_KIND: semconv.LLM,
-        semconv.INPUT_MESSAGES: attributes.get(_MESSAGES),
-        semconv.OUTPUT_MESSAGES: None if text is None else [{"role": "assistant", "content": text}],
-        semconv.LLM_MODEL: attributes.get(_USED_MODEL, attributes.get(_MODEL)),
-    }
-
-
-def _request(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole request: its prompt is a text or a list of messages, beside the system's."""
-    given = mapping(attributes.get(_PROMPT))
-    prompt = decode_container(given.get("prompt"))
-    messages = given.get("messages") or (prompt if isinstance(prompt, list) else None)
-    return {
-        semconv.SPAN_KIND: semconv.CHAIN,
-        semconv.INPUT_VALUE: {"question": prompt} if prompt and not messages else None,
-        semconv.INPUT_MESSAGES: messages,
-        semconv.OUTPUT_VALUE: attributes.get(_TEXT, attributes.get(_OBJECT)),
-        semconv.LLM_MODEL: attributes.get(_MODEL),
-    }
-
-
-READERS: Final = (translate_haystack, translate_vercel, translate_platform)
-"""Each gives the attributes of a span in the words that are read, or None where the span is none of its tracer."""
-KEYS: Final = HAYSTACK_KEYS | VERCEL_KEYS | PLATFORM_KEYS
-"""The keys of the attributes that they read."""
-KEY_PREFIXES: Final = (METADATA_PREFIX, CONTEXT_PREFIX)
-"""The prefixes of further keys that they read."""
 _ROLES: Final = {
     semconv.SYSTEM_EVENT: "system",
     semconv.USER_EVENT: "user",
@@ -393,49 +301,38 @@ _ROLES: Final = {
     semconv.TOOL_EVENT: "tool",
     semconv.CHOICE_EVENT: "assistant",
 }
-"""The role of the message in an event, by the event's name."""
 MESSAGE_EVENTS: Final = frozenset({semconv.INFERENCE_DETAILS, *_ROLES})
 EVENT_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
-"""The events that hold messages, and their attributes."""
 _MESSAGE_MEMBERS: Final = frozenset({"role", "content", "parts", "text"})
 _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 
 
 def translated(spans: Iterable[Span]) -> Iterator[Span]:
     """Spans of any tracer, in the words that the mapper reads."""
-    return map(_translated, spans)
-
-
-def _translated(span: Span) -> Span:
-    added = next((result for read in READERS if (result := read(span)) is not None), None)
-    if added is not None:
+    for span in spans:
+        readings = (read(span) for read in (_translate_haystack, _translate_vercel, _translate_platform))
+        translation = next((reading for reading in readings if reading is not None), None)
         # A tracer's kind that means nothing here is known all the same.
-        added.setdefault(semconv.SPAN_KIND, "")
-    if span.events and not any(key in span.attributes or (added and key in added) for key in _LISTS):
-        added = {**(added or {}), **_messages_in(span.events)}
-    if not added:
-        return span
-    return span._replace(attributes={**added, **span.attributes})
+        added: Translation = {} if translation is None else {semconv.SPAN_KIND: ""}
+        added |= {key: value for key, value in (translation or {}).items() if value is not None}
+        if span.events and not any(key in span.attributes or key in added for key in _LISTS):
+            added |= _messages_in(span.events)
+        yield span._replace(attributes={**added, **span.attributes}) if added else span
 
 
-def _messages_in(events: Sequence[Event]) -> dict[str, Any]:
-    """The messages in the events of a span, by the keys they have as attributes."""
-    given: list[Any] = []
-    returned: list[Any] = []
+def _messages_in(events: Sequence[Event]) -> Translation:
+    messages: dict[str, list[Any]] = {key: [] for key in _LISTS}
     for event in events:
         if event.name == semconv.INFERENCE_DETAILS:
             return {key: event.attributes[key] for key in _LISTS if key in event.attributes}
         if event.name in _ROLES:
-            message = _message(event.attributes, _ROLES[event.name])
-            (returned if event.name == semconv.CHOICE_EVENT else given).append(message)
-    return {
-        key: messages
-        for key, messages in zip(_LISTS, (given, returned), strict=True)
-        if any(message["content"] is not None for message in messages)  # else their content was not captured
-    }
+            key = semconv.OUTPUT_MESSAGES if event.name == semconv.CHOICE_EVENT else semconv.INPUT_MESSAGES
+            messages[key].append(_message(event.attributes, _ROLES[event.name]))
+    # Messages without any content were not captured.
+    return {key: found for key, found in messages.items() if any(message["content"] is not None for message in found)}
 
 
-def _message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:
+def _message(attributes: Attributes, role: str) -> Translation:
     """The message in an event; its content is a text, or a message or its parts written as JSON."""
     raw = attributes.get("content", attributes.get("message"))
     content = decode_container(raw)

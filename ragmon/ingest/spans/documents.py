@@ -1,9 +1,7 @@
-"""Documents of a retrieval or reranking: the attributes that hold them, their formats, and their ids.
+"""The documents that a request retrieved: the spans that count, the attributes that hold lists, and the lists combined.
 
 Instrumentations put lists of documents in several places on a span; the most reliable one is read first. Ids that are
 missing on a document's own span are looked up on other spans of the request.
-
-The documents that a request retrieved: the retrieval and reranking spans that count, and their lists combined.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -56,14 +53,7 @@ from ragmon.ingest.spans.tools import (
 
 
 class Document(NamedTuple):
-    """One document.
-
-    Attributes:
-        id: Its own id, or the value at `id_from`.
-        text: Its text.
-        score: The retriever's score.
-        label: The id in its metadata, used where it has no id of its own.
-    """
+    """One document; its label is the id in its metadata, used where it has no id of its own."""
 
     id: str | None = None
     text: str | None = None
@@ -72,14 +62,7 @@ class Document(NamedTuple):
 
 
 class Documents(msgspec.Struct, frozen=True, gc=False):
-    """A list of documents in rank order, as columns; None where a value is unknown.
-
-    Attributes:
-        ids: As in `Document`.
-        texts: As in `Document`.
-        scores: As in `Document`.
-        labels: As in `Document`.
-    """
+    """A list of documents in rank order, as columns; None where a value is unknown."""
 
     ids: list[str | None]
     texts: list[str | None]
@@ -112,12 +95,7 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
-    """The documents on a span.
-
-    Attributes:
-        documents: In rank order; None where they are unknown.
-        reason: Why the documents, or their ids, are unknown.
-    """
+    """The documents on a span in rank order, or the reason why they, or their ids, are unknown."""
 
     documents: Documents | None
     reason: str = ""
@@ -125,11 +103,8 @@ class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
     def rows(self) -> Iterator[Document]:
         """The documents one by one; empty where they are unknown."""
         documents = self.documents
-        return (
-            iter(())
-            if documents is None
-            else map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
-        )
+        if documents is not None:
+            yield from map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
 
 
 MEMBERS: Final = frozenset({"id", "content", "score", "metadata"})
@@ -138,17 +113,11 @@ _ID_KEYS: Final = ("id", "node_id", "id_", "_id")
 _METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
 _TEXT_KEYS: Final = ("text", "page_content", "content")
 _NODE: Final = re.compile(r"<NodeWithScore\(node=\w+\(id_=(?P<id>.*)\), score=(?P<score>[^)]*)\)>", re.DOTALL)
-"""A scored node of LlamaIndex, written as text."""
 _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|score|embedding)\b")
-"""A document of Haystack, written as text."""
 
 
 def document(entry: Any, id_from: Path | None = None) -> Document:
     """Decode an entry of a list of documents.
-
-    Args:
-        entry: A mapping, a LangChain object, a scored node, or text.
-        id_from: The location of its id; None tries the usual places.
 
     >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})
     Document(id='n1', text='one', score=0.5, label='c1')
@@ -173,7 +142,11 @@ def document_id(metadata: Any) -> str | None:
 def _normalised(entry: Any) -> Mapping[str, Any]:
     """A document as a mapping with the keys of all frameworks."""
     entry = decode_container(entry)
-    outer = _from_text(entry) if isinstance(entry, str) else mapping(entry)
+    if isinstance(entry, str):
+        match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
+        outer: Mapping[str, Any] = match.groupdict() if match else {"content": entry}
+    else:
+        outer = mapping(entry)
     inner = mapping(outer.get("node")) or outer
     if inner.get("lc") == 1:  # a LangChain object
         inner = mapping(inner.get("kwargs"))
@@ -183,16 +156,9 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
     return {**fields, "score": outer.get("score", inner.get("score")), "node": fields}
 
 
-def _from_text(entry: str) -> Mapping[str, Any]:
-    """A document that a framework wrote as text; any other text is the text of a document."""
-    match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
-    return match.groupdict() if match else {"content": entry}
-
-
 DocumentList = Sequence[Any] | FlattenedList | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
 Source = Callable[[Span], DocumentList]
-"""Reads a list of documents from a span."""
 MAX_DOCUMENTS: Final = MAX_DOCUMENTS_KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
 _LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
@@ -231,29 +197,23 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
 
 
 def _from_hits(span: Span) -> DocumentList:
-    """The hits of a vector database's client: one event per hit."""
     events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
     if not events:
         return None
     # OpenLLMetry's older Chroma instrumentation recorded only the first hit.
     if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
-    hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
-    return list(islice(_distinct({**hit, "content": hit.get("document")} for hit in hits), MAX_DOCUMENTS))
-
-
-def _distinct(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The hits of several queries together, each document at its first place."""
-    seen: set[Any] = set()
-    for hit in hits:
+    hits: dict[Any, Mapping[str, Any]] = {}
+    for index, event in enumerate(events):
+        hit = {key.removeprefix(f"{event.name}."): value for key, value in event.attributes.items()}
         hit_id = hit.get("id")
-        hit_id = hit_id if isinstance(hit_id, str | int) else repr(hit_id)
-        if hit.get("id") is None or hit_id not in seen:
-            seen.add(hit_id)
-            yield hit
+        # Several queries may find the same document, which keeps its first place; hits without an id are all kept.
+        key = (None, index) if hit_id is None else hit_id if isinstance(hit_id, str | int) else repr(hit_id)
+        hits.setdefault(key, {**hit, "content": hit.get("document")})
+    return list(hits.values())[:MAX_DOCUMENTS]
 
 
-RETRIEVED: Final = (
+_RETRIEVED: Final = (
     _from_attribute(semconv.DOCUMENTS),
     _from_flattened(semconv.RETRIEVED),
     _from_attribute(semconv.OUTPUT_VALUE),
@@ -261,52 +221,39 @@ RETRIEVED: Final = (
     _from_hits,
     _from_attribute(semconv.TRULENS_CONTEXTS),
 )
-ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
-RERANKED: Final = (
+_ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
+_RERANKED: Final = (
     _from_flattened(semconv.RERANKER_OUTPUT),
     _from_attribute(semconv.DOCUMENTS),
     _from_attribute(semconv.OUTPUT_VALUE),
     _from_attribute(semconv.ENTITY_OUTPUT),
     _from_attribute(semconv.TRULENS_RERANKED),
 )
-GIVEN: Final = (
+_GIVEN: Final = (
     _from_flattened(semconv.RERANKER_INPUT),
     _from_attribute(semconv.INPUT_VALUE, "nodes"),
     _from_attribute(semconv.ENTITY_INPUT, "nodes"),
 )
 
 
-HASH_DIGITS: Final = 16
+_HASH_DIGITS: Final = 16
 T = TypeVar("T")
 
 
 class DocumentReader(msgspec.Struct, frozen=True):
-    """Reads the documents on a span.
-
-    Attributes:
-        id_from: The location of a document's id; None tries the usual places.
-        content_hash: Whether a document without an id gets the start of its text's SHA-256 as its id.
-    """
+    """Reads the documents on a span; without an id, a document may get the start of its text's SHA-256."""
 
     id_from: Path | None = None
     content_hash: bool = False
 
-    def retrieved(self, span: Span) -> SpanDocuments | None:
-        """The documents of a retrieval; None where the span has none."""
-        return self._read(span, RETRIEVED)
-
     def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents that a tool returned which is a retriever; None where the span does not hold its output.
+        """The documents that a retrieving tool returned; None where the span does not hold its output.
 
         Documents without the usual shape may be texts; a text alone is one document.
-
-        Args:
-            span: Of the tool.
-            literals: Limits how much is read as Python.
         """
         output = tool_output(span.attributes)
         if output is None:
-            return self.retrieved(span)
+            return self.read(span, _RETRIEVED)
         entries = documents_in(output, self.id_from, literals)
         listed = returned_list(output, literals) if entries is None else entries
         if listed is None:
@@ -314,12 +261,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return self._understood([listed] if isinstance(listed, str) else listed)
 
     def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents in the result of a tool that a model was given; None where it has not their shape.
-
-        Args:
-            result: What the tool returned.
-            literals: Limits how much is read as Python.
-        """
+        """The documents in a tool's result that a model was given; None where the result has another shape."""
         entries = documents_in(result, self.id_from, literals)
         return None if entries is None else self._understood(entries)
 
@@ -330,19 +272,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         understood = any((*documents.ids, *documents.labels, *documents.texts))
         return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
 
-    def reranked(self, span: Span) -> SpanDocuments | None:
-        """The output documents of a reranker, in its order."""
-        return self._read(span, RERANKED)
-
-    def reranker_input(self, span: Span) -> SpanDocuments | None:
-        """The input documents of a reranker."""
-        return self._read(span, GIVEN)
-
-    def attached(self, span: Span) -> SpanDocuments | None:
-        """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
-        return self._read(span, ATTACHED) if semconv.DOCUMENTS in span.attributes else None
-
-    def _read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+    def read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
         """The first list with all ids; its missing texts and scores come from other lists of the same length."""
         lists: list[Documents] = []
         reason = ATTRIBUTES_DROPPED if span.dropped else ""
@@ -366,7 +296,15 @@ class DocumentReader(msgspec.Struct, frozen=True):
                 lists.append(documents)
         if not lists:
             return SpanDocuments(None, reason) if reason else None
-        documents = _combined(lists)
+        # Unknown values of the best list come from the other lists of the same length.
+        best = next((documents for documents in lists if documents.has_all_ids), lists[0])
+        aligned = [best, *(other for other in lists if other is not best and len(other.ids) == len(best.ids))]
+        documents = Documents(
+            best.ids,
+            _first_known([documents.texts for documents in aligned]),
+            _first_known([documents.scores for documents in aligned]),
+            _first_known([documents.labels for documents in aligned]),
+        )
         if documents.has_all_ids:
             return SpanDocuments(documents)
         not_captured = not any((*documents.ids, *documents.labels, *documents.texts))
@@ -404,32 +342,16 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return None
 
 
-def _combined(lists: Sequence[Documents]) -> Documents:
-    """The first list with all ids, else the first list; unknown values come from other lists of the same length."""
-    best = next((documents for documents in lists if documents.has_all_ids), lists[0])
-    aligned = [
-        best,
-        *(documents for documents in lists if documents is not best and len(documents.ids) == len(best.ids)),
-    ]
-    return Documents(
-        best.ids,
-        _first_known([documents.texts for documents in aligned]),
-        _first_known([documents.scores for documents in aligned]),
-        _first_known([documents.labels for documents in aligned]),
-    )
-
-
 def _first_known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
-    return [next((part for part in parts if part is not None), None) for parts in zip(*columns, strict=True)]
+    return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
 
 def _digest(text: str | None) -> str | None:
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 _MAX_DEPTH: Final = 12
 """The maximum depth at which LangChain objects are searched in a value."""
-_Key = tuple[str | None, str | None]
 
 
 class IdLookup:
@@ -437,10 +359,6 @@ class IdLookup:
 
     The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
     retriever span, but writes whole documents on the spans around it. Ids in a document's metadata are the last choice.
-
-    Args:
-        trace: The request's spans.
-        reader: Reads documents.
     """
 
     def __init__(self, trace: Trace, reader: DocumentReader) -> None:
@@ -448,18 +366,18 @@ class IdLookup:
         self._reader = reader
 
     def complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
-        """A list of documents with its missing ids, where they can be found; otherwise unchanged.
-
-        Args:
-            documents: The documents of a step.
-            inner: The documents of the steps inside it.
-        """
+        """A list of documents with its missing ids, where they can be found; otherwise unchanged."""
         if documents.documents is None or documents.reason != constants.NO_IDS:
             return documents  # if a limit cut the span, they had ids that others would not match
         for other in inner:
-            matched = _with_ids_of(documents.documents, other)
-            if matched is not None:
-                return SpanDocuments(matched)
+            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
+            if other.documents is not None and other.documents.has_all_ids:
+                texts, other_texts = documents.documents.texts, other.documents.texts
+                if len(texts) == len(other_texts) and all(
+                    text == other_text or None in (text, other_text)
+                    for text, other_text in zip(texts, other_texts, strict=True)
+                ):
+                    return SpanDocuments(documents.documents.with_ids(other.documents.ids))
         if self._reader.id_from is None:
             keys = list(zip(documents.documents.texts, documents.documents.labels, strict=True))
             renamed = documents.documents.with_ids([self._ids_by_content.get(key) for key in keys])
@@ -470,36 +388,22 @@ class IdLookup:
         return self._reader.with_derived_ids(documents.documents) or documents
 
     @cached_property
-    def _ids_by_content(self) -> dict[_Key, str | None]:
+    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
         """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
-        ids: dict[_Key, str | None] = {}
+        ids: dict[tuple[str | None, str | None], str | None] = {}
         for span in self._trace.spans:
             for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
                 value = span.attributes.get(key)
                 if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
                     for document in map(self._reader.document, _langchain_objects(decode(value), _MAX_DEPTH)):
                         if document.id is not None and document.text is not None:
-                            previous = ids.get(_key(document), document.id)
-                            ids[_key(document)] = document.id if previous == document.id else None
+                            content = document.text, document.label
+                            previous = ids.get(content, document.id)
+                            ids[content] = document.id if previous == document.id else None
         return ids
 
 
-def _key(document: Document) -> _Key:
-    return document.text, document.label
-
-
-def _with_ids_of(documents: Documents, other: SpanDocuments) -> Documents | None:
-    """Documents with the ids of another list; None where that list may hold other documents."""
-    others = other.documents
-    if others is None or not others.has_all_ids or len(others.ids) != len(documents.ids):
-        return None
-    pairs = zip(documents.texts, others.texts, strict=True)
-    equal = all(text == other_text or None in (text, other_text) for text, other_text in pairs)
-    return documents.with_ids(others.ids) if equal else None
-
-
 def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """Every LangChain object in a nested value."""
     if isinstance(value, Mapping) and value.get("lc") == 1:
         yield value
     if depth and isinstance(value, Mapping | list):
@@ -527,7 +431,6 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
 
 
 def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
-    """A column; None where one of its entries is unknown."""
     return None if None in column else cast("list[T]", [*column])
 
 
@@ -573,12 +476,7 @@ nothing."""
 
 
 class Retrieved(msgspec.Struct, frozen=True, gc=False):
-    """The documents that a request retrieved.
-
-    Attributes:
-        final: The documents after reranking.
-        candidates: The documents of the retrievers, where a reranker selected among them.
-    """
+    """The documents after reranking, and those of the retrievers where a reranker selected among them."""
 
     final: SpanDocuments
     candidates: SpanDocuments | None
@@ -588,10 +486,6 @@ class Retrievals:
     """Follows the retrievals and rerankings of a request in the order of their end times.
 
     A step inside another one is a part of it, where the outer one has documents.
-
-    Args:
-        trace: The request's spans.
-        reader: Reads the documents of one span.
     """
 
     def __init__(self, trace: Trace, reader: DocumentReader) -> None:
@@ -600,26 +494,34 @@ class Retrievals:
         self._naming = IdLookup(trace, reader)
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
-        self._prefer_inner_ids()
+        for span in trace.steps:
+            # A tool may return only the texts of documents: leave it to the retrievers inside it that name them.
+            documents = self._documents.get(span.span_id)
+            has_no_ids = trace.role(span) & Role.TOOL and documents is not None and documents.reason
+            if has_no_ids and any(ids_of(inner) is not None for inner in self._inner_retrievals(span)):
+                self._documents[span.span_id] = None
         self._current: list[SpanDocuments] = []
         self._candidates: list[SpanDocuments] = []
 
     def read(self, merge: Merge) -> Retrieved:
-        """The documents that the request retrieved.
-
-        Args:
-            merge: How several independent retrievals become one list.
-        """
+        """The documents that the request retrieved."""
         if self._too_many_steps:
             return Retrieved(SpanDocuments(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
             if all(self._documents.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
+            # OpenTelemetry's conventions allow documents on the span of a whole request.
             attached = [
-                documents for span in self._trace.tops if (documents := self._reader.attached(span)) is not None
+                documents
+                for span in self._trace.tops
+                if semconv.DOCUMENTS in span.attributes
+                and (documents := self._reader.read(span, _ATTACHED)) is not None
             ]
-            attached = attached or self._given_to_model()
+            # Where no span is a retrieval: the documents that tools returned to the last model call.
+            calls = () if attached or self._documents else reversed(self._trace.calls)
+            given = (self._given_to(call) for call in calls)
+            attached = attached or next(filter(None, given), [])
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -630,7 +532,7 @@ class Retrievals:
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
             return self._reader.returned(span, self._trace.literals)
-        return self._reader.reranked(span) if self._is_reranker(span) else self._reader.retrieved(span)
+        return self._reader.read(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""
@@ -648,7 +550,7 @@ class Retrievals:
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
         reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
-        given = self._naming.complete(self._reader.reranker_input(span) or SpanDocuments(None))
+        given = self._naming.complete(self._reader.read(span, _GIVEN) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]
@@ -660,27 +562,11 @@ class Retrievals:
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)
         ] + [reranked]
 
-    def _given_to_model(self) -> list[SpanDocuments]:
-        """The documents that tools returned to the last model call, where no span is a retrieval."""
-        if self._documents:
-            return []
-        for call in reversed(self._trace.calls):
-            results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
-            documents = [listed for listed in results if listed is not None]
-            if documents:
-                return documents
-        return []
-
-    def _prefer_inner_ids(self) -> None:
-        """Leave it to the retrievers inside a tool where only they name the documents: it returned their texts."""
-        for span in self._trace.steps:
-            documents = self._documents.get(span.span_id)
-            has_no_ids = self._trace.role(span) & Role.TOOL and documents is not None and documents.reason
-            if has_no_ids and any(ids_of(inner) is not None for inner in self._inner_retrievals(span)):
-                self._documents[span.span_id] = None
+    def _given_to(self, call: Span) -> list[SpanDocuments]:
+        results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
+        return [documents for documents in results if documents is not None]
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
-        """The documents of the retrievals inside a step."""
         lists = [
             self._documents[other.span_id]
             for other in self._trace.steps

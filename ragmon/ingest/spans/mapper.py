@@ -1,12 +1,10 @@
-"""Fields of a request other than texts and documents: ids, workflow, error, times, evaluations.
-
-OpenTelemetry has an event for evaluations (`gen_ai.evaluation.result`), OpenInference a flattened list of annotations.
-An evaluation after the end of the request is on a span of its own that links to the request.
-
-Records made from the spans of one request.
+"""Records made from the spans of one request.
 
 A root span of ragmon carries the whole record; its unknown fields are filled from the spans of other instrumentations.
 Without one, the record is read from those spans. A trace with several requests is split first.
+
+Evaluations have an event in OpenTelemetry (`gen_ai.evaluation.result`) and a flattened list of annotations in
+OpenInference. An evaluation after the end of the request is on a span of its own that links to the request.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,7 +27,6 @@ from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
     DocumentReader,
     Retrievals,
-    Retrieved,
     SpanDocuments,
     ids_of,
     scores_of,
@@ -68,16 +66,7 @@ _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a request.
-
-    Attributes:
-        name: Its subject, in lower case with underscores.
-        score: In [0, 1]; 1 is best.
-        human: Whether a person gave it.
-        rater: The rater; "" where it is unknown.
-        trace_id: The request's trace.
-        ts: The time, seconds since the epoch.
-    """
+    """An evaluation of a request: a score in [0, 1], of which 1 is best, by a person or a judge."""
 
     name: str
     score: float
@@ -89,8 +78,16 @@ class Evaluation(NamedTuple):
 
 def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
     """The evaluations on spans; a score outside [0, 1], and a label that is neither yes nor no, are ignored."""
-    for span in filter(_may_have_evaluations, spans):
-        for raw in _raw_evaluations(span):
+    for span in spans:
+        keys = "\n".join(span.attributes)
+        if not span.events and not any(marker in keys for marker in _KEY_MARKERS):
+            continue  # as most spans; a search through the joined keys is cheap
+        raw_evaluations = [
+            {member: event.attributes.get(key) for key, member in MEMBERS.items()}
+            for event in span.events
+            if event.name == semconv.EVALUATION
+        ]
+        for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows() for name in LISTS)):
             score = _score(raw)
             if score is not None and (name := _name(raw.get("name"))):
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
@@ -109,23 +106,6 @@ def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
     return scores or None
 
 
-def _may_have_evaluations(span: Span) -> bool:
-    """Whether a span may have evaluations: a cheap check, because most spans have none."""
-    if span.events:
-        return True
-    keys = "\n".join(span.attributes)
-    return any(marker in keys for marker in _KEY_MARKERS)
-
-
-def _raw_evaluations(span: Span) -> Iterator[Mapping[str, Any]]:
-    for event in span.events:
-        if event.name == semconv.EVALUATION:
-            attributes = event.attributes
-            yield {member: attributes.get(key) for key, member in MEMBERS.items()}
-    for name in LISTS:
-        yield from flattened(span.attributes, name).rows()
-
-
 def _name(value: Any) -> str:
     return _SEPARATORS.sub("_", (as_text(value) or "").casefold()).strip("_")
 
@@ -140,57 +120,42 @@ def _score(raw: Mapping[str, Any]) -> float | None:
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
-_QID_MEMBERS: Final = ("qid",)
-_QID_KEYS: Final = (semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID, f"{semconv.ASSOCIATION}.qid")
 _SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
-_SESSION_KEYS: Final = (
-    *(semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION),
-    *(f"{semconv.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
-)
 _USER_MEMBERS: Final = ("user_id", "user")
-_USER_KEYS: Final = (
-    *(semconv.USER, semconv.END_USER),
-    *(f"{semconv.ASSOCIATION}.{name}" for name in _USER_MEMBERS),
-)
+_LABELS: Final = {
+    "qid": ((semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID), ("qid",)),
+    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), _SESSION_MEMBERS),
+    "user": ((semconv.USER, semconv.END_USER), _USER_MEMBERS),
+}
+"""The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
 _MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
 _WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
 _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 """The names that LangChain's instrumentations give to a workflow without a name."""
 
 
-def qid(trace: Trace) -> str | None:
-    """The gold question's id, where the application recorded it on its spans."""
-    return _first_label(trace, _QID_KEYS, _QID_MEMBERS)
+def _labels(trace: Trace) -> dict[str, Any]:
+    """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
+    labels: dict[str, Any] = {}
+    for field, (keys, members) in _LABELS.items():
+        own = (*keys, *(f"{semconv.ASSOCIATION}.{member}" for member in members))
+        labels[field] = next(
+            (
+                label
+                for span, metadata in zip(trace.spans, trace.metadata, strict=True)
+                if (label := _first_id(span.attributes, own) or _first_id(metadata, members))
+            ),
+            None,
+        )
+    return labels
 
 
-def session(trace: Trace) -> str | None:
-    """The conversation the request belongs to."""
-    return _first_label(trace, _SESSION_KEYS, _SESSION_MEMBERS)
-
-
-def user(trace: Trace) -> str | None:
-    """Who asked, where the application recorded it on its spans: personal data."""
-    return _first_label(trace, _USER_KEYS, _USER_MEMBERS)
-
-
-def model(trace: Trace) -> str | None:
-    """The model that answered: the one of the last model call that names one.
-
-    What the reply says goes before what was asked for: it has the version.
-    """
+def _answering_model(trace: Trace) -> str | None:
+    # The last model call that names one. The reply's name goes before the request's: it has the version.
     for span in reversed(trace.calls):
         for key in _MODEL_KEYS:
             if name := as_text(span.attributes.get(key)):
                 return name
-    return None
-
-
-def _first_label(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:
-    """The first label, outer spans first: an attribute of the span, or a member of the metadata on it."""
-    for span, attached in zip(trace.spans, trace.metadata, strict=True):
-        label = _first_id(span.attributes, own) or _first_id(attached, members)
-        if label:
-            return label
     return None
 
 
@@ -201,8 +166,7 @@ def _first_id(values: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return None
 
 
-def workflow_name(trace: Trace) -> str | None:
-    """The workflow's name, where the application gave it one that is no text."""
+def _workflow_name(trace: Trace) -> str | None:
     for span in trace.tops:
         for key in _WORKFLOW_KEYS:
             name = shown_name(as_text(span.attributes.get(key)) or "", "")
@@ -211,7 +175,7 @@ def workflow_name(trace: Trace) -> str | None:
     return None
 
 
-def error(trace: Trace) -> str | None:
+def _request_error(trace: Trace) -> str | None:
     """The type of the error, if the request ended in one; not its message, which may quote a user."""
     last = max(trace.outermost, key=lambda span: span.end_ns, default=None)
     # The inner of the two spans has the more specific type: a web server's span has only 500.
@@ -220,7 +184,6 @@ def error(trace: Trace) -> str | None:
 
 
 def _error_type(span: Span) -> str | None:
-    """The type of the error of a span; None where it did not fail."""
     attributes = span.attributes
     recorded = (
         attributes.get(semconv.ERROR_TYPE)
@@ -234,18 +197,12 @@ def _error_type(span: Span) -> str | None:
     return next((name for value in types if (name := shown_name(as_text(value) or "", ""))), constants.ERROR)
 
 
-def end_time(trace: Trace) -> float | None:
-    """The end time of the request, seconds since the epoch."""
-    return event_time(_interval(trace)[1])
-
-
-def event_time(nanoseconds: int) -> float | None:
-    """Convert a time to seconds since the epoch; None where it is no valid event time."""
+def _event_time(nanoseconds: int) -> float | None:
     seconds = nanoseconds / _SECOND
     return seconds if 0 < seconds < LATEST else None
 
 
-def latency(trace: Trace) -> Latency:
+def _latency(trace: Trace) -> Latency:
     """The durations of the request and its stages in milliseconds; times of parallel spans count once."""
     start, end = _interval(trace)
     total = _milliseconds(end - start) if trace.outermost and start else None  # a negative one is invalid
@@ -253,7 +210,6 @@ def latency(trace: Trace) -> Latency:
 
 
 def _interval(trace: Trace) -> tuple[int, int]:
-    """The start and end time of the request, nanoseconds since the epoch."""
     if trace.root is not None:
         return trace.root.start_ns, trace.root.end_ns
     spans = trace.outermost
@@ -299,14 +255,6 @@ def fill(
 
     Known fields are never changed. Text that was withheld on purpose, as the record's `facts` show, is not filled in;
     so fill a record before it is redacted.
-
-    Args:
-        record: The record so far.
-        spans: The request's spans; those of ragmon among them are ignored.
-        id_from: As for `to_record`.
-        content_hash: As for `to_record`.
-        merge: As for `to_record`.
-        retrievers: As for `to_record`.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
     trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
@@ -314,38 +262,29 @@ def fill(
         return record
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
     values: dict[str, Any] = {
-        "qid": qid(trace),
-        "session": session(trace),
-        "model": model(trace),
-        "user": user(trace),
+        **_labels(trace),
+        "model": _answering_model(trace),
         "candidate_ids": ids_of(retrieved.candidates),
-        **_consistent_documents(record, retrieved),
     }
-    if record.facts is None:
-        values |= {"q": question(trace), "contexts": _consistent_contexts(record, retrieved)}
-    values = {field: value for field, value in values.items() if getattr(record, field) is None}
-    return msgspec.structs.replace(
-        record,
-        **values,
-        answer_json=_filled_answer(record, trace),
-        latency_ms=_filled_latency(record.latency_ms, trace),
-    )
-
-
-def _consistent_documents(record: Record, retrieved: Retrieved) -> dict[str, Any]:
-    """Ids and scores, where they agree with what the record knows of the documents."""
+    # Ids, scores and texts are used where they agree with what the record knows of the documents.
     ids = ids_of(retrieved.final)
     if record.retrieved_ids is None:
         size = next((len(column) for column in (record.contexts, record.scores) if column is not None), None)
         consistent = ids is not None and size in (None, len(ids))
     else:
         consistent = ids == record.retrieved_ids
-    return {"retrieved_ids": ids, "scores": scores_of(retrieved.final)} if consistent else {}
-
-
-def _consistent_contexts(record: Record, retrieved: Retrieved) -> list[str] | None:
-    consistent = record.retrieved_ids is None or record.retrieved_ids == ids_of(retrieved.final)
-    return texts_of(retrieved.final) if consistent else None
+    if consistent:
+        values |= {"retrieved_ids": ids, "scores": scores_of(retrieved.final)}
+    if record.facts is None:
+        consistent = record.retrieved_ids in (None, ids)
+        values |= {"q": question(trace), "contexts": texts_of(retrieved.final) if consistent else None}
+    values = {field: value for field, value in values.items() if getattr(record, field) is None}
+    latency = _latency(trace)
+    if (own := record.latency_ms) is not None:
+        stages = ("total", "retrieve", "generate")
+        unknown = {stage: getattr(latency, stage) for stage in stages if getattr(own, stage) is None}
+        latency = msgspec.structs.replace(own, **unknown)
+    return msgspec.structs.replace(record, **values, answer_json=_filled_answer(record, trace), latency_ms=latency)
 
 
 def _filled_answer(record: Record, trace: Trace) -> Answer | None:
@@ -360,15 +299,6 @@ def _filled_answer(record: Record, trace: Trace) -> Answer | None:
         return Answer(other.claim, other.citations if own.citations is None else own.citations)
     same_claim = own.citations is None and own.claim == other.claim
     return Answer(own.claim, other.citations) if same_claim else own
-
-
-def _filled_latency(own: Latency | None, trace: Trace) -> Latency:
-    other = latency(trace)
-    if own is None:
-        return other
-    stages = ("total", "retrieve", "generate")
-    filled = {stage: getattr(other, stage) for stage in stages if getattr(own, stage) is None}
-    return msgspec.structs.replace(own, **filled)
 
 
 _FAMILY_KEYS: Final = {
@@ -390,11 +320,6 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
 
-    Args:
-        spans: All spans of one trace.
-        retrievers: As for `to_record`.
-        id_from: As for `to_record`.
-
     Returns:
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
@@ -403,16 +328,12 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
     """
     trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
-    if roots:
-        return [trace] if len(roots) == 1 else _split_by_roots(roots, trace)
-    if len(trace.outermost) > 1:
+    if not roots and len(trace.outermost) > 1:
         turns = [Trace([workflow, *trace.inside(workflow)], trace.retrieving) for workflow in trace.outermost]
         if all(map(_is_request, trace.outermost, turns)):
             return turns
-    return [trace]
-
-
-def _split_by_roots(roots: list[Span], trace: Trace) -> list[Trace]:
+    if len(roots) < 2:
+        return [trace]
     requests = {root.span_id: [root] for root in roots}
     intervals = _RootIntervals(roots)
     for span in trace.spans:
@@ -425,11 +346,7 @@ def _split_by_roots(roots: list[Span], trace: Trace) -> list[Trace]:
 
 
 class _RootIntervals:
-    """The time intervals of root spans; finds the only one that contains a span without a search through all of them.
-
-    Args:
-        roots: The roots, in the order of their start times.
-    """
+    """The time intervals of root spans; finds the only one that contains a span, without a search through all."""
 
     def __init__(self, roots: list[Span]) -> None:
         self._starts = [root.start_ns for root in roots]
@@ -444,7 +361,6 @@ class _RootIntervals:
             self._latest_ends.append((latest, second))
 
     def only(self, span: Span) -> str | None:
-        """The id of the only root whose interval contains the span; None where there is none, or several."""
         count = bisect_right(self._starts, span.start_ns + SLACK)
         if not count:
             return None
@@ -454,7 +370,7 @@ class _RootIntervals:
 
 
 def _is_request(workflow: Span, turn: Trace) -> bool:
-    """Whether a workflow is a request by itself, not only the retrieval, the rewriting or the answering part of one."""
+    """Whether a workflow is a whole request: it retrieved and answered, or it failed."""
     if not turn.role(workflow) & Role.WORKFLOW:
         return False
     answered = turn.having(Role.GENERATION) or answer(turn) is not None
@@ -512,52 +428,39 @@ def to_record(
         )
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
-        return Mapped(*_bounded(filled))
+        kept, out_of_range = bounded(filled)
+        return Mapped(kept, "", out_of_range)
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
-    record = _foreign_record(trace, retrieved, pipeline or workflow_name(trace) or service, build)
-    kept, reason, out_of_range = _bounded(record)
-    missing = _missing(record, trace, retrieved.final)
-    tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
-    return Mapped(kept, reason, {**missing, **out_of_range}, tools=tools)
-
-
-def _foreign_record(trace: Trace, retrieved: Retrieved, pipeline: str | None, build: str | None) -> Record:
-    """The record that the spans of other instrumentations tell."""
-    error_type, ids = error(trace), ids_of(retrieved.final)
+    error, ids = _request_error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
-        ts=end_time(trace),
-        pipeline=pipeline or constants.DEFAULT_PIPELINE,
+        ts=_event_time(_interval(trace)[1]),
+        pipeline=pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
-        qid=qid(trace),
         q=question(trace),
         retrieved_ids=ids,
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace), ids) if error_type is None else None,
-        error=error_type,
-        latency_ms=latency(trace),
+        answer_json=with_marks(answer(trace), ids) if error is None else None,
+        error=error,
+        latency_ms=_latency(trace),
         build=build,
-        session=session(trace),
-        model=model(trace),
-        user=user(trace),
+        model=_answering_model(trace),
         exported=(trace.root or trace.spans[0]).sampled,
         measures=judge_scores(trace.spans),
+        **_labels(trace),
     )
     # An answer that was not recorded is unknown; an empty answer is recorded as one.
     record.partial = record.answer_json is None and record.error is None
-    return record
-
-
-def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
-    """A record without values out of range, an empty reason, and the reasons for the removed values by field."""
-    kept, reasons = bounded(record)
-    return kept, "", reasons
+    kept, out_of_range = bounded(record)
+    missing = _missing(record, trace, retrieved.final)
+    tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
+    return Mapped(kept, "", {**missing, **out_of_range}, tools=tools)
 
 
 def incomplete(mapped: Mapped) -> Mapped:
@@ -570,13 +473,7 @@ def incomplete(mapped: Mapped) -> Mapped:
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
-    """The record on a root span of ragmon, or the reason why it cannot be read.
-
-    Args:
-        line: The span's attribute with the record.
-        trace_id: The span's trace, 32 hex digits.
-        end_ns: The end time of the span, nanoseconds since the epoch.
-    """
+    """The record in the attribute of a root span of ragmon, or the reason why it cannot be read."""
     try:
         record = _decode(line) if isinstance(line, str) else None
     except msgspec.ValidationError:
@@ -592,12 +489,11 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
     if record.trace_id is None:
         record.trace_id = trace_id
     if record.ts is None:
-        record.ts = event_time(end_ns)
+        record.ts = _event_time(end_ns)
     return record
 
 
 def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str, str]:
-    """The reasons why fields of a record are unknown."""
     reasons = {}
     if record.q is None:
         reasons["q"] = why_no_text(trace, INPUT)

@@ -4,11 +4,9 @@ Messages to and from a model have the forms that conventions and frameworks writ
 spans returned, else the output of the last model call; the question is the input of the outermost spans, else the query
 of the retrieval.
 
-Events of spans that an instrumentation writes as log records: the messages of a model call, with its span's id.
-
-On its way through the buffers of traces such a record is a span itself, a child of the span it belongs to, with one
-event. So it is journalled, deduplicated, bounded and erased as spans are. Once the trace is taken, its event joins
-those of its span.
+Instrumentations also write the events of a span as log records, with the span's id. In the buffers of traces such a
+record is a span itself, a child of the span it belongs to, with one event. So it is journalled, deduplicated, bounded
+and erased as spans are. Once the trace is taken, its event joins those of its span.
 """
 
 from __future__ import annotations
@@ -119,7 +117,7 @@ _RESULTS: Final = ("response", "result", "output", "content")
 
 
 def tool_results(span: Span) -> list[Any]:
-    """What the tools returned whose results a model call was given after the last text of the user, oldest first."""
+    """The results of tools that a model call was given after the last text of the user, oldest first."""
     entries = mapping(span.attributes.get(semconv.OUTPUT_VALUE)).get(_AUTOMATIC_CALLS)
     if not isinstance(entries, list):
         entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
@@ -128,23 +126,17 @@ def tool_results(span: Span) -> list[Any]:
         entries = [{key.removeprefix(_MEMBER): value for key, value in row.items()} for row in rows]
     results: list[Any] = []
     for entry in filter(lambda entry: isinstance(entry, Mapping), entries):
-        found = list(_results_of(entry))
+        content = next((entry[name] for name in ("parts", "content") if entry.get(name) is not None), None)
+        parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+        result_parts = [part for part in parts if part.get("type") in _RESULT_PARTS]
+        responses = [mapping(part.get("function_response")) for part in parts]
+        found = [content] if entry.get("role") == "tool" and not result_parts else []
+        found += [next((part[name] for name in _RESULTS if part.get(name) is not None), None) for part in result_parts]
+        found += [response["response"] for response in responses if "response" in response]
         if not found and entry.get("role") == USER:
             results.clear()  # of an earlier turn
         results += found
     return results
-
-
-def _results_of(entry: Mapping[str, Any]) -> Iterator[Any]:
-    """The results of tools in a message."""
-    content = next((entry[name] for name in ("parts", "content") if entry.get(name) is not None), None)
-    parts = content if isinstance(content, list) else []
-    results = [part for part in parts if isinstance(part, Mapping) and part.get("type") in _RESULT_PARTS]
-    responses = [mapping(part.get("function_response")) for part in parts if isinstance(part, Mapping)]
-    if entry.get("role") == "tool" and not results:
-        yield content
-    yield from (next((part[name] for name in _RESULTS if part.get(name) is not None), None) for part in results)
-    yield from (response["response"] for response in responses if "response" in response)
 
 
 def last(messages: list[Message], *roles: str) -> str | None:
@@ -160,10 +152,7 @@ _ANSWER_KEYS: Final = (
     "raw",  # CrewAI
 )
 _ALTERNATIVES: Final = ("replies", "generations")
-"""Keys of lists of alternatives, of which the first one was used."""
 _OTHER_ROLES: Final = (USER, "system", "tool")
-_LIST_START: Final = "["
-"""The start of a list of citations in a text."""
 _FENCE: Final = "```"
 _ID_KEYS: Final = ("id", "doc_id", "chunk_id")
 _ANSWER_DEPTH: Final = 6
@@ -184,11 +173,22 @@ def answer(trace: Trace) -> Answer | None:
     empty = None
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
-        answered = next((candidate for candidate in _answers_of(span) if candidate is not None), None)
+        attributes = span.attributes
+        answered = None
+        if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
+            answered = Answer(claim=claim)
+        elif (text := last(output_messages(span), ASSISTANT, "")) is not None:
+            answered = parse(text)
+        answered = (
+            answered
+            or _answer_in(attributes.get(semconv.OUTPUT_VALUE))
+            or _answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
+            or _answer_in(attributes.get(semconv.TRULENS_OUTPUT))
+        )
         if answered is None:
             continue
         if answered.citations is None:
-            answered.citations = _citations(span.attributes.get(semconv.RAGMON_CITATIONS))
+            answered.citations = _citations(attributes.get(semconv.RAGMON_CITATIONS))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
@@ -206,17 +206,6 @@ def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
             yield from (call for call in reversed(trace.calls) if call.span_id in inner_calls) if inner_calls else ()
 
 
-def _answers_of(span: Span) -> Iterator[Answer | None]:
-    attributes = span.attributes
-    claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
-    yield None if claim is None else Answer(claim=claim)
-    text = last(output_messages(span), ASSISTANT, "")
-    yield None if text is None else parse(text)
-    yield _answer_in(attributes.get(semconv.OUTPUT_VALUE))
-    yield _answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-    yield _answer_in(attributes.get(semconv.TRULENS_OUTPUT))
-
-
 def parse(text: str) -> Answer:
     """Parse an answer's claim and citations: JSON as a whole or in a fenced block, else `citations: [...]` in text.
 
@@ -232,14 +221,13 @@ def parse(text: str) -> Answer:
         structured = _structured(decoded) if isinstance(decoded, Mapping) else None
         if structured is not None:
             return structured
-    if _LIST_START not in text:
+    if "[" not in text:
         return Answer(claim=text)
     claim, citations = split_citations(text)
     return Answer(claim=claim, citations=citations)
 
 
 def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Answer | None:
-    """An answer that the model wrote as an object."""
     key = next((key for key in ("claim", "answer") if key in fields), None)
     if key is None or not depth:
         return None
@@ -252,12 +240,14 @@ def _citations(entries: Any) -> list[str] | None:
     """A list of ids or of objects that have one; one entry without an id makes the list unknown."""
     if not isinstance(entries, list):
         return None
-    ids = [as_id(entry) or next(_ids(mapping(entry)), None) for entry in entries]
-    return None if None in ids else [name for name in ids if name is not None]
-
-
-def _ids(entry: Mapping[str, Any]) -> Iterator[str]:
-    return (entry_id for key in _ID_KEYS if (entry_id := as_id(entry.get(key))) is not None)
+    ids: list[str] = []
+    for entry in entries:
+        members = mapping(entry)
+        found = as_id(entry) or next((name for key in _ID_KEYS if (name := as_id(members.get(key)))), None)
+        if found is None:
+            return None
+        ids.append(found)
+    return ids
 
 
 def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
@@ -271,10 +261,8 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
         text = text_of(output) if isinstance(output, int | float) else None
     if text is not None:
         return parse(text)
-    return _answer_in_mapping(output, depth) if isinstance(output, Mapping) and depth else None
-
-
-def _answer_in_mapping(output: Mapping[str, Any], depth: int) -> Answer | None:
+    if not isinstance(output, Mapping) or not depth:
+        return None
     if "claim" in output:
         return _structured(output)
     reply = message(output)
@@ -315,16 +303,24 @@ def question(trace: Trace) -> str | None:
 
     What the first model call was asked counts only where no other span has it: a prompt often has the documents in it.
     """
-    for span in _question_spans(trace):
-        for text in _questions_of(span):
-            if text:
-                return text
+    steps = sorted(trace.steps, key=lambda span: span.start_ns)
+    for span in (*(span for span in trace.tops if trace.role(span) != Role.GENERATION), *steps):
+        attributes = span.attributes
+        text = (
+            next((query for key in _QUERY_ATTRIBUTES if (query := as_text(attributes.get(key)))), None)
+            or last(input_messages(span), USER)
+            or _question_in(attributes.get(semconv.INPUT_VALUE))
+            or _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
+            or _question_in(attributes.get(semconv.TRULENS_INPUT))
+        )
+        if text:
+            return text
     calls = sorted(trace.calls, key=lambda span: span.start_ns)
     return next((text for call in calls if (text := _first_of_turn(input_messages(call))) is not None), None)
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:
-    """The first text of a user after the last one of the assistant: what comes before belongs to earlier turns."""
+    """The first text of a user after the last text of the assistant: earlier texts belong to earlier turns."""
     text = None
     for entry in reversed(conversation):
         if entry.role == ASSISTANT and text is not None:
@@ -332,23 +328,6 @@ def _first_of_turn(conversation: list[Message]) -> str | None:
         if entry.role == USER and entry.text:
             text = entry.text
     return text
-
-
-def _question_spans(trace: Trace) -> list[Span]:
-    """The spans that may hold the question: the request and its outermost spans, then retrievals and rerankings."""
-    steps = sorted(trace.steps, key=lambda span: span.start_ns)
-    return [span for span in trace.tops if trace.role(span) != Role.GENERATION] + steps
-
-
-def _questions_of(span: Span) -> Iterator[str | None]:
-    attributes = span.attributes
-    for key in _QUERY_ATTRIBUTES:
-        if key in attributes:
-            yield as_text(attributes[key])
-    yield last(input_messages(span), USER)
-    yield _question_in(attributes.get(semconv.INPUT_VALUE))
-    yield _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
-    yield _question_in(attributes.get(semconv.TRULENS_INPUT))
 
 
 def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
@@ -381,9 +360,6 @@ NO_SPAN: Final = "no_span"
 
 def with_log_events(spans: Iterable[Span]) -> tuple[list[Span], int]:
     """The spans of a trace with the events of their log records, in the order of their times.
-
-    Args:
-        spans: All spans of the trace, with those that stand for log records.
 
     Returns:
         The spans without those that stand for log records, and the number of log records whose span is missing.

@@ -1,14 +1,8 @@
-"""OTLP requests decoded and assembled into one record per request of the application.
+"""Spans as input of the mapper, their roles in a RAG request, and the tree of one request's spans.
 
-Spans as input of the mapper, their roles in a RAG request, and the tree of one request's spans.
-
-A role follows from the attributes that the instrumentation recorded. Conversion from OpenTelemetry's SDK runs in the
-worker thread, never on the request path.
-
-Why a request has no record, or a field of a record is unknown.
-
-Both follow from what the spans do carry. Texts in a place that is not read are no content that was left out, and a
-model call in words that are not known is no trace without one.
+A role follows from the attributes that the instrumentation recorded; so does the reason why a request has no record, or
+why a field of its record is unknown: a text in a place that is not read is no content that was left out, and a model
+call in words that are not known is no trace without one.
 """
 
 from __future__ import annotations
@@ -60,14 +54,12 @@ class SpanOptions:
 
 
 NO_OPTIONS: Final = SpanOptions()
-"""Nothing is configured."""
 
 
 Merge = Literal["last", "concat", "rrf"]
 """How several independent retrievals become one list: the last list, concatenation, or reciprocal rank fusion."""
 
 OWN_SCOPE: Final = "ragmon"
-"""The scope name of ragmon's own spans."""
 NOT_RAG: Final = "not_rag"
 """The reason for a request without a record: no retrieval, no model call, and no root span of ragmon."""
 UNKNOWN_CONVENTION: Final = "unknown_convention"
@@ -86,7 +78,6 @@ TOO_MANY_STEPS: Final = "too_many_steps"
 INCOMPLETE: Final = "incomplete"
 """The reason for unknown documents where spans of the trace are missing: they may have held others."""
 MAX_SPANS: Final = 10_000
-"""The maximum number of buffered spans of one trace."""
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
 
@@ -104,12 +95,6 @@ class Span(NamedTuple):
     """A finished span of any instrumentation.
 
     Attributes:
-        trace_id: 32 hex digits.
-        span_id: 16 hex digits.
-        parent_id: The parent's span id; None for a root.
-        name: The name.
-        start_ns: The start time, nanoseconds since the epoch.
-        end_ns: The end time, nanoseconds since the epoch.
         attributes: As recorded: text, numbers, booleans, and lists and mappings of them.
         events: In the order of their times.
         failed: Whether its status is an error.
@@ -237,7 +222,7 @@ _CONVENTIONS: Final = (
     (semconv.REQUEST_TYPE, _REQUEST_TYPES),
     (semconv.TRACELOOP_KIND, _TRACELOOP),
 )
-_RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
+_LLAMA_INDEX_RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """OpenLLMetry's names for LlamaIndex's retrievers; nothing else on their spans shows their role."""
 HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 """Events that hold one hit of a vector search each."""
@@ -245,8 +230,8 @@ _SCORED_NODE: Final = "NodeWithScore"
 _ROLE: Final = f"{semconv.MESSAGE}.role"
 
 
-def role_of(span: Span) -> int:
-    """The role of a span. Where its conventions disagree, a role that is more specific than a workflow wins."""
+def _role_of(span: Span) -> int:
+    # Where the conventions of a span disagree, a role that is more specific than a workflow wins.
     attributes = span.attributes
     if attributes.get(semconv.RAGMON_INTERNAL) is True:
         return Role.ASIDE
@@ -257,26 +242,21 @@ def role_of(span: Span) -> int:
             role = roles.get(value, role)
             if role > Role.WORKFLOW:
                 return Role.STEP if role == Role.GENERATION and _only_builds_a_prompt(attributes) else role
-    llama_index_role = _role_in_llama_index(attributes)
-    if llama_index_role is not None:
-        return llama_index_role
-    return Role.WORKFLOW if role or semconv.RAGMON_RECORD in attributes else _role_by_content(span)
-
-
-def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
-    """Whether an LLM span is only a prompt builder, which OpenInference's Haystack instrumentation calls LLM too."""
-    if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
-        return False
-    return not any(
-        _ROLE in row
-        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
-        for row in flattened(attributes, name).rows()[:1]
-    )
-
-
-def _role_by_content(span: Span) -> int:
-    """The role of a span without a declared role, by the documents or messages on it."""
-    attributes = span.attributes
+    name = attributes.get(semconv.ENTITY_NAME)
+    if isinstance(name, str) and _LLAMA_INDEX_RETRIEVER.search(name):
+        return Role.RETRIEVAL
+    # LlamaIndex's steps are called chains or tasks. Those that return scored nodes retrieve, and only postprocessors
+    # are given nodes.
+    output = attributes.get(semconv.OUTPUT_VALUE, attributes.get(semconv.ENTITY_OUTPUT))
+    if isinstance(output, str) and output.startswith("[") and _SCORED_NODE in output:
+        arguments = decode(attributes.get(semconv.INPUT_VALUE, attributes.get(semconv.ENTITY_INPUT)))
+        if isinstance(arguments, dict) and "nodes" in arguments:
+            return Role.RERANKING
+        if isinstance(arguments, dict) and any("query" in argument for argument in arguments):
+            return Role.RETRIEVAL
+    if role or semconv.RAGMON_RECORD in attributes:
+        return Role.WORKFLOW
+    # Without a declared role, the documents or messages on a span show it.
     if (
         semconv.DOCUMENTS in attributes
         or semconv.VECTOR_TOP_K in attributes
@@ -288,24 +268,15 @@ def _role_by_content(span: Span) -> int:
     return Role.GENERATION if is_call else Role.STEP
 
 
-def _role_in_llama_index(attributes: Mapping[str, Any]) -> int | None:
-    """The role of a LlamaIndex step that its instrumentation calls a chain or a task."""
-    name = attributes.get(semconv.ENTITY_NAME)
-    if isinstance(name, str) and _RETRIEVER.search(name):
-        return Role.RETRIEVAL
-    output = attributes.get(semconv.OUTPUT_VALUE, attributes.get(semconv.ENTITY_OUTPUT))
-    if not isinstance(output, str) or not output.startswith("[") or _SCORED_NODE not in output:
-        return None
-    return _role_by_nodes(decode(attributes.get(semconv.INPUT_VALUE, attributes.get(semconv.ENTITY_INPUT))))
-
-
-def _role_by_nodes(arguments: Any) -> int | None:
-    """The role of a LlamaIndex step that returned scored nodes: only postprocessors receive nodes."""
-    if not isinstance(arguments, dict):
-        return None
-    if "nodes" in arguments:
-        return Role.RERANKING
-    return Role.RETRIEVAL if any("query" in name for name in arguments) else None
+def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
+    """Whether an LLM span is only a prompt builder, which OpenInference's Haystack instrumentation calls LLM too."""
+    if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
+        return False
+    return not any(
+        _ROLE in row
+        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
+        for row in flattened(attributes, name).rows()[:1]
+    )
 
 
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
@@ -322,12 +293,9 @@ _end = attrgetter("end_ns")
 class Trace:
     """The spans of one request.
 
-    Args:
-        spans: In any order; of two with the same id the first one counts.
-        retrieving: Which tools are retrievers.
+    Of two spans with the same id the first one counts.
 
     Attributes:
-        retrieving: As given.
         literals: Limits how much of what tools returned is read as Python.
         spans: In the order of their start times, without those of judges.
         ended: The same spans in the order of their end times.
@@ -346,7 +314,7 @@ class Trace:
         self._by_id: dict[str | None, Span] = {}
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
-        self._roles = {span.span_id: role_of(span) for span in self._by_id.values()}
+        self._roles = {span.span_id: _role_of(span) for span in self._by_id.values()}
         self._ancestors: dict[str, dict[str, Span]] = {}
         self._ancestor_roles: dict[str, int] = {}
         self._cache_left = _MAX_CACHED_ANCESTORS
@@ -361,7 +329,8 @@ class Trace:
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
-        self.root = self._common_root()
+        roots = [next(reversed(self.above(span).values()), span) for span in self.outermost]
+        self.root = roots[-1] if len({root.span_id for root in roots}) == 1 else None
         has_outer_root = self.root is not None and self.root not in self.outermost
         self.tops = [self.root, *self.outermost] if self.root is not None and has_outer_root else self.outermost
         self.steps = self.having(_STEPS)
@@ -371,13 +340,18 @@ class Trace:
 
     def _find_tools(self) -> None:
         """Give the calls of tools their roles: retrievers by their names, then by the shape of what they returned."""
-        tools = [span for span in self._by_id.values() if self._may_be_tool(span)]
+        tools = [span for span in self._by_id.values() if self._roles[span.span_id] in (Role.STEP, Role.WORKFLOW)]
         called = [span for span in tools if is_tool(span.attributes)]
         if not called and not self.retrieving.names:
             return
         by_shape = [span for span in called if self.retrieving.has_shape(span.attributes, self.literals)]
         # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
-        generating = self._around_calls() if by_shape else ()
+        generating = {
+            span_id
+            for span in (self._by_id.values() if by_shape else ())
+            if self._roles[span.span_id] == Role.GENERATION
+            for span_id in self.above(span)
+        }
         by_shape = [span for span in by_shape if span.span_id not in generating]
         names = {tool_names(span.attributes, span.name)[0] for span in by_shape}
         retrieving = {span.span_id for span in by_shape}
@@ -398,18 +372,6 @@ class Trace:
         """The names of the tools that were called, each once."""
         spans = self.having(Role.TOOL)
         return list(dict.fromkeys(tool_names(span.attributes, span.name)[0] for span in spans))
-
-    def _may_be_tool(self, span: Span) -> bool:
-        return self._roles[span.span_id] in (Role.STEP, Role.WORKFLOW)
-
-    def _around_calls(self) -> set[str]:
-        """The ids of the spans around model calls."""
-        return {
-            span_id
-            for span in self._by_id.values()
-            if self._roles[span.span_id] == Role.GENERATION
-            for span_id in self.above(span)
-        }
 
     @property
     def is_rag(self) -> bool:
@@ -479,29 +441,16 @@ class Trace:
                 self._ancestors[span.span_id] = ancestors
         return ancestors
 
-    def _common_root(self) -> Span | None:
-        """The outermost ancestor that all spans with a RAG role share; None where they have several."""
-        common: Span | None = None
-        for span in self.outermost:
-            root = next(reversed(self.above(span).values()), span)
-            if common is not None and root.span_id != common.span_id:
-                return None
-            common = root
-        return common
-
 
 _CONTENT: Final = re.compile(
     r"(?:input|prompt|question|query|message|content|output|completion|answer|response|reply|result)s?"
     r"(?:[._](?:value|text))?$|(?:^|\.)text$",
     re.IGNORECASE,
 )
-"""The end of the key of an attribute that holds a text of the request, in any convention."""
 _MODEL: Final = re.compile(r"(?:^|[._])model(?:[._]?(?:name|id))?$", re.IGNORECASE)
-"""The end of the key of an attribute that names a model."""
 _KIND: Final = re.compile(
     r"(?:^|[._])kind$|(?:span|observation|component|node|run)[._]?type$|operation(?:[._]?(?:name|id))?$", re.IGNORECASE
 )
-"""The end of the key of an attribute that says what a span is."""
 _ABOUT_SERVERS: Final = (
     "http.", "url.", "db.", "rpc.", "messaging.", "net.", "network.", "server.", "error.", "exception.", "user_agent."
 )  # fmt: skip
@@ -512,7 +461,6 @@ _EMBEDDING: Final = re.compile(r"embed", re.IGNORECASE)
 _UNDERSTOOD: Final = (semconv.SPAN_KIND, semconv.TRULENS_KIND, semconv.TRACELOOP_KIND)
 """The attributes that say what a span is in a convention that is known."""
 _OTHER_OPERATIONS: Final = frozenset({"embeddings", "execute_tool", "create_agent"})
-"""OpenTelemetry's operations that are known and are neither a model call nor a retrieval."""
 _NO_SCOPE: Final = "no_scope"
 _EMPTY: Final = ("", "{}", "[]", "null", '""', "[[]]", REDACTED)
 INPUT: Final = ("input", "prompt", "question", "query", "args")
@@ -520,7 +468,7 @@ OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies
 """Words in the key of a text that goes in, and of one that comes out; without any it may be either."""
 
 
-def _place(key: str) -> str:
+def _meaning(key: str) -> str:
     """`c` for a text, followed by `i` or `o` where it goes in or comes out; `m` for a model's name; `k` for a kind."""
     if key.startswith(_ABOUT_SERVERS) or "token" in key:
         return ""
@@ -531,58 +479,35 @@ def _place(key: str) -> str:
     return "m" if _MODEL.search(key) else "k" if _KIND.search(key) else ""
 
 
-PLACES: Final = Memo(_place)
+MEANINGS: Final = Memo(_meaning)
 """What an attribute of any convention tells, by its key; "" where it is nothing of the request."""
 
 
 def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
-    """The reason for unknown content of spans: whether there are texts in the place of it.
-
-    Args:
-        spans: The spans that would have it.
-        words: `INPUT` or `OUTPUT`.
-    """
+    """The reason for unknown content of spans: other texts, input or output as asked, or no text at all."""
     other = "o" if words is INPUT else "i"
-    carried = any(
-        PLACES[key].startswith("c") and not PLACES[key].endswith(other) and _is_content(value)
-        for span in spans
-        for key, value in span.attributes.items()
-    )
-    return NOT_UNDERSTOOD if carried else CONTENT_NOT_CAPTURED
-
-
-def _is_content(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip() not in _EMPTY
-    return isinstance(value, list | tuple | Mapping) and bool(value)
+    for span in spans:
+        for key, value in span.attributes.items():
+            if MEANINGS[key].startswith("c") and not MEANINGS[key].endswith(other):
+                text = isinstance(value, str) and value.strip() not in _EMPTY
+                if text or (isinstance(value, list | tuple | Mapping) and value):
+                    return NOT_UNDERSTOOD
+    return CONTENT_NOT_CAPTURED
 
 
 def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
-    """The reason why the question or the answer of a request is unknown.
-
-    Args:
-        trace: The request.
-        words: `INPUT` for the question, `OUTPUT` for the answer.
-    """
+    """The reason why the question or the answer of a request is unknown."""
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
-    values = (value for span in trace.spans for _, value in span.attributes.items())
-    if any(map(too_long, values)):
+    if any(too_long(value) for span in trace.spans for value in span.attributes.values()):
         return constants.OVERSIZE
     holders = Role.WORKFLOW | Role.GENERATION | (Role.RETRIEVAL | Role.RERANKING if words is INPUT else 0)
-    around = [trace.root] if trace.root is not None else []
-    return unread([*around, *trace.having(holders)], words)
+    root = [trace.root] if trace.root is not None else []
+    return unread([*root, *trace.having(holders)], words)
 
 
 def unknown_scope(spans: Iterable[Span]) -> str | None:
-    """The instrumentation whose spans tell of a model or a retrieval in words that are not read; None without such.
-
-    Args:
-        spans: The spans of a request without any model call or retrieval that is known.
-
-    Returns:
-        The name of its scope, of several the one with the most such spans.
-    """
+    """The instrumentation whose spans tell of a model or a retrieval in words that are not read; None without such."""
     scopes = Counter(span.scope for span in spans if _tells_of_a_model(span))
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
 
@@ -620,8 +545,8 @@ def _tells_of_a_model(span: Span) -> bool:
     operation = attributes.get(semconv.OPERATION)
     if (isinstance(operation, str) and operation in _OTHER_OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
-    told = [(PLACES[key], value) for key, value in span.attributes.items() if isinstance(value, str)]
     return any(
-        (place == "m" and not _EMBEDDING.search(value)) or (place == "k" and _KIND_WORDS.search(value))
-        for place, value in told
+        (MEANINGS[key] == "m" and not _EMBEDDING.search(value)) or (MEANINGS[key] == "k" and _KIND_WORDS.search(value))
+        for key, value in attributes.items()
+        if isinstance(value, str)
     )

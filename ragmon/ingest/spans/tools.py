@@ -1,9 +1,7 @@
-"""Attribute values as they come: JSON in text, flattened lists, redacted placeholders.
+"""Attribute values as they come (JSON in text, flattened lists, redacted placeholders), and the tools that retrieve.
 
 Instrumentations flatten lists into one attribute per member of an entry, `retrieval.documents.0.document.id`. They are
 assembled by column: a list has any number of documents, but each has only three or four members.
-
-Tools that retrieve: which tools do, and the documents in what a tool returned.
 
 Agents retrieve by a call of a tool. Its span says that a tool ran, and holds what it returned: JSON, a Python value as
 text, or the content parts of the Model Context Protocol. A tool is a retriever by name, as `[capture] retrievers` says,
@@ -35,16 +33,12 @@ from ragmon.core.text import Path, clean
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
 MEMO_MAX_CHARS: Final = 200
-"""The maximum length of a cached key in characters."""
 K = TypeVar("K", str, bytes)
 T = TypeVar("T")
 
 
 class Memo(dict[K, T], Generic[K, T]):
     """A function of text or bytes with a bounded cache: applications use the same few keys all the time.
-
-    Args:
-        find: The function.
 
     >>> length = Memo(len)
     >>> length["four"], list(length)
@@ -80,21 +74,14 @@ ABSENT: Final = object()
 _MAX_MEMBERS: Final = 64
 """The maximum number of members that are read, the first ones: every entry has a value in each column."""
 _MAX_INDEX_DIGITS: Final = 9
-"""The maximum number of digits of a list index; a longer number is no index."""
 
 
 class Cell(NamedTuple):
-    """The place of an attribute's value in a flattened list.
-
-    Attributes:
-        name: The list's name.
-        member: The member of an entry.
-        place: The index of the entry, from 0.
-    """
+    """The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
 
     name: str
     member: str
-    place: int
+    position: int
 
 
 class FlattenedList(msgspec.Struct, frozen=True, gc=False):
@@ -163,12 +150,10 @@ def _cell(key: str, name: str) -> Cell | None:
     return Cell(name, member.removeprefix(LISTS.get(name, "")), int(index))
 
 
-def _cell_of(key: str) -> Cell | None:
-    return next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
-
-
-CELLS: Final = Memo(_cell_of)
-"""The place of an attribute in one of the lists, by its key; None where it belongs to none."""
+CELLS: Final[Memo[str, Cell | None]] = Memo(
+    lambda key: next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
+)
+"""The position of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
 REDACTED: Final = "__REDACTED__"
@@ -182,7 +167,6 @@ _JSON_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
 _BRACKETS: Final = frozenset("{[")
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
 _MAX_PART_DEPTH: Final = 5
-"""The maximum depth of a text in the parts of a message."""
 _NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
 _NOT_CONTENT: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
 """The types of message parts that are not part of the text."""
@@ -323,28 +307,16 @@ def as_id(value: Any) -> str | None:
     return None if isinstance(value, bool) or number(value) is None else str(value)
 
 
-ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
-TEXT_KEYS: Final = (
-    "text",
-    "page_content",
-    "content",
-    "document",
-    "chunk",
-    "chunk_text",
-    "passage",
-    "snippet",
-    "excerpt",
+_ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
+_TEXT_KEYS: Final = (
+    *("text", "page_content", "content", "document"),
+    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
 )
-SCORE_KEYS: Final = (
-    "score",
-    "_score",
-    "similarity",
-    "similarity_score",
-    "relevance",
-    "relevance_score",
-    "@search.score",
+_SCORE_KEYS: Final = (
+    *("score", "_score", "similarity", "similarity_score"),
+    *("relevance", "relevance_score", "@search.score"),
 )
-DISTANCE_KEYS: Final = ("distance", "_distance")
+_DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
 _INNER_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
 """Objects in which vector databases keep the text and the other fields of a document."""
@@ -352,7 +324,6 @@ _LIST_KEYS: Final = (
     *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
     *("docs", "passages", "contexts", "points", "source_documents", "value"),
 )
-"""The keys of a list of documents in an object."""
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
     *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
@@ -368,7 +339,7 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(*ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
+        *(*_ID_KEYS, *_TEXT_KEYS, *_SCORE_KEYS, *_DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
         *("_index", "_type", "_ignored", "sort", "shard_key", "order_value", "rerank_score", "object", "attributes"),
@@ -376,11 +347,9 @@ _OF_SCORED_DOCUMENTS: Final = frozenset(
 )
 """The fields of a document that comes without its text; one more, and its score may be that of a game."""
 _MAX_WRAPPERS: Final = 6
-"""The maximum number of objects and lists around a list of documents."""
 
 
 MAX_LITERAL_CHARS: Final = 1 << 17
-"""The maximum length of a Python value that is read from text."""
 MAX_LITERAL_TOKENS: Final = 1 << 14
 MAX_LITERALS_CHARS: Final = 1 << 19
 """The maximum length of all such texts of a request together; they take fifty times as long as JSON."""
@@ -392,11 +361,7 @@ _TOKEN: Final = re.compile(
 
 
 class LiteralBudget:
-    """Limits how much text of a request is read as Python values.
-
-    Args:
-        left: Characters.
-    """
+    """Limits how much text of a request is read as Python values."""
 
     def __init__(self, left: int = MAX_LITERALS_CHARS) -> None:
         self._left = left
@@ -408,11 +373,7 @@ class LiteralBudget:
 
 
 class RetrievingTools(NamedTuple):
-    """Which tools are retrievers.
-
-    Attributes:
-        names: Of tools, tasks, functions and spans; `*` stands for any characters.
-        id_from: The location of a document's id; None tries the usual places alone.
+    """Which tools are retrievers: by the names of tools, tasks, functions and spans, or by shape.
 
     >>> RetrievingTools(("retrieve", "search_*")).has_name(["search_faq"])
     True
@@ -441,12 +402,12 @@ def _matches(pattern: str, name: str) -> bool:
         return name == pattern
     if not name.startswith(first) or len(name) < len(first) + len(others[-1]) or not name.endswith(others[-1]):
         return False
-    end, place = len(name) - len(others[-1]), len(first)
-    for part in others[:-1]:
-        place = name.find(part, place, end)
-        if place < 0:
+    end, position = len(name) - len(others[-1]), len(first)
+    for text in others[:-1]:
+        position = name.find(text, position, end)
+        if position < 0:
             return False
-        place += len(part)
+        position += len(text)
     return True
 
 
@@ -509,12 +470,7 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 def documents_in(
     output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
 ) -> list[Mapping[str, Any]] | None:
-    """The documents that a tool returned, in rank order; None where its output has not the shape of documents.
-
-    Args:
-        output: An attribute's value.
-        id_from: The location of a document's id; None tries the usual places alone.
-        literals: Limits how much is read as Python; None: as much as of one output.
+    """The documents that a tool returned, in rank order; None where its output has another shape.
 
     >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
     [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
@@ -530,10 +486,6 @@ def documents_in(
 
 def returned_list(output: Any, literals: LiteralBudget | None = None) -> list[Any] | str | None:
     """The list, or the text, that a retriever returned whatever its shape; None where it returned something else.
-
-    Args:
-        output: An attribute's value.
-        literals: As for `documents_in`.
 
     >>> returned_list('{"results": []}'), returned_list("Ferries leave at six."), returned_list("17")
     ([], 'Ferries leave at six.', None)
@@ -563,11 +515,7 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
 def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
-    Args:
-        value: The output.
-        depth: The number of objects and lists that may be around a list.
-        literals: Limits how much is read as Python.
-        of_mappings: Whether only lists of objects are wanted, and no empty ones.
+    Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists without objects.
     """
     value = _decoded(value, literals)
     if not depth:
@@ -620,42 +568,36 @@ def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
         return None
     rows: dict[str, Any] = {}
     members = {"document": "documents", "distance": "distances", "metadata": "metadatas"}
-    for place, entry in enumerate(ids):
+    for query, entry in enumerate(ids):
         nested = isinstance(entry, list)
         for rank, name in enumerate(entry if nested else [entry]):
-            at = (place, rank) if nested else (place,)
-            row = {
-                member: value
-                for member, key in members.items()
-                if (value := value_at(columns.get(key), at)) is not None
-            }
-            rows.setdefault(str(name), {"id": name, **row})
+            path = (query, rank) if nested else (query,)
+            values = {member: value_at(columns.get(key), path) for member, key in members.items()}
+            known = {member: value for member, value in values.items() if value is not None}
+            rows.setdefault(str(name), {"id": name, **known})
     return list(rows.values())
 
 
 def _fields(entry: Any) -> Mapping[str, Any]:
-    """The fields of a document, with those of LlamaIndex's scored node and LangChain's serialised object in it."""
     if not isinstance(entry, Mapping):
         return {}
     if entry.get("lc") == 1 and isinstance(entry.get("kwargs"), Mapping):
         entry = entry["kwargs"]
-    node = entry.get("node")
-    return (
-        {**node, **{key: value for key, value in entry.items() if key != "node"}}
-        if isinstance(node, Mapping)
-        else entry
-    )
+    members: Mapping[str, Any] = entry
+    node = members.get("node")
+    if not isinstance(node, Mapping):
+        return members
+    return {**node, **{key: value for key, value in members.items() if key != "node"}}
 
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
-    """Whether an object is a document by its shape, as the module says."""
-    if (_first(fields, ID_KEYS, as_id) or _first(_metadata(fields), ID_KEYS, as_id)) is None and (
-        id_from is None or as_id(value_at(fields, id_from)) is None
-    ):
+    """Whether an object is a document by the shape that the module's docstring defines."""
+    configured = None if id_from is None else as_id(value_at(fields, id_from))
+    if (_first(fields, _ID_KEYS, as_id) or _first(_metadata(fields), _ID_KEYS, as_id) or configured) is None:
         return False
     if _text(fields) is not None and _NO_DOCUMENT.isdisjoint(fields):
         return True
-    scores = (number(fields.get(key)) for key in (*SCORE_KEYS, *DISTANCE_KEYS))
+    scores = (number(fields.get(key)) for key in (*_SCORE_KEYS, *_DISTANCE_KEYS))
     return any(score is not None for score in scores) and fields.keys() <= _OF_SCORED_DOCUMENTS
 
 
@@ -664,11 +606,10 @@ def _metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _text(fields: Mapping[str, Any]) -> str | None:
-    return _first(fields, TEXT_KEYS, _as_text) or _first(_metadata(fields), TEXT_KEYS, _as_text)
+    def text(value: Any) -> str | None:
+        return value if isinstance(value, str) and value else None
 
-
-def _as_text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return _first(fields, _TEXT_KEYS, text) or _first(_metadata(fields), _TEXT_KEYS, text)
 
 
 def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[Any], T | None]) -> T | None:
@@ -677,8 +618,8 @@ def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[An
 
 def _with_usual_names(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """A document whose id, text and score have the names that documents of retriever spans have as well."""
-    own_id = _first(fields, ID_KEYS, as_id)
-    usual = {"content": _text(fields), "score": _first(fields, SCORE_KEYS, number)}
+    own_id = _first(fields, _ID_KEYS, as_id)
+    usual = {"content": _text(fields), "score": _first(fields, _SCORE_KEYS, number)}
     return {**fields, **({} if own_id is None else {"id": own_id}), **usual}
 
 
@@ -714,43 +655,31 @@ def python_value(text: str) -> Any:
 
 def _is_flat(text: str) -> bool:
     """Whether a text is a few tokens of Python's values with balanced brackets, none of them deep."""
-    place, depth = len(text) - len(text.lstrip()), 0
+    position, depth = len(text) - len(text.lstrip()), 0
     for _ in range(MAX_LITERAL_TOKENS):
-        token = _TOKEN.match(text, place)
+        token = _TOKEN.match(text, position)
         if token is None:
             break
-        place = token.end()
+        position = token.end()
         depth += (token[0][0] in "[({") - (token[0][0] in "])}")
         if not 0 <= depth <= _MAX_LITERAL_DEPTH:
             return False
-    return place == len(text) and not depth
+    return position == len(text) and not depth
 
 
 def _evaluated(node: ast.expr) -> Any:
-    """The value of an expression without names and calculations.
-
-    Raises:
-        ValueError: It is no such expression.
-    """
+    """The value of an expression without names and calculations."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
         return list(map(_evaluated, node.elts))
     if isinstance(node, ast.Dict):
-        return {_key(key): _evaluated(value) for key, value in zip(node.keys, node.values, strict=True)}
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+        if not all(isinstance(key, str) for key in keys):
+            raise ValueError("a key is no text")
+        return dict(zip(keys, map(_evaluated, node.values), strict=True))
     if isinstance(node, ast.Call) and not node.args:
         return {str(keyword.arg): _evaluated(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -node.operand.value  # type: ignore[operator]
-    raise ValueError(type(node).__name__)
-
-
-def _key(node: ast.expr | None) -> str:
-    """The key of a mapping.
-
-    Raises:
-        ValueError: It is no text.
-    """
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
     raise ValueError(type(node).__name__)
