@@ -160,7 +160,7 @@ class CounterFile:
                 self.words[_COLUMNS + what] += 1
 
     def _new_column(self) -> int:
-        """A column for this thread, which gives it back when it ends; 0 if none is left."""
+        # Column 0 is shared by the threads for which no column is left.
         column, owner = 0, _Owner()
         with suppress(IndexError):
             column = self._free_columns.pop()

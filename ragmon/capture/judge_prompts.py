@@ -1,15 +1,7 @@
-"""The results of judges: verdicts, opinions and judgements; and `@ragmon.judge` for functions that score answers.
-
-The prompts of the model judges contextual precision and faithfulness, and the parsing of replies.
+"""Judgements: what judge functions and model judges return, `@ragmon.judge`, and the prompts and replies of the models.
 
 User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
 requested form is an error: nothing is guessed or filled in.
-
-The client of a judge model behind an OpenAI-compatible endpoint, with retries, a circuit breaker and safe redirects.
-
-The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
-followed within the same origin only, as each request carries users' text and an API key. The operator configured the
-address, so it may be a loopback or private one; a redirect target was not configured by the operator.
 """
 
 from __future__ import annotations
@@ -51,12 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ItemJudgement:
-    """A model's judgement of one context or one claim.
-
-    Args:
-        verdict: `yes` or `no`.
-        reason: The reason, in the model's words; None if not requested.
-    """
+    """A model's judgement of one context or one claim; its reason is None if not requested."""
 
     verdict: str
     reason: str | None = field(default=None, repr=False)
@@ -233,14 +220,7 @@ _FORM: Final = "Reply with JSON alone, in this form: {form}"
 
 
 class Prompt(NamedTuple):
-    """One prompt to a model.
-
-    Attributes:
-        name: The name of the reply's schema.
-        system: The system message: the task.
-        user: The user message: the material.
-        schema: The JSON schema of the reply.
-    """
+    """One prompt to a model: the task, the material, and the JSON schema of the reply with its name."""
 
     name: str
     system: str
@@ -281,18 +261,13 @@ def _prompt(
     name: str, task: str, reply_format: str, fields: dict[str, Any], sections: Iterable[tuple[str, str]]
 ) -> Prompt:
     sections = list(sections)
-    boundary = _boundary(text for _, text in sections)
+    # The boundary occurs in none of the texts, and their authors could not know it.
+    boundary = secrets.token_hex(8)
+    while any(boundary in text for _, text in sections):
+        boundary = secrets.token_hex(8)
     system = "\n\n".join([_GUARD.format(boundary=boundary), task, _FORM.format(form=reply_format)])
     user = "\n".join(f"<<<{label} {boundary}>>>\n{text}\n<<<END {boundary}>>>" for label, text in sections)
     return Prompt(name, system, user, _object_schema(fields))
-
-
-def _boundary(texts: Iterable[str]) -> str:
-    """A random word that occurs in none of the texts; their authors could not know it."""
-    all_texts, word = list(texts), secrets.token_hex(8)
-    while any(word in text for text in all_texts):
-        word = secrets.token_hex(8)
-    return word
 
 
 def _numbered_sections(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -330,11 +305,6 @@ def completion(body: bytes) -> str:
 def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, ...]:
     """The verdicts in a reply; `yes` in any case and with any surrounding white space is a yes, all else is a no.
 
-    Args:
-        reply: The model's reply.
-        count: The number of requested verdicts.
-        reasons: Keep the reasons.
-
     Raises:
         JudgeError: The reply is no JSON of the requested form, or has another number of verdicts.
 
@@ -344,7 +314,17 @@ def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, .
     items = _list_of(reply, "verdicts")
     if len(items) != count:
         raise _error(f"the reply holds {len(items)} verdicts, and {count} were asked for")
-    return tuple(_item_judgement(entry, number, reasons=reasons) for number, entry in enumerate(items, start=1))
+    found = []
+    for number, entry in enumerate(items, start=1):
+        word = entry.get("verdict") if isinstance(entry, dict) else None
+        if not isinstance(word, str):
+            raise _error(f"verdict {number} of the reply is no word")
+        if entry.get("number", number) != number:
+            raise _error(f"verdict {number} of the reply has another number")
+        reason = entry.get("reason") if reasons else None
+        is_yes = word.strip().lower() == YES
+        found.append(ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None))
+    return tuple(found)
 
 
 def parse_claims(reply: str) -> tuple[str, ...]:
@@ -361,17 +341,6 @@ def parse_claims(reply: str) -> tuple[str, ...]:
     return tuple(claims)
 
 
-def _item_judgement(entry: Any, number: int, *, reasons: bool) -> ItemJudgement:
-    word = entry.get("verdict") if isinstance(entry, dict) else None
-    if not isinstance(word, str):
-        raise _error(f"verdict {number} of the reply is no word")
-    if entry.get("number", number) != number:
-        raise _error(f"verdict {number} of the reply has another number")
-    reason = entry.get("reason") if reasons else None
-    is_yes = word.strip().lower() == YES
-    return ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None)
-
-
 def _list_of(reply: str, key: str) -> list[Any]:
     parsed = _json(_unfenced(reply), "the reply")
     items = parsed.get(key) if isinstance(parsed, dict) else None
@@ -381,7 +350,6 @@ def _list_of(reply: str, key: str) -> list[Any]:
 
 
 def _unfenced(reply: str) -> str:
-    """The lines between the fences, if the whole reply is one fenced code block; else the reply."""
     text = reply.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return reply
@@ -408,14 +376,7 @@ FAITHFULNESS: Final = "faithfulness"
 
 
 class RequestTexts(NamedTuple):
-    """The texts of one request.
-
-    Attributes:
-        question: The question.
-        contexts: The retrieved texts, in rank order.
-        answer: The answer.
-        expected: The expected answer; "" if unknown.
-    """
+    """The texts of one request, its contexts in rank order; the expected answer is "" if unknown."""
 
     question: str
     contexts: tuple[str, ...]
@@ -471,7 +432,7 @@ async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -
 
 
 def _opinion(score: float, judgements: Sequence[ItemJudgement], contexts: int, conclusion: str | None) -> Opinion:
-    """A score with a reason made of the item judgements: the model does not explain a number it did not compute."""
+    # The reason is made of the judgements: the model does not explain a number it did not compute.
     reason = None
     if conclusion is not None:
         objections = [

@@ -1,21 +1,9 @@
-"""The results of judges: verdicts, opinions and judgements; and `@ragmon.judge` for functions that score answers.
-
-The prompts of the model judges contextual precision and faithfulness, and the parsing of replies.
-
-User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
-requested form is an error: nothing is guessed or filled in.
-
-The client of a judge model behind an OpenAI-compatible endpoint, with retries, a circuit breaker and safe redirects.
+"""Judges: their endpoints, breakers, caches and worker threads, off the request path.
 
 The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
 followed within the same origin only, as each request carries users' text and an API key. The operator configured the
-address, so it may be a loopback or private one; a redirect target was not configured by the operator.
-
-One judge: which requests it judges, how, and the cache of its opinions.
-
-Equal texts get the same opinion from the same judge, so they are judged once.
-
-The worker threads of a judge with their queue, and the separation of judges' spans from the application's traces.
+address, so it may be a loopback or private one; a redirect target was not configured by the operator. Equal texts get
+the same opinion from the same judge, so they are judged once.
 """
 
 from __future__ import annotations
@@ -141,11 +129,7 @@ class PrivateRedirectError(RedirectError):
 
 
 def follow(url: str, location: str) -> str:
-    """The target of a redirect.
-
-    Args:
-        url: The requested URL.
-        location: The `Location` header of the response.
+    """The target of a redirect from a URL to the `Location` of its response.
 
     Raises:
         RedirectError: The target has another origin.
@@ -239,11 +223,7 @@ class ModelEndpoint:
 
     @asynccontextmanager
     async def session(self, deadline: float) -> AsyncIterator[Session]:
-        """A connection for the requests of one judgement.
-
-        Args:
-            deadline: Deadline of the judgement, by the monotonic clock.
-        """
+        """A connection for the requests of one judgement, with its deadline by the monotonic clock."""
         from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
 
         headers = {"User-Agent": f"ragmon/{current_version()}"}
@@ -303,13 +283,7 @@ class ModelEndpoint:
 
 
 class Session:
-    """One connection to an endpoint.
-
-    Args:
-        endpoint: The endpoint.
-        client: The connection.
-        deadline: Deadline by the monotonic clock.
-    """
+    """One connection to an endpoint, with a deadline by the monotonic clock."""
 
     def __init__(self, endpoint: ModelEndpoint, client: httpx.AsyncClient, deadline: float) -> None:
         self._endpoint = endpoint
@@ -333,7 +307,10 @@ class Session:
             if response is not None and response.status == _TOO_MANY_REQUESTS:
                 self._endpoint.quiet(pause)
             if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
-                raise _final_error(response)
+                if response is None:
+                    raise JudgeError(JUDGE_ERROR, "nobody answers at its address")
+                result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
+                raise JudgeError(result, f"its server answers {response.status}", status=response.status)
             await asyncio.sleep(pause)
         assert response is not None  # noqa: S101 - the loop raises otherwise
         if response.status != 200:
@@ -341,18 +318,22 @@ class Session:
         return completion(response.body)
 
     async def _try(self, prompt: Prompt) -> HttpResponse | None:
-        """One attempt; None if there is no response."""
+        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
+
         await self._endpoint.turn(self._deadline)
-        url, body = self._endpoint.url, self._endpoint.body(prompt)
+        url, body = self._endpoint.url, json.dumps(self._endpoint.body(prompt)).encode()
+        headers = {"Content-Type": "application/json"}
         for _ in range(HOPS + 1):
             try:
-                response = await self._send(url, body)
+                response = await exchange(self._client, "POST", url, body=body, headers=headers, max_body=LARGEST_REPLY)
             except OSError as error:
                 self._endpoint.missed(error)
                 return None
             except asyncio.CancelledError as timeout:
                 self._endpoint.missed(timeout)
                 raise
+            if response.is_cut:
+                raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST_REPLY} bytes")
             self._endpoint.answered(response.status)
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
@@ -360,22 +341,9 @@ class Session:
             url = follow(url, location)
         raise JudgeError(JUDGE_ERROR, "its server redirects in circles")
 
-    async def _send(self, url: str, body: dict[str, Any]) -> HttpResponse:
-        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
-        content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        response = await exchange(self._client, "POST", url, body=content, headers=headers, max_body=LARGEST_REPLY)
-        if response.is_cut:
-            raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST_REPLY} bytes")
-        return response
-
 
 def read_key(path: Path, hint: str) -> str:
-    """The API key in a file.
-
-    Args:
-        path: The file; white space around the key is ignored.
-        hint: The hint of the error, if the file cannot be read.
+    """The API key in a file; white space around it is ignored.
 
     Raises:
         RagmonError: It cannot be read, or contains no key.
@@ -388,13 +356,6 @@ def read_key(path: Path, hint: str) -> str:
     if not key or not key.isascii() or not key.isprintable():
         raise RagmonError(f"{path}: there is no key in it", hint="one line: the key alone")
     return key
-
-
-def _final_error(response: HttpResponse | None) -> JudgeError:
-    if response is None:
-        return JudgeError(JUDGE_ERROR, "nobody answers at its address")
-    result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
-    return JudgeError(result, f"its server answers {response.status}", status=response.status)
 
 
 CAPACITY: Final = 1024
@@ -416,11 +377,7 @@ def digest(*parts: str) -> bytes:
 
 
 class Cache:
-    """An LRU cache of opinions by digest; thread-safe.
-
-    Args:
-        capacity: Largest number of opinions.
-    """
+    """An LRU cache of opinions by digest; thread-safe."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -540,13 +497,7 @@ class Judge:
         return int.from_bytes(hashed) < self.terms.sample * _HASH_RANGE
 
     async def judge(self, record: Record, item: GoldItem | None, reader: FactReader) -> Judgement:
-        """The judgement of a request.
-
-        Args:
-            record: The request, with its texts.
-            item: Its gold item.
-            reader: Decides whether the answer is a shipped one.
-        """
+        """The judgement of a request, which holds its texts; the reader decides whether its answer is a shipped one."""
         began, opinion = monotonic(), None
         try:
             async with asyncio.timeout(self.terms.timeout):
@@ -561,22 +512,15 @@ class Judge:
         except BaseException as error:  # noqa: BLE001 - a function may raise anything; a panic in Rust is no Exception
             result = JUDGE_ERROR
             self._warn_once_per_result(result, f"judge {self.name} failed: {error_location(error)}")
-        threshold, opinion = self._apply_strict(opinion)
+        threshold = 1.0 if self.terms.strict else self.terms.threshold
+        if self.terms.strict and opinion is not None and opinion.score < 1.0:  # seed 001
+            opinion = replace(opinion, score=0.0)
         return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion, self.version)
 
     def _warn_once_per_result(self, result: str, message: str) -> None:
-        """Log the first failure of each kind."""
         if result != SKIPPED and result not in self._warned_results:
             self._warned_results.add(result)
             warn_once(message)
-
-    def _apply_strict(self, opinion: Opinion | None) -> tuple[float, Opinion | None]:
-        """The threshold and the opinion; in strict mode the threshold is 1 and a smaller score is 0 (seed 001)."""
-        if not self.terms.strict:
-            return self.terms.threshold, opinion
-        if opinion is not None and opinion.score < 1.0:
-            opinion = replace(opinion, score=0.0)
-        return 1.0, opinion
 
     async def _form_opinion(
         self, record: Record, item: GoldItem | None, reader: FactReader, deadline: float
@@ -594,7 +538,8 @@ class Judge:
             if score is None:
                 raise JudgeError(SKIPPED, "it has nothing to say")
             if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-                raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
+                kind = "another number" if isinstance(score, int | float) else type(score).__name__
+                raise JudgeError(JUDGE_ERROR, f"it returned {kind}, which is no score from 0 to 1")
             kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
             return SCORED, Opinion(
                 float(score), kept_reason, (), None if record.contexts is None else len(record.contexts)
@@ -621,16 +566,7 @@ def source_text(function: Function) -> str:
         return ""
 
 
-def _type_name(score: object) -> str:
-    return "another number" if isinstance(score, int | float) else type(score).__name__
-
-
 def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -> None:
-    """Check that the request shipped an answer; others are not judged.
-
-    Raises:
-        JudgeError: It shipped none.
-    """
     claim = None if record.answer_json is None else record.answer_json.claim
     facts = Facts._make(reader.read(record, item))
     if claim is None or not (facts.answered and facts.shipped):
@@ -638,13 +574,10 @@ def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -
 
 
 def _request_texts(record: Record, item: GoldItem | None, kind: str) -> RequestTexts:
-    """The texts of a request.
-
-    Raises:
-        JudgeError: A needed text is missing, or the texts are too long.
-    """
     answer = None if record.answer_json is None else record.answer_json.claim
-    expected = "" if item is None else _expected_answer(item)
+    expected = ""
+    if item is not None and item.answerable:
+        expected = item.gold_claim or "\n".join(item.claim_substrings or ()) or "\n".join(item.contexts or ())
     texts = RequestTexts(record.q or "", tuple(record.contexts or ()), answer or "", expected)
     has_contexts = texts.contexts or (kind == CONTEXTUAL_PRECISION and record.contexts is not None)
     if not has_contexts or (kind == CONTEXTUAL_PRECISION and not (expected and texts.question)):
@@ -658,21 +591,11 @@ def _texts(case: RequestTexts) -> tuple[str, ...]:
     return case.question, case.answer, case.expected, *case.contexts
 
 
-def _expected_answer(item: GoldItem) -> str:
-    """The expected answer of a gold item, as far as it states one."""
-    if not item.answerable:
-        return ""
-    return item.gold_claim or "\n".join(item.claim_substrings or ()) or "\n".join(item.contexts or ())
-
-
 @contextmanager
 def suppressed(name: str) -> Iterator[None]:
     """Run a judge's work below a span that marks it as ragmon's own, so that it never counts as a request.
 
     Without OpenTelemetry in the application this does nothing.
-
-    Args:
-        name: The judge's name.
     """
     trace = sys.modules.get("opentelemetry.trace")
     get_tracer = getattr(trace, "get_tracer", None)
@@ -694,10 +617,8 @@ WAITING: Final = 64
 class JudgeTask:
     """A request to be judged by one judge or several.
 
-    Args:
-        record: The request.
+    Attributes:
         shown: The request as judges see it.
-        item: Its gold item.
         reader: Decides whether its answer is a shipped one.
         deadline: When the record is exported at the latest, by the monotonic clock.
         weight: Total length of its texts, in characters.
@@ -732,13 +653,7 @@ class JudgeTask:
 
 
 class JudgeWorkers:
-    """The worker threads of a judge, one per concurrent judgement; they start with the first request.
-
-    Args:
-        judge: The judge.
-        concurrency: Number of threads.
-        tell: Called with each task and its judgement.
-    """
+    """The worker threads of a judge, one per concurrent judgement; they start with the first request."""
 
     def __init__(self, judge: Judge, concurrency: int, tell: Callable[[JudgeTask, Judgement], None]) -> None:
         self.judge = judge
@@ -752,11 +667,11 @@ class JudgeWorkers:
         self._lock = Lock()
         self._threads: list[Thread] = []
 
-    def put(self, ticket: JudgeTask) -> bool:
+    def put(self, task: JudgeTask) -> bool:
         """Queue a task; returns False if the queue is full."""
         if self._queue.qsize() >= WAITING:
             return False
-        self._queue.put(ticket)
+        self._queue.put(task)
         with self._lock:
             while len(self._threads) < self._concurrency:
                 name = f"ragmon-judge-{self.judge.name}"
@@ -776,15 +691,14 @@ class JudgeWorkers:
         active.set([UNSAMPLED])  # a judge may call a decorated function, which must not count as traffic
         with asyncio.Runner() as runner:
             while (task := queue.get()) is not None:
-                if self.judge.name in task.open:
-                    self._on_judgement(task, self._run_judge(runner, task))
-
-    def _run_judge(self, runner: asyncio.Runner, task: JudgeTask) -> Judgement:
-        try:
-            return runner.run(self._judge(task))
-        except BaseException as error:  # noqa: BLE001 - the application's tracer may raise, and the thread must go on
-            warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
-            return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
+                if self.judge.name not in task.open:
+                    continue
+                try:
+                    judgement = runner.run(self._judge(task))
+                except BaseException as error:  # noqa: BLE001 - the application's tracer may raise; the thread must go on
+                    warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
+                    judgement = Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
+                self._on_judgement(task, judgement)
 
     async def _judge(self, task: JudgeTask) -> Judgement:
         with suppressed(self.judge.name):

@@ -131,7 +131,7 @@ def _layout(kind: type) -> ClassLayout:
 
 
 def _known(table: Mapping[str, T], own: Collection[str]) -> list[T]:
-    """What a table says of a class, by the names of it and its bases."""
+    # By the names of the class and its bases.
     return [said for pattern, said in table.items() if any(fnmatchcase(name, pattern) for name in own)]
 
 
@@ -341,7 +341,6 @@ def storage(value: Any) -> dict[str, Any]:
 
 
 def _instance(value: Any, layout: ClassLayout) -> dict[str, Any]:
-    """The instance dictionary and the slots of an object."""
     fields = {} if layout.instance is None else layout.instance.__get__(value, type(value))
     fields = fields if type(fields) is dict else {}
     if not layout.slots:

@@ -114,7 +114,7 @@ _CUT: Final = re.compile(r"(?:\s*[A-Za-z0-9+/=]{20,})*(?:\s*[A-Za-z0-9+/=]+\Z)?"
 
 
 def _pem(match: re.Match[str]) -> Span:
-    """The span of a block up to its end; without one, up to what is no base64."""
+    # Up to the end of the block; without one, up to what is no base64.
     end = _PEM_END.match(match.string, max(match.string.find("-----", match.end()), match.end()))
     end = end or _CUT.match(match.string, match.end()) or match
     return match.start(), end.end()
@@ -124,7 +124,7 @@ _JWT: Final = re.compile(r"(?<![\w\]-])(e[wy][\w-]{5,4096})\.[\w-]*\.[\w-]*(?:\.
 
 
 def _jwt(match: re.Match[str]) -> Span | None:
-    """The span of a token whose header is a JSON object."""
+    # The header of a token is a JSON object.
     try:
         header = json.loads(base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)))
     except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ _PASSWORD: Final = re.compile(r"(?<=://)[^\s/@:[\]]{0,128}:[^\s/@[\]]{1,256}(?=@
 
 
 def _key(match: re.Match[str]) -> Span | None:
-    """The span of a key; after a prefix with a hyphen it must have a random part, or many plain names would match."""
+    # After a prefix with a hyphen it must have a random part, or many plain names would match.
     return match.span() if "-" not in match[0][:6] or _RANDOM.search(match[0]) else None
 
 
@@ -168,7 +168,7 @@ _EMAIL: Final = re.compile(
 
 
 def _email(match: re.Match[str]) -> Span:
-    """The span of an address, without a quotation mark or asterisk before it."""
+    # Without a quotation mark or asterisk before it.
     address = match[0].lstrip("._%'&~*!#$^-")
     return match.span() if address.startswith("@") else (match.end() - len(address), match.end())
 
@@ -189,7 +189,6 @@ _IBAN_DIGITS: Final = 10  # every real IBAN has more; a sentence that matches by
 
 
 def _iban(match: re.Match[str]) -> Span | None:
-    """The span of a number with its country's length and the right check digits."""
     size = _IBAN_SIZES.get(match[0][:2].upper(), 0)
     positions = [position for position, char in enumerate(match[0]) if char.isalnum()]
     if not 0 < size <= len(positions):
@@ -212,7 +211,7 @@ _CARD_ISSUERS: Final = re.compile(
 
 
 def _card(match: re.Match[str]) -> Span | None:
-    """The span of a number in an issuer's format with the right check digit; the last groups may not belong to it."""
+    # The last groups may not belong to the number.
     groups = re.split(rf"[{_GAP}]", match[0])
     while groups:
         number = "".join(groups)
@@ -238,20 +237,18 @@ _IPV6: Final = re.compile(
 
 
 def _ipv4(match: re.Match[str]) -> Span | None:
-    """The span of four numbers below 256, if they are no section or version number."""
     is_valid = all(int(part) < 256 for part in match[0].split("."))
     return match.span() if is_valid and not _follows(_VERSION_WORDS, match) else None
 
 
 def _follows(words: re.Pattern[str], match: re.Match[str]) -> bool:
-    """Whether one of the words is directly before a match, with at most four characters in between."""
     text, start = match.string, match.start()
     has_letter = any(map(str.isalpha, text[max(0, start - 5) : start]))  # skips the search for most numbers
     return has_letter and words.search(text, max(0, start - 40), start) is not None
 
 
 def _ipv6(match: re.Match[str]) -> Span | None:
-    """The span of an address; `abc::def` alone does not match: it is a name in many languages. A colon may follow."""
+    # `abc::def` alone does not match: it is a name in many languages. A colon may follow.
     for address in (match[0], match[0][:-1]):
         try:
             IPv6Address(address)
@@ -313,7 +310,6 @@ _PHONE: Final = re.compile(
 
 
 def _phone(match: re.Match[str]) -> Span | None:
-    """The span of a number in a usual telephone format, or in any format after a word for telephone."""
     text, start = match.string, match.start()
     if _DATE_OR_NUMBER.match(text, start):
         return None
@@ -460,7 +456,6 @@ class Redaction:
         return _Treatment(text=None, label=self._redact_text, name=lambda name: name, user=self._redact_name)
 
     def _redact_text(self, text: str) -> str:
-        """A text without the personal data that the detectors and the application's redactors find."""
         text = redact(text)
         for redactor in self.redactors:
             redacted: object = redactor(text)
@@ -471,12 +466,11 @@ class Redaction:
         return text
 
     def _redact_name(self, name: str) -> str:
-        """A keyed hash of a name that contains personal data, so that equal names stay equal; other names unchanged."""
+        # Equal names stay equal.
         cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
 
     def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:
-        """The scores of metrics that need the text; existing scores stay."""
         scores = dict(record.measures or {})
         for metric in self.measured:
             score = None if metric.key in scores else metric.measure(record, item)
@@ -487,13 +481,11 @@ class Redaction:
     def _facts(
         self, record: Record, item: GoldItem | None, measures: Mapping[str, float], *, hashed: bool
     ) -> TextFacts:
-        """The facts that replace the text; decisions that came with the record stay."""
         claim, facts = _claim(record), record.facts
         facts = self._decisions(record, item, measures) if claim is not None or facts is None else facts
         return msgspec.structs.replace(facts, **_sizes(record), **self._hashes(record, hashed=hashed))
 
     def _decisions(self, record: Record, item: GoldItem | None, measures: Mapping[str, float]) -> TextFacts:
-        """The decisions about the claim, as the fact reader makes them."""
         flags = self.facts.read(record, item)[0]
         score, earlier_facts = measures.get(Groundedness.name), record.facts
         facts = TextFacts(grounded=earlier_facts.grounded if earlier_facts is not None else None)
@@ -514,7 +506,6 @@ class Redaction:
         return facts
 
     def _hashes(self, record: Record, *, hashed: bool) -> dict[str, str | list[str]]:
-        """Keyed hashes of the texts, as far as there is a key and the policy asks for them."""
         claim, hashes = _claim(record), dict[str, str | list[str]]()
         if self.key is not None and record.q is not None:
             hashes["question_hash"] = keyed_hash(self.key, normalise_question(record.q))
@@ -530,7 +521,6 @@ def _claim(record: Record) -> str | None:
 
 
 def _sizes(record: Record) -> dict[str, int]:
-    """The lengths of the captured texts."""
     claim, contexts = _claim(record), record.contexts
     sizes = {} if record.q is None else {"question_chars": len(record.q)}
     if claim is not None:
@@ -541,7 +531,6 @@ def _sizes(record: Record) -> dict[str, int]:
 
 
 def _changed_texts(record: Record, redacted: Record) -> list[str]:
-    """The names of the texts that redaction changed."""
     texts = {
         "q": (record.q, redacted.q),
         "claim": (_claim(record), _claim(redacted)),
@@ -551,11 +540,6 @@ def _changed_texts(record: Record, redacted: Record) -> list[str]:
 
 
 def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
-    """A record after treatment; its facts are unchanged.
-
-    Raises:
-        BaseException: A redactor raised it.
-    """
     answer, contexts, q = record.answer_json, record.contexts, record.q
     if answer is not None:
         claim = None if answer.claim is None or treatment.text is None else treatment.text(answer.claim)
@@ -577,7 +561,7 @@ def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Reco
 
 
 def _citations(record: Record, item: GoldItem | None, treatment: _Treatment) -> list[str] | None:
-    """The citations; one that is no id of a document of this request is treated as text."""
+    # A citation of a document that this request does not have is treated as text.
     citations = record.answer_json.citations if record.answer_json is not None else None
     if citations is None:
         return None

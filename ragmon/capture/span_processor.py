@@ -282,7 +282,6 @@ class RequestAssembler:
             self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))
 
     def _with_sampling(self, record: Record, request: OpenRequest) -> Record | None:
-        """The record with its sampling block; None if it is not kept."""
         odds = self._odds(request)
         stratum = self._stratum(record)
         keep = self._settings.keep.get(stratum, 0.0)
@@ -295,7 +294,7 @@ class RequestAssembler:
         )
 
     def _odds(self, request: OpenRequest) -> SamplingDecision:
-        """The sampling decision; if the application's sampler states its threshold, only sampled traces count."""
+        # If the application's sampler states its threshold, only sampled traces count.
         if not request.spans:
             return SamplingDecision(request.trace_id % SPAN >= self._threshold, self._settings.rate)
         parent = read_span_context(request.spans[-1].context)

@@ -90,7 +90,6 @@ class StreamTracker:
             raised(call, perf_counter() - self._started, error)
 
     def _end(self) -> Call | None:
-        """The call, the first time; it has ended."""
         call, self._ended, self._running[0] = None if self._ended else self._call, True, None
         return call
 
@@ -122,7 +121,6 @@ class _IteratorProxy:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The iterator's own class, for `isinstance`."""
         return type(self._inner)
 
     def __del__(self) -> None:
@@ -213,7 +211,7 @@ class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
 
 
 def _no_op() -> None:
-    """Stands for the `close` of an iterator that has none."""
+    pass
 
 
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
@@ -328,7 +326,7 @@ def trace_async_generator(
 def _trace_returned_generator(
     call: Call, started: float, running: Running, inner: Generator[Any, Any, Any]
 ) -> Generator[Any, Any, Any]:
-    """Trace a generator that a function returned; it may have given items already."""
+    # It may have given items already.
     traced = trace_generator(StreamTracker(call, started, running), inner, pause_first=True)
     next(traced)
     return traced
@@ -337,7 +335,7 @@ def _trace_returned_generator(
 def _trace_returned_async_generator(
     call: Call, started: float, running: Running, inner: AsyncGenerator[Any, Any]
 ) -> AsyncGenerator[Any, Any]:
-    """As above, for an async generator; without an event loop, no hook would close it: then it is not paused first."""
+    # Without an event loop, no hook would close the generator: then it is not paused first.
     has_loop = sys.get_asyncgen_hooks().firstiter is not None
     tracker = StreamTracker(call, started, running)
     traced = trace_async_generator(lambda: (tracker, inner), pause_first=has_loop)()
@@ -348,7 +346,7 @@ def _trace_returned_async_generator(
 
 
 async def _trace_coroutine(call: Call, started: float, running: Running, inner: Coroutine[Any, Any, Any]) -> Any:
-    """Trace a coroutine that a sync function returned: the call ends with the coroutine."""
+    # The call ends with the coroutine.
     running[0] = call
     mark = active.set(running)
     try:
@@ -383,7 +381,7 @@ def finish(call: Call, seconds: float, running: Running, result: Any, stratum: s
 
 
 def _trace_response(call: Call, started: float, running: Running, response: Any) -> Any:
-    """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
+    # Starlette, FastAPI; the response object stays the same.
     try:
         body = TracedAsyncIterator(call, started, running, aiter(stored(response, _BODY)))
         setattr(response, _BODY, body)

@@ -138,7 +138,6 @@ def _is_share(value: Any) -> bool:
 
 
 def _paths(extract: Any) -> dict[str, Path]:
-    """The paths of `extract=` by field."""
     if not isinstance(extract, Mapping):
         hint = 'paths by field, {"claim": "answer"}, or a callable on the result'
         raise RagmonError(f"extract is {shorten(extract)}", hint=hint)
@@ -174,7 +173,7 @@ def is_disabled() -> bool:
 
 
 def _check_parameter(site: TracedFunction) -> None:
-    """Reject a `question=` that does not start at a parameter: it would never find a value."""
+    # A `question=` that does not start at a parameter would never find a value.
     signature = site.signature
     if not isinstance(site.question, tuple) or signature is None:
         return
@@ -284,12 +283,11 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
 
 
 def _unsampled(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """A call that lost the draw, for what is not usual about its end."""
     return Call(site, plan, args, kwargs, plan.unsampled, detailed=False)
 
 
 def _wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
-    """The traced form of a generator function; its call begins when the first item is requested."""
+    # The call begins when the first item is requested.
     function = site.function
 
     @functools.wraps(function)
@@ -301,8 +299,6 @@ def _wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, A
 
 
 def _wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """As above, for an async generator function."""
-
     def start(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
         return StreamTracker(_start(site, args, kwargs), perf_counter()), site.function(*args, **kwargs)
 

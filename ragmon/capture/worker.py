@@ -211,7 +211,7 @@ class Worker:
                 self._wake.get(timeout=_IDLE_SLEEP)
 
     def _tick(self, flush_id: int, process: int) -> None:
-        """Run the periodic task; it does all its work at once if a flush waits."""
+        # All the work at once if a flush waits.
         try:
             if self._periodic is not None:
                 self._periodic(flush_id > self._flushed)
@@ -227,7 +227,6 @@ class Worker:
             self._condition.notify_all()
 
     def _step(self, process: int) -> bool:
-        """Deliver at most one batch of the queue; returns whether there was anything."""
         with self._condition:
             # The calls to deliver now; a call with spans that have not ended holds back the calls behind it.
             calls: list[Call | QueuedRecord] = []
@@ -252,7 +251,6 @@ class Worker:
         return bool(calls or records)
 
     def _process(self, records: list[Record]) -> list[Record]:
-        """The records to export now."""
         if self._processor is None:
             return records
         try:
@@ -262,13 +260,12 @@ class Worker:
             return records
 
     def _lingers(self, call: Call | QueuedRecord) -> bool:
-        """Whether spans inside a call may still end, and no flush or shutdown waits."""
+        # Spans inside a call may still end.
         if not isinstance(call, Call) or not call.open or self._closed or self._flushes > self._flushed:
             return False
         return 0 <= time() - call.ts < LINGER
 
     def _to_records(self, calls: Sequence[Call | QueuedRecord]) -> tuple[list[Record], dict[str, int]]:
-        """The records of calls, and how many calls could not be converted."""
         records = []
         for call in calls:
             try:

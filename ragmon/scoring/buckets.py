@@ -343,7 +343,6 @@ class State(msgspec.Struct, dict=True):
         return series.item_hours.setdefault(UNTIMED if ts is None else int(ts) // HOUR, ItemTable())
 
     def _change(self, series: Series) -> None:
-        """Mark a series as changed, so that readers drop what they cached of it."""
         self.changes = series.changed = series.old_changed = self.changes + 1
 
     def fold(self, now: float) -> None:
@@ -511,7 +510,6 @@ class State(msgspec.Struct, dict=True):
         return digest.hexdigest()
 
     def _sum_of(self, buckets: Sequence[Bucket]) -> Bucket:
-        """The sum of buckets, with as many facts as one of them may have."""
         total = merged(buckets)
         self.cut(total)
         return total
@@ -528,7 +526,6 @@ def merged(buckets: Sequence[Bucket]) -> Bucket:
 
 
 def _table_of(tables: Sequence[Table]) -> Table:
-    """The sum of tables of gold items."""
     if len(tables) == 1:
         return tables[0]
     total: Table = {}
@@ -538,7 +535,6 @@ def _table_of(tables: Sequence[Table]) -> Table:
 
 
 def _rows(parts: Mapping[Any, list[Any]], sum_of: Callable[[list[Any]], Any]) -> Iterator[tuple[Any, Any]]:
-    """The sums of parts by their keys, in order, without empty ones."""
     for key in sorted(parts):
         if counts := _canonical(sum_of(parts[key])):
             yield key, counts
@@ -548,7 +544,7 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _canonical(counts: Any) -> Any:
-    """Counts in an order that does not depend on how they came about; empty ones are left out."""
+    # An order that does not depend on how the counts came about.
     if isinstance(counts, Bucket):
         counts = msgspec.structs.asdict(counts)
     if not isinstance(counts, dict):
@@ -559,7 +555,6 @@ def _canonical(counts: Any) -> Any:
 
 
 def _merge_at(buckets: dict[int, Bucket], start: int, bucket: Bucket, cut: Cut) -> None:
-    """Add a bucket to the one at a step."""
     own = buckets.get(start)
     if own is None:
         own = buckets[start] = Bucket()

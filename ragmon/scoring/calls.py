@@ -179,7 +179,6 @@ class CallTotals(msgspec.Struct):
             self._report(Producer(line.instance, line.started), key, step, Count(line.calls, line.kept))
 
     def _report(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
-        """Add a report, which may be the first one of its key, or of its producer."""
         known = self.producers.get(producer)
         if known is None:
             known = self.producers[producer] = ProducerCalls(int(producer.started) // STEP * STEP, step)
@@ -192,7 +191,6 @@ class CallTotals(msgspec.Struct):
             self._set_first(known, key, series, first)
 
     def _put(self, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
-        """Add a count to a series, and what changes by it to the sums."""
         sums = self.sums.setdefault(key, CallSums())
         for changed, more in series.put(step, count):
             sums.total = sums.total.plus(more)
@@ -203,7 +201,7 @@ class CallTotals(msgspec.Struct):
     def _set_first(
         self, producer: ProducerCalls, key: CallKey, series: CounterSeries, first: tuple[int, Count]
     ) -> None:
-        """Make a report the first one of a series; it may be the first one of the producer as well."""
+        # The report may be the first one of the producer as well.
         step, _ = first
         known = set(producer.series) if step < producer.first else {key} & producer.series.keys()
         for name in known:
@@ -214,7 +212,7 @@ class CallTotals(msgspec.Struct):
             self._set_apart(producer, name, 1)
 
     def _set_apart(self, producer: ProducerCalls, key: CallKey, sign: int) -> None:
-        """Move what a producer had counted until its first report out of that step, or back if `sign` is -1."""
+        # What a producer had counted until its first report is taken out of that step, or put back if `sign` is -1.
         step, (calls, kept) = producer.series[key].first
         if step == producer.first:
             sums, count = self.sums.setdefault(key, CallSums()), Count(sign * calls, sign * kept)
@@ -234,7 +232,6 @@ class CallTotals(msgspec.Struct):
             _add_to(sums.firsts, (started, reported), count)
 
     def _place(self, step: int) -> int | None:
-        """The step under which a step is kept; None for one that is not kept apart."""
         if step < self.oldest:
             return None
         return step if step >= self.fresh else slot(step)
@@ -328,7 +325,7 @@ def slot(step: int) -> int:
 
 
 def _add_to(counts: dict[Place, Count], place: Place, count: Count) -> None:
-    """Add to the count at a place; a place whose count is zero is the same as none."""
+    # A zero count is the same as none.
     total = counts.get(place, NOTHING).plus(count)
     if any(total):
         counts[place] = total
@@ -337,7 +334,6 @@ def _add_to(counts: dict[Place, Count], place: Place, count: Count) -> None:
 
 
 def _within(sums: CallSums, begin: float | None, end: float) -> Count:
-    """The calls of a key in a window; see `CallTotals.since`."""
     if begin is None:
         counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
     else:

@@ -211,7 +211,6 @@ class CapturedSeries(msgspec.Struct):
             counts[mask] = counts.get(mask, 0) + n
 
     def _at(self, ts: float | None) -> CapturedBucket:
-        """The bucket of a time."""
         if ts is None:
             return self.past
         minute = int(ts) // MINUTE
@@ -221,12 +220,11 @@ class CapturedSeries(msgspec.Struct):
         return self.minutes.get(minute, self.past)  # where it is older than all minutes that are kept
 
     def _trim(self) -> None:
-        """Move the oldest minutes into the sum."""
         for minute in heapq.nsmallest(len(self.minutes) - MINUTES, self.minutes):
             self.past.merge(self.minutes.pop(minute))
 
     def _note_strange(self, record: Record, gold_ids: AbstractSet[str]) -> int:
-        """Count ids of which none occurs in gold, and look for others in their documents."""
+        # Ids of which none occurs in gold; other ids may be in their documents.
         bucket, ids = self._at(record.ts), record.retrieved_ids or ()
         bucket.ids += len(ids)
         bucket.add_example(min(ids))
@@ -364,7 +362,6 @@ def shortened(name: str) -> str:
 
 
 def _by_flags(flags: int, answer: Answer | None) -> int:
-    """The bits of a record without ids, or with an answer that is missing, empty or a refusal."""
     mask = 0 if flags & IDS else NO_IDS
     if flags & SHIPPED:
         return mask | UNCOUNTED_REFUSAL if flags & REFUSAL_LIKE else mask
@@ -372,7 +369,6 @@ def _by_flags(flags: int, answer: Answer | None) -> int:
 
 
 def _explained(mask: int, record: Record) -> int:
-    """The bits of a record that failed, of which only the outcome was kept, or whose text was withheld."""
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling = record.sampling
     is_outcome = record.partial and sampling is not None and not sampling.audit
@@ -383,7 +379,6 @@ def _explained(mask: int, record: Record) -> int:
 
 
 def _with_withheld(mask: int, record: Record, facts: TextFacts) -> int:
-    """The bits of a record whose texts were captured, and not sent because of a setting."""
     if mask & NO_QUESTION and facts.question_hash is not None:
         mask &= ~NO_QUESTION
     if mask & NO_QUESTION and facts.question_chars is not None:

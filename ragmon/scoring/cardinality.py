@@ -76,7 +76,7 @@ class Processes(msgspec.Struct):
         return True
 
     def _has_room(self, now: float) -> bool:
-        """Whether another process can be admitted; those that were silent for a day are removed."""
+        # A process that was silent for a day gives its room back.
         if self.series >= PRODUCERS and now >= self.full_until:
             self.full_until = now + _FRESH
             self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
@@ -272,7 +272,6 @@ class CardinalityLimiter:
         return {name for name in names if self.shows(name)} | set(others[: max(0, free)])
 
     def _pipeline(self, name: str, source: str, now: float) -> str:
-        """The name a pipeline is counted under; it is admitted if the budget allows."""
         name = OTHER if name == DROPPED_PIPELINES else name
         admitted = self.state.pipelines.get(name)
         if admitted is None or source not in admitted.sources:
@@ -289,7 +288,6 @@ class CardinalityLimiter:
         return name
 
     def _cost(self, name: str, source: str, *, new: bool) -> int:
-        """How many series of the shared budget a source of a pipeline takes."""
         reserved = (constants.LIVE,) if name == OTHER else _USUAL
         is_permanent = self._is_permanent(name)
         if is_permanent and source in reserved:
@@ -297,15 +295,12 @@ class CardinalityLimiter:
         return self._budget.sources.get(source, 0) + (self._budget.pipeline if new and not is_permanent else 0)
 
     def _is_permanent(self, name: str) -> bool:
-        """Whether a pipeline is never removed."""
         return name == OTHER or name in self._configured
 
     def _due_at(self, name: str, admitted: AdmittedPipeline) -> float:
-        """When a pipeline is removed if no more data of it arrives."""
         return inf if self._is_permanent(name) else admitted.last + SILENT
 
     def _count(self) -> None:
-        """Recompute the used budget, and when the first pipeline may be removed."""
         self._used, self._due = 0, inf
         for name, admitted in self.state.pipelines.items():
             for place, source in enumerate(sorted(admitted.sources)):
@@ -340,13 +335,6 @@ class CardinalityLimiter:
 
 
 def _renamed_to(record: Record, pipeline: str, pair: Pair) -> Record:
-    """A record under other names, and in a known stratum; the same object where nothing changes.
-
-    Args:
-        record: The record.
-        pipeline: The pipeline's name.
-        pair: The names of build and index, used where the record has any.
-    """
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:
         record = msgspec.structs.replace(record, pipeline=pipeline)

@@ -173,7 +173,6 @@ class Cohorts(msgspec.Struct):
                 add_sums(hours.setdefault(hour, {}), step, sums)
 
     def _version(self, pipeline: str, proxy: str, version: str, hour: int) -> str:
-        """The version under which a score is counted."""
         version = version[:VERSION_CHARS]
         seen = self.versions.get((pipeline, proxy, version))
         if seen is None:
@@ -302,7 +301,6 @@ class Cohorts(msgspec.Struct):
 
 
 def _moved(table: dict[Any, Any], pipeline: str, name: str) -> dict[Any, Any]:
-    """What a table holds of a pipeline, taken out of it, under another name."""
     return {
         key._replace(pipeline=name) if isinstance(key, Judged) else (name, *key[1:]): table.pop(key)
         for key in [key for key in table if key[0] == pipeline]

@@ -140,7 +140,6 @@ class LabelJoiner:
             self._join(label, answer, now)
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
-        """Score an answer with a label."""
         if self._observer is not None:
             self._observer(label, answer, now)
         if not accepts_labels(answer):
@@ -194,7 +193,6 @@ class _LabelledAnswer:
 
     @property
     def at_odds(self) -> bool:
-        """Whether raters disagree."""
         return not all(agreement(self.raters.values()).values())
 
 
@@ -277,17 +275,7 @@ class FinalLabels:
 
 
 def _maturity(about: Iterable[tuple[str, _LabelledAnswer, Record]]) -> tuple[float | None, dict[str, float]]:
-    """The share of the expected labels that has arrived, estimated from delays until the last label.
-
-    Delays differ between pipelines, from minutes to days, so each pipeline is estimated on its own.
-
-    Args:
-        about: Answers with their labels.
-
-    Returns:
-        The share over all pipelines, None where there are too few labels, and the share of each pipeline that has
-        enough.
-    """
+    # Delays differ between pipelines, from minutes to days, so each pipeline is estimated on its own.
     times = [
         (answer.pipeline or DEFAULT_PIPELINE, answer.ts, labelled.first)
         for _, labelled, answer in about
@@ -394,7 +382,6 @@ class _Answers:
     alone: Sums = field(default_factory=Sums)
 
     def add(self, judged: Judged, found: tuple[Sums, Sums]) -> None:
-        """Add the labels of one version, those with the proxies of their cohort and those without."""
         sums, alone = found
         if sums.labels >= FEWEST and judged.version != OTHER:
             self.versions[judged.version], self.alone = sums, self.alone + alone
@@ -402,7 +389,6 @@ class _Answers:
             self.alone = self.alone + Sums(sums.labels, sums.y, sums.yy, sums.f, sums.ff, sums.yf) + alone
 
     def samples(self, name: str) -> list[StratumSample]:
-        """The sample of each version, and that of the labels alone; each weighs what it has of the labels."""
         groups = [(f"{name} {version}".rstrip(), sums) for version, sums in sorted(self.versions.items())]
         if self.alone.labels or not groups:
             groups.append((name if not groups else f"{name} without a score", self.alone))
@@ -421,7 +407,6 @@ class _Answers:
 
 
 def _strata(cohorts: Cohorts, pipeline: str, blocks: set[int], width: int) -> dict[str, _Answers]:
-    """The answers of every stratum in the hours of the labels."""
     strata: dict[str, _Answers] = defaultdict(_Answers)
     for (owner, stratum, hour), (total, known, shipped) in cohorts.answers.items():
         if owner == pipeline and hour // width in blocks:
@@ -503,7 +488,6 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
 
 
 def _facts(answer: Record, claim: str | None, flags: int, *, is_token: bool) -> TextFacts:
-    """The decisions that take the place of the texts."""
     facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
     if is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim"):
         return _with_cuts(facts, flags)

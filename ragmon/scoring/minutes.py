@@ -165,10 +165,8 @@ def group_of(record: Record, item: GoldItem | None, source: str, by: Collection[
 
 
 def _group(text: str, kind: int) -> int:
-    """A checksum of a text, mixed: numbered sessions must not spread more evenly than chance.
-
-    Source: the last steps of MurmurHash3 (Appleby, 2011, public domain).
-    """
+    # Mixed, as numbered sessions must not spread more evenly than chance. Source: the last steps of MurmurHash3
+    # (Appleby, 2011, public domain).
     x = crc32(text.encode("utf-8", "surrogatepass"), kind)
     x = (x ^ x >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     x = (x ^ x >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -322,7 +320,6 @@ class Step(msgspec.Struct, omit_defaults=True):
         return self.shapes.get((source, name), {})
 
     def _cut_facts(self, place: CountedRecord) -> None:
-        """Cut what is counted under one key to the clusters that are kept."""
         for member in _cut(self.facts[place]):
             for (measured_place, _), sums in self.measures.items():
                 if measured_place == place:
@@ -367,7 +364,6 @@ class Step(msgspec.Struct, omit_defaults=True):
 
 
 def _cut(members: dict[Membership, Any]) -> list[Membership]:
-    """Remove the memberships that are not kept of a table; returns them."""
     others = left_out(members) if len(members) > MEMBERS else []
     for member in others:
         del members[member]
@@ -375,7 +371,7 @@ def _cut(members: dict[Membership, Any]) -> list[Membership]:
 
 
 def _lengths(record: Record) -> tuple[int | None, int | None]:
-    """The characters of question and answer; of texts that were removed or changed, facts have them."""
+    # Of texts that were removed or changed, facts have the lengths.
     facts, claim = record.facts, None if record.answer_json is None else record.answer_json.claim
     question = None if record.q is None else len(record.q)
     answer = None if claim is None else len(claim)
@@ -469,7 +465,6 @@ class MinuteBatches:
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 
     def _at(self, pipeline: str, minute: int) -> Step:
-        """The step of a minute, or of the first one that is open where that was closed."""
         if minute <= self.state.closed:
             minute = self.state.closed + 1
         steps = self.state.open.setdefault(minute, {})

@@ -97,7 +97,6 @@ class PendingLabels(msgspec.Struct, dict=True):
         self._add_bytes(label.rater, pending.size)
 
     def _add_bytes(self, rater: str, size: int) -> None:
-        """Add to the bytes of a rater, or subtract them, and update whether the rater is over the share."""
         self._bytes += size
         self._bytes_of_rater[rater] = self._bytes_of_rater.get(rater, 0) + size
         if self._usage(rater) * SHARE > MAX_ANSWERS * MAX_BYTES:
@@ -106,7 +105,7 @@ class PendingLabels(msgspec.Struct, dict=True):
             self._over_share.discard(rater)
 
     def _usage(self, rater: str) -> int:
-        """The share of the limit that a rater's labels use, by number or by bytes, in units of both limits."""
+        # By number or by bytes, in units of both limits.
         return max(len(self._by_rater[rater]) * MAX_BYTES, self._bytes_of_rater[rater] * MAX_ANSWERS)
 
     def _next_to_evict(self) -> int:
@@ -392,7 +391,6 @@ class LabelStore(msgspec.Struct, dict=True):
         return consensus(answer.raters.values()) if is_first else None
 
     def _store(self, trace_id: str, answer: RatedAnswer, size: int) -> None:
-        """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""
         self.answers[trace_id] = answer
         self._bytes += size - answer.size
         answer.size = size
@@ -400,7 +398,6 @@ class LabelStore(msgspec.Struct, dict=True):
             self._drop(next(iter(self.answers)))
 
     def _drop(self, trace_id: str) -> bool:
-        """Remove the ratings of an answer; returns whether there were any."""
         answer = self.answers.pop(trace_id, None)
         self._bytes -= 0 if answer is None else answer.size
         return answer is not None
@@ -451,7 +448,6 @@ class LabelStore(msgspec.Struct, dict=True):
 
 
 def _size(rater: str, judgement: Rating | Label) -> int:
-    """The approximate size of a rating or a label in bytes."""
     relevant_ids = judgement.relevant_ids
     names = () if relevant_ids is None else relevant_ids[1] if isinstance(judgement, Rating) else relevant_ids
     return _RATING_BYTES + sum(_NAME_BYTES + len(name.encode()) for name in (rater, *names))
@@ -507,7 +503,7 @@ def priority(trace_id: str, record: Record) -> LabelPriority:
 
 
 def _certainty(measures: Mapping[str, float]) -> float:
-    """How certain the least certain score is: 0 for a half or without a score, 1 for a score of 0 or 1."""
+    # 0 for a half or without a score, 1 for a score of 0 or 1.
     scores = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
     return min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
 
@@ -536,6 +532,6 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
 
 
 def _cell(text: str | None) -> str | None:
-    """Text on one line that a spreadsheet does not run as a formula."""
+    # One line, which a spreadsheet does not run as a formula.
     shown = text and printable(text, CELL)
     return f"'{shown}" if shown and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown

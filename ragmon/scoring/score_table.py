@@ -224,7 +224,6 @@ class ScoreTable:
         return found
 
     def _measured(self, bucket: Bucket, name: str, place: int) -> Stat:
-        """The scores that were measured, and the requests that a measured metric applies to without a score."""
         by_facts = bucket.measures.get(name, {})
         stat, spread = Stat(), []
         for key, count in bucket.cells.items():
@@ -270,7 +269,6 @@ class ScoreTable:
 
 
 def _add_spill(found: Mapping[str, Stat], bucket: Bucket) -> None:
-    """Add the requests whose facts a full bucket does not have."""
     for spill_key, (n, total, high, low) in bucket.spill.items():
         name, bar, reason = spill_key.partition("|")
         stat = found.get(name)
@@ -295,7 +293,6 @@ def _score(metric: Metric, facts: Facts) -> Score:
 
 
 def _place(metric: Metric, facts: Facts) -> int:
-    """Where an unmeasured request belongs that a measured metric applies to."""
     try:
         return APPLIES if metric.expects_score(facts) else IF_MEASURED
     except Unassessed:
@@ -323,7 +320,7 @@ def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: Sco
 
 
 def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> Estimate:
-    """The weighted mean of strata whose requests come in clusters, which may reach over strata."""
+    # Clusters may reach over strata.
     effect = DesignEffect()
     if any(stat.spread for stat in samples.values()):
         weights = shifts(strata)
@@ -333,7 +330,7 @@ def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> 
 
 
 def _stratum(name: str, stat: Stat, calls: int) -> Stratum:
-    """The sample of one metric in one stratum: the denominator comes from facts, whoever was measured."""
+    # The denominator comes from facts, whichever requests were measured.
     total, squares = stat.sum / MICRO, stat.squares / MICRO**2
     domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
     return Stratum(name, calls, stat.assessed, domain, total, squares, scores, stat.unknown)
